@@ -1,0 +1,53 @@
+# Two commands do everything on a bare machine: `make demo` and `make test`.
+# Both first build `.venv` from the lock, by `uv`, and do it again only when the lock changes.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup demo test test-all lint format bench docs lock clean
+
+setup: $(READY)
+
+# uv comes from the machine if it is there, else from the package registry into the new environment.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("flipguard needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv --clear .venv
+	@command -v uv >/dev/null || $(BIN)/python -m pip install --quiet uv
+	VIRTUAL_ENV=.venv PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip install --require-hashes -r requirements.lock
+	VIRTUAL_ENV=.venv PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip install --no-deps -e .
+	@touch $@
+
+demo: setup
+	$(BIN)/python examples/demo.py
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint
+	$(BIN)/pytest -n auto -m "not slow"
+
+test-all: lint
+	$(BIN)/pytest -n auto
+
+bench: setup
+	$(BIN)/python benchmarks/evidence.py
+	$(BIN)/python benchmarks/calibration.py
+
+docs: setup
+	$(BIN)/python docs/build.py
+
+# The lock holds exact versions and hashes, and names no host.
+lock:
+	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-annotate --quiet -o requirements.lock
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -1,0 +1,74 @@
+"""flipguard: measure what a model update breaks, and judge whether it may ship.
+
+Names are loaded when they are first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from flipguard._version import __version__
+from flipguard.errors import FlipguardError, InputError, MissingExtraError, PolicyError
+
+if TYPE_CHECKING:
+    from flipguard.comparison import Comparison, compare
+    from flipguard.counts import FlipCounts
+    from flipguard.ensemble import ensemble
+    from flipguard.estimates import Estimate
+    from flipguard.gate import Verdict, check
+    from flipguard.matrix import matrix
+    from flipguard.metrics import METRICS
+    from flipguard.policy import Policy
+    from flipguard.predictions.read import read_predictions
+    from flipguard.predictions.table import Predictions
+    from flipguard.predictions.write import write_predictions
+
+_HOMES = {
+    "Comparison": "flipguard.comparison",
+    "Estimate": "flipguard.estimates",
+    "FlipCounts": "flipguard.counts",
+    "METRICS": "flipguard.metrics",
+    "Policy": "flipguard.policy",
+    "Predictions": "flipguard.predictions.table",
+    "Verdict": "flipguard.gate",
+    "check": "flipguard.gate",
+    "compare": "flipguard.comparison",
+    "ensemble": "flipguard.ensemble",
+    "matrix": "flipguard.matrix",
+    "read_predictions": "flipguard.predictions.read",
+    "write_predictions": "flipguard.predictions.write",
+}
+
+__all__ = [
+    "METRICS",
+    "Comparison",
+    "Estimate",
+    "FlipCounts",
+    "FlipguardError",
+    "InputError",
+    "MissingExtraError",
+    "Policy",
+    "PolicyError",
+    "Predictions",
+    "Verdict",
+    "__version__",
+    "check",
+    "compare",
+    "ensemble",
+    "matrix",
+    "read_predictions",
+    "write_predictions",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flipguard' has no attribute '{name}'")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,45 @@
+"""Counting on this machine: streamed table queries for labels, a blocked kernel for scores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from flipguard.engines.labelled import LabelCounting
+from flipguard.engines.pairing import naming
+from flipguard.engines.plan import Counted, CountingPlan
+from flipguard.engines.scored import ScoredCounting
+from flipguard.predictions.scores import score_batches, width
+from flipguard.predictions.table import Predictions
+
+
+def count(plan: CountingPlan) -> Counted:
+    """The counts of a plan, from whatever its files hold."""
+    plan = with_control_labels(plan)
+    return ScoredCounting(plan).count() if plan.layout.scored else LabelCounting(plan).count()
+
+
+def flips(plan: CountingPlan) -> pl.DataFrame:
+    """Every sample whose label changed, worst first."""
+    plan = replace(plan, controls=())
+    return ScoredCounting(plan).flips() if plan.layout.scored else LabelCounting(plan).flips()
+
+
+def with_control_labels(plan: CountingPlan) -> CountingPlan:
+    """The plan with a label column in every control: of a control only the labels count."""
+    controls = tuple(c if c.label is not None else with_labels(c) for c in plan.controls)
+    return replace(plan, controls=tuple(replace(c, scores=None) for c in controls))
+
+
+def with_labels(predictions: Predictions) -> Predictions:
+    """Predictions whose label is the class of the largest score."""
+    with naming(predictions):
+        tops = np.concatenate([batch.argmax(axis=1) for batch in score_batches(predictions)])
+    names = predictions.class_names or tuple(str(i) for i in range(width(predictions)))
+    labels = pl.Series("__label", list(names)).gather(tops)
+    if predictions.class_names is None:
+        labels = labels.cast(pl.Int64)
+    frame = pl.concat([predictions.frame, labels.to_frame().lazy()], how="horizontal")
+    return replace(predictions, frame=frame, label="__label", path=None)

@@ -1,0 +1,435 @@
+"""Putting the rows of several files side by side: by equal ids row for row, or by a join.
+
+Files of one test set are mostly written in one order. That is noticed while their rows stream by,
+and then nothing is joined and nothing is held in memory. Otherwise rows meet through a 128-bit hash
+of their id: sorting fixed-size hashes is several times faster than joining on text, and parts of
+the hash range can be done one after the other, so that memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from flipguard.engines.classes import class_spelling, id_spelling, not_whole, spelled
+from flipguard.engines.expressions import NEW, OLD, TARGET, control_column, cut_column
+from flipguard.engines.plan import CountingPlan, RowCounts
+from flipguard.errors import InputError, listed
+from flipguard.predictions.identical import identical_parquet_column
+from flipguard.predictions.read import unreadable
+
+if TYPE_CHECKING:
+    from flipguard.predictions.table import Predictions
+
+ID = "__id"
+HASHES = ("__hash_a", "__hash_b")
+SEEDS = (0x9E3779B9, 0x85EBCA6B)
+
+# Rows of one side that a join holds in memory at a time.
+ROWS_PER_PART = 20_000_000
+IDS_TO_NAME = 3
+ROWS_TO_PEEK = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Rows that must not be, and the sentence for them."""
+
+    where: pl.Expr
+    sentence: Callable[[str], str]
+
+
+class Pairing:
+    """The rows of a plan side by side.
+
+    In a paired table, column ``{i}|label`` is the label of side i: 0 is old, 1 is new, and the
+    controls follow.
+    """
+
+    def __init__(self, plan: CountingPlan) -> None:
+        self.plan = plan
+        self.sides = plan.sides
+        self.classes = class_spelling(self.sides)
+        self.ids = id_spelling(self.sides)
+        self.by_position = all(side.id is None for side in self.sides)
+        self._heights: list[int] | None = None
+        without = [side.name for side in self.sides if side.id is None]
+        if without and not self.by_position:
+            raise InputError(
+                f"{without[0]} has no ids while another file has; add its ids, or leave them out "
+                "of every file if all are in the same order."
+            )
+
+    # -- one side ------------------------------------------------------------------------------
+
+    def side_frame(self, i: int, want: frozenset[str]) -> pl.LazyFrame:
+        """The wanted columns of one side: "id", "row", "label", "target", "cuts"."""
+        side = self.sides[i]
+        columns: list[pl.Expr] = []
+        frame = side.frame
+        if "row" in want:
+            frame = frame.with_row_index(f"{i}|row")
+            columns.append(pl.col(f"{i}|row").cast(pl.Int64))
+        if "id" in want and side.id is not None:
+            columns.append(spelled(side.id, side, self.ids).alias(f"{i}|id"))
+        if "label" in want and side.label is not None:
+            columns.append(spelled(side.label, side, self.classes).alias(f"{i}|label"))
+            fraction = not_whole(side.label, side)
+            if fraction is not None:
+                columns.append(fraction.alias(f"{i}|label|fraction"))
+        if "target" in want and side.target is not None:
+            columns.append(spelled(side.target, side, self.classes).alias(f"{i}|target"))
+            fraction = not_whole(side.target, side)
+            if fraction is not None:
+                columns.append(fraction.alias(f"{i}|target|fraction"))
+        if "cuts" in want and i < 2:
+            for cut in self.plan.cuts:
+                if self._cut_is_target(cut):
+                    continue
+                found = side.column(cut)
+                if found is not None:
+                    columns.append(pl.col(found).alias(f"{i}|cut|{cut}"))
+        if not columns:
+            # A table of no columns has no height; the row number keeps it.
+            columns.append(pl.int_range(pl.len(), dtype=pl.Int64).alias(f"{i}|none"))
+        return frame.select(columns)
+
+    def _cut_is_target(self, cut: str) -> bool:
+        return any(side.target is not None and cut in ("target", side.target) for side in self.sides)
+
+    @property
+    def heights(self) -> list[int]:
+        """The number of rows of each side."""
+        if self._heights is None:
+            heights = []
+            for side in self.sides:
+                with naming(side):
+                    heights.append(side.height)
+                if heights[-1] == 0:
+                    raise InputError(
+                        f"{side.name} is empty; expected at least one row of predictions."
+                    )
+            self._heights = heights
+        return self._heights
+
+    # -- the paired table ----------------------------------------------------------------------
+
+    def canonical(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """A paired table with the columns that the counting reads added to its own."""
+        names = frame.collect_schema().names()
+        targets = [f"{i}|target" for i in range(len(self.sides)) if f"{i}|target" in names]
+        dtype = pl.Int64 if self.classes == "integer" else pl.String
+        columns: list[pl.Expr] = [
+            (pl.coalesce(targets) if targets else pl.lit(None, dtype=dtype)).alias(TARGET)
+        ]
+        labels = [OLD, NEW, *(control_column(i) for i in range(len(self.plan.controls)))]
+        for i, label in enumerate(labels):
+            if f"{i}|label" in names:
+                columns.append(pl.col(f"{i}|label").alias(label))
+        for cut in self.plan.cuts:
+            if self._cut_is_target(cut):
+                columns.append(columns[0].alias(cut_column(cut)))
+                continue
+            found = [f"{i}|cut|{cut}" for i in range(2) if f"{i}|cut|{cut}" in names]
+            if found:
+                columns.append(pl.col(found[0]).alias(cut_column(cut)))
+        if "0|id" in names:
+            columns.append(pl.col("0|id").alias(ID))
+        return frame.with_columns(columns)
+
+    def refusals(self, names: list[str]) -> list[Refusal]:
+        """Everything about a pair of rows that makes a comparison impossible."""
+        found: list[Refusal] = []
+        for i, side in enumerate(self.sides):
+            for role, column in (("label", side.label), ("target", side.target)):
+                if f"{i}|{role}|fraction" in names:
+                    found.append(_fraction(i, role, side.name, column))
+            if f"{i}|label" in names:
+                found.append(_no_label(i, side.name, side.label))
+            if i and f"{i}|target" in names and "0|target" in names:
+                found.append(_two_targets(i, self.sides[0].name, side.name))
+        for cut in self.plan.cuts:
+            if f"0|cut|{cut}" in names and f"1|cut|{cut}" in names:
+                found.append(_two_cuts(cut, self.sides[0].name, self.sides[1].name))
+        return found
+
+    def refuse(self, frame: pl.LazyFrame, refusal: Refusal) -> InputError:
+        """The error for a refusal, naming the first ids that it is about."""
+        names = frame.collect_schema().names()
+        rows = frame.with_row_index("__row").filter(refusal.where)
+        shown = pl.col("0|id") if "0|id" in names else pl.format("row {}", pl.col("__row"))
+        total = rows.select(pl.len()).collect(engine="streaming").item()
+        first = rows.select(shown.alias("id")).head(IDS_TO_NAME).collect(engine="streaming")
+        return InputError(refusal.sentence(_named(first["id"].to_list(), total)))
+
+    # -- side by side, in order ----------------------------------------------------------------
+
+    def may_be_aligned(self) -> bool:
+        """Whether a look at the first rows leaves it open that ids are equal row for row."""
+        heights = self.heights
+        if self.by_position:
+            if len(set(heights)) > 1:
+                told = ", ".join(
+                    f"{side.name} {height:,}"
+                    for side, height in zip(self.sides, heights, strict=True)
+                )
+                raise InputError(
+                    f"Files without ids must have the same rows in the same order, but their "
+                    f"numbers of rows differ ({told}); add ids to both."
+                )
+            return True
+        if len(set(heights)) > 1:
+            return False
+        heads = [
+            self.side_frame(i, frozenset({"id"})).head(ROWS_TO_PEEK).collect()
+            for i in range(len(self.sides))
+        ]
+        return all(heads[0][:, 0].equals(head[:, 0]) for head in heads[1:])
+
+    def aligned_frame(self, want: frozenset[str]) -> pl.LazyFrame:
+        """All sides beside each other, row for row as the files have them."""
+        frames = []
+        for i, side in enumerate(self.sides):
+            skip = set()
+            if i and side.id is not None and self._same_bytes(side.id, self.sides[0].id, side):
+                skip.add("id")
+            if i and side.target and self._same_bytes(side.target, self.sides[0].target, side):
+                skip.add("target")
+            frames.append(self.side_frame(i, want - skip))
+        return pl.concat(frames, how="horizontal")
+
+    def _same_bytes(self, column: str, old_column: str | None, side: Predictions) -> bool:
+        old = self.sides[0]
+        if old_column is None or old.path is None or side.path is None:
+            return False
+        if old.path.suffix not in (".parquet", ".pq") or side.path.suffix not in (".parquet", ".pq"):
+            return False
+        return identical_parquet_column(old.path, old_column, side.path, column)
+
+    def alignment(self, names: list[str]) -> dict[str, pl.Expr]:
+        """Whether ids are equal row for row, and whether they rise, which proves them unique."""
+        if self.by_position:
+            return {}
+        first = pl.col("0|id")
+        others = [pl.col(f"{i}|id") for i in range(1, len(self.sides)) if f"{i}|id" in names]
+        differ = pl.any_horizontal([first.ne_missing(other) for other in others]) if others else None
+        return {
+            "__ids_differ": differ.any() if differ is not None else pl.lit(False),
+            "__ids_missing": first.is_null().any(),
+            "__ids_rise": (first > first.shift(1)).all(),
+        }
+
+    def confirm_unique(self, checks: dict[str, bool]) -> None:
+        """Refuses missing and duplicate ids once the rows are known to be aligned."""
+        if self.by_position:
+            return
+        if checks["__ids_missing"]:
+            raise self._missing_id(0)
+        if not checks["__ids_rise"]:
+            self._refuse_duplicates(0)
+
+    def _missing_id(self, i: int) -> InputError:
+        side = self.sides[i]
+        row = (
+            self.side_frame(i, frozenset({"id", "row"}))
+            .filter(pl.col(f"{i}|id").is_null())
+            .head(1)
+            .collect()
+        )
+        return InputError(
+            f"{side.name} has no id in column '{side.id}' at row {row[f'{i}|row'][0] + 1:,}; "
+            "give every row an id of its own."
+        )
+
+    def _refuse_duplicates(self, i: int) -> None:
+        """Ids that do not rise may still be unique: this looks, part by part of their hashes."""
+        parts = self._parts()
+        for part in range(parts):
+            hashes = self.side_frame(i, frozenset({"id"})).select(
+                pl.col(f"{i}|id").hash(seed=SEEDS[0]).alias("hash")
+            )
+            if parts > 1:
+                hashes = hashes.filter(pl.col("hash") % parts == part)
+            seen = hashes.select(
+                n=pl.len(), different=pl.col("hash").n_unique()
+            ).collect(engine="streaming")
+            if seen["n"][0] != seen["different"][0]:
+                self.raise_if_duplicates(i)
+
+    def raise_if_duplicates(self, i: int) -> None:
+        """Names the ids that stand in more than one row of a side, if there are any."""
+        side = self.sides[i]
+        twice = (
+            self.side_frame(i, frozenset({"id"}))
+            .group_by(f"{i}|id")
+            .len()
+            .filter(pl.col("len") > 1)
+            .sort(f"{i}|id")
+            .collect(engine="streaming")
+        )
+        if twice.height:
+            ids = _named(twice[f"{i}|id"].head(IDS_TO_NAME).to_list(), twice.height)
+            raise InputError(
+                f"{side.name} has more than one row for id {ids} in column '{side.id}'; "
+                "keep one row a sample, or name another column with --id."
+            )
+
+    # -- side by side, by a join ---------------------------------------------------------------
+
+    def _parts(self) -> int:
+        return max(1, math.ceil(max(self.heights) / ROWS_PER_PART))
+
+    def joined_frames(self, want: frozenset[str], tally: list[RowCounts]) -> Iterator[pl.LazyFrame]:
+        """Paired tables, a part of the hash range each; the row counts of each go to `tally`."""
+        parts = self._parts()
+        missing: list[tuple[int, int]] = []
+        for part in range(parts):
+            tables = [self._hashed(i, want, part, parts) for i in range(len(self.sides))]
+            if not _same_rows(tables):
+                tables, rows, absent = _inner(tables, len(self.plan.controls))
+                missing += absent
+            else:
+                rows = RowCounts(matched=tables[0].height)
+            tally.append(rows)
+            if self.plan.progress is not None:
+                self.plan.progress(part + 1, parts)
+            yield pl.concat(
+                [tables[0], *(table.drop(HASHES) for table in tables[1:])], how="horizontal"
+            ).lazy()
+        if sum(rows.matched for rows in tally) == 0:
+            raise self._nothing_in_common()
+        if missing and self.plan.on_missing == "error":
+            raise self._one_side_only()
+
+    def _hashed(self, i: int, want: frozenset[str], part: int, parts: int) -> pl.DataFrame:
+        side_id = pl.col(f"{i}|id")
+        frame = self.side_frame(i, want | {"id"}).with_columns(
+            side_id.hash(seed=seed).alias(name)
+            for name, seed in zip(HASHES, SEEDS, strict=True)
+        )
+        missing_id = frame.select(side_id.is_null().any())
+        if part == 0 and missing_id.collect(engine="streaming").item():
+            raise self._missing_id(i)
+        if parts > 1:
+            frame = frame.filter(pl.col(HASHES[0]) % parts == part)
+        if "id" not in want:
+            frame = frame.drop(f"{i}|id")
+        with naming(self.sides[i]):
+            table = frame.sort(HASHES).collect(engine="streaming")
+        a, b = (pl.col(name) for name in HASHES)
+        if table.select(((a == a.shift(1)) & (b == b.shift(1))).any()).item():
+            self.raise_if_duplicates(i)
+        return table
+
+    def _id_list(self, i: int) -> pl.LazyFrame:
+        return self.side_frame(i, frozenset({"id"})).rename({f"{i}|id": "id"})
+
+    def _nothing_in_common(self) -> InputError:
+        shown = [
+            f"{side.name} has ids such as {listed(self._id_list(i).head(2).collect()['id'])}"
+            for i, side in enumerate(self.sides[:2])
+        ]
+        return InputError(
+            f"No id is in every file: {', '.join(shown)}; check that both are of the same test set "
+            "and that --id names the right column."
+        )
+
+    def _one_side_only(self) -> InputError:
+        pairs = [(0, 1), (1, 0)] + [(0, i) for i in range(2, len(self.sides))]
+        pairs += [(i, 0) for i in range(2, len(self.sides))]
+        for have, lack in pairs:
+            only = self._id_list(have).join(self._id_list(lack), on="id", how="anti")
+            count = only.select(pl.len()).collect(engine="streaming").item()
+            if count:
+                ids = only.sort("id").head(IDS_TO_NAME).collect(engine="streaming")["id"].to_list()
+                return InputError(
+                    f"{self.sides[have].name} has {count:,} {_plural(count, 'id')} that "
+                    f"{self.sides[lack].name} lacks: {_named(ids, count)}; compare the same "
+                    "samples, or leave them out with --on-missing drop."
+                )
+        raise AssertionError("Rows differ, yet no id is on one side only.")
+
+
+class naming:
+    """Says which file it was when reading it breaks."""
+
+    def __init__(self, side: Predictions) -> None:
+        self._side = side
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, problem: BaseException | None, traceback: object) -> None:
+        if isinstance(problem, pl.exceptions.PolarsError | OSError):
+            raise unreadable(self._side.name, problem) from problem
+
+
+def _same_rows(tables: list[pl.DataFrame]) -> bool:
+    first = tables[0].select(HASHES)
+    return all(first.equals(table.select(HASHES)) for table in tables[1:])
+
+
+def _inner(
+    tables: list[pl.DataFrame], controls: int
+) -> tuple[list[pl.DataFrame], RowCounts, list[tuple[int, int]]]:
+    """The rows that all sides have, and how many each lacks."""
+    keys = [table.select(HASHES) for table in tables]
+    both = keys[0].join(keys[1], on=HASHES, how="inner")
+    common = both
+    for key in keys[2:]:
+        common = common.join(key, on=HASHES, how="inner")
+    common = common.sort(HASHES)
+    rows = RowCounts(
+        matched=common.height,
+        only_old=keys[0].height - both.height,
+        only_new=keys[1].height - both.height,
+    )
+    absent = [(i, k.height - common.height) for i, k in enumerate(keys) if k.height > common.height]
+    kept = [common.join(t, on=HASHES, how="left", maintain_order="left") for t in tables]
+    return kept, rows, absent
+
+
+def _named(ids: list[object], total: int) -> str:
+    shown = listed(ids, most=IDS_TO_NAME)
+    rest = total - len(ids)
+    return f"{shown} and {rest:,} more" if rest > 0 else shown
+
+
+def _plural(count: int, word: str) -> str:
+    return word if count == 1 else word + "s"
+
+
+def _no_label(i: int, name: str, column: str | None) -> Refusal:
+    return Refusal(
+        pl.col(f"{i}|label").is_null(),
+        lambda ids: f"{name} has no predicted class in column '{column}' for id {ids}; "
+        "give every row a label, or leave the row out.",
+    )
+
+
+def _fraction(i: int, role: str, name: str, column: str | None) -> Refusal:
+    return Refusal(
+        pl.col(f"{i}|{role}|fraction"),
+        lambda ids: f"{name} has fractions in column '{column}', for id {ids}, where classes are "
+        "expected; classes are names or integers.",
+    )
+
+
+def _two_targets(i: int, old: str, other: str) -> Refusal:
+    return Refusal(
+        (pl.col("0|target") != pl.col(f"{i}|target")).fill_null(False),
+        lambda ids: f"{old} and {other} disagree on the target of id {ids}; a sample has one true "
+        "class: mend the wrong file, or leave the target out of it.",
+    )
+
+
+def _two_cuts(cut: str, old: str, new: str) -> Refusal:
+    return Refusal(
+        pl.col(f"0|cut|{cut}").ne_missing(pl.col(f"1|cut|{cut}")),
+        lambda ids: f"{old} and {new} disagree on column '{cut}' of id {ids}, so it cannot group "
+        "their rows; leave the column out of one of them.",
+    )

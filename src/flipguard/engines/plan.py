@@ -1,0 +1,175 @@
+"""What is to be counted, and what comes back: the one interface of every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import polars as pl
+
+from flipguard.counts import FlipCounts, Layout, Side
+from flipguard.engines.expressions import cut_column
+from flipguard.errors import InputError, listed
+from flipguard.predictions.table import Predictions
+
+Progress = Callable[[int, int], None]
+
+MISSING_GROUP = "(missing)"
+MOST_GROUPS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountingPlan:
+    """Two models, perhaps controls, and how to cut the samples."""
+
+    old: Predictions
+    new: Predictions
+    controls: tuple[Predictions, ...] = ()
+    by: tuple[str, ...] = ()
+    cluster: str | None = None
+    on_missing: Literal["error", "drop"] = "error"
+    exponent: float = 1.0
+    progress: Progress | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        for column in (*self.by, *([self.cluster] if self.cluster else [])):
+            sides = (self.old, self.new)
+            if all(side.column(column) is None for side in sides):
+                known = [c for side in sides for c in side.columns]
+                raise InputError(
+                    f"Neither {self.old.name} nor {self.new.name} has a column '{column}' to group "
+                    f"by; they have {listed(dict.fromkeys(known), most=12)}."
+                )
+
+    @property
+    def sides(self) -> tuple[Predictions, ...]:
+        """Old, new and the controls: everything that must have the same samples."""
+        return (self.old, self.new, *self.controls)
+
+    @property
+    def cuts(self) -> tuple[str, ...]:
+        """Every column, beside the labels, that the counting needs."""
+        extra = [self.cluster] if self.cluster and self.cluster not in self.by else []
+        return (*self.by, *extra)
+
+    @property
+    def layout(self) -> Layout:
+        """The statistics that these inputs allow."""
+        old, new = self.old.scores, self.new.scores
+        scored: set[Side] = set()
+        if old is not None:
+            scored.add("old")
+        if new is not None:
+            scored.add("new")
+        return Layout(
+            has_target=any(side.target is not None for side in (self.old, self.new)),
+            scored=frozenset(scored),
+            has_logits=all(s is not None and s.kind == "logits" for s in (old, new)),
+            controls=len(self.controls),
+        )
+
+
+    def tables(self) -> dict[str | None, CountTable]:
+        """An empty table of counts for the whole (None) and for each column to group by."""
+        cluster = (cut_column(self.cluster),) if self.cluster else ()
+        tables: dict[str | None, CountTable] = {None: CountTable(self.layout, cluster)}
+        for by in self.by:
+            keys = tuple(dict.fromkeys((cut_column(by), *cluster)))
+            tables[by] = CountTable(self.layout, keys, group=cut_column(by), name=by)
+        return tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCounts:
+    """How many samples were in both files, and how many in one alone."""
+
+    matched: int
+    only_old: int = 0
+    only_new: int = 0
+
+
+def summed_rows(parts: list[RowCounts]) -> RowCounts:
+    """The row counts of all parts together."""
+    return RowCounts(
+        matched=sum(part.matched for part in parts),
+        only_old=sum(part.only_old for part in parts),
+        only_new=sum(part.only_new for part in parts),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Counts of every group of one cut: `keys[i]` goes with `counts.values[i]`.
+
+    With clusters, `keys` repeat: a row a group and cluster.
+    """
+
+    keys: list[str]
+    counts: FlipCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What an engine returns."""
+
+    rows: RowCounts
+    whole: Groups
+    by: dict[str, Groups]
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, tables: dict[str | None, CountTable], rows: RowCounts, notes: tuple[str, ...] = ()
+    ) -> Counted:
+        """The finished tables."""
+        by = {name: table.groups() for name, table in tables.items() if name is not None}
+        return cls(rows=rows, whole=tables[None].groups(), by=by, notes=notes)
+
+
+class CountTable:
+    """Counts by key, growing shard by shard; the sum is the same for any shards."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        keys: tuple[str, ...],
+        *,
+        group: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.keys = keys
+        self._layout = layout
+        self._group = group
+        self._name = name
+        self._frames: list[pl.DataFrame] = []
+        self._pending = 0
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Adds the counts of a shard: the key columns, then a column a statistic."""
+        self._frames.append(frame)
+        self._pending += frame.height
+        if self._pending > 1_000_000:
+            self._frames = [self._summed()]
+            self._pending = self._frames[0].height
+
+    def _summed(self) -> pl.DataFrame:
+        table = pl.concat(self._frames, how="vertical_relaxed")
+        sums = [pl.col(name).sum() for name in self._layout.names]
+        if not self.keys:
+            return table.select(sums)
+        return table.group_by(self.keys).agg(sums).sort(self.keys, nulls_last=True)
+
+    def groups(self) -> Groups:
+        """The sums, sorted by key; a key beside the group's is a cluster."""
+        table = self._summed()
+        counts = FlipCounts(self._layout, table.select(self._layout.names).to_numpy())
+        if self._group is None:
+            return Groups(keys=["all"] * table.height, counts=counts)
+        names = table[self._group].cast(pl.String).fill_null(MISSING_GROUP).to_list()
+        if len(set(names)) > MOST_GROUPS:
+            raise InputError(
+                f"Column '{self._name}' has {len(set(names)):,} different values, more than the "
+                f"{MOST_GROUPS:,} groups that make sense; group by a coarser column."
+            )
+        return Groups(keys=names, counts=counts)

@@ -1,0 +1,53 @@
+"""The exceptions of flipguard: one tree, so that one ``except`` catches what a user can mend.
+
+::
+
+    FlipguardError            anything below; its text is one sentence that says what to do
+    ├── InputError            a prediction table that cannot be read, or two that cannot be compared
+    ├── PolicyError           a gate policy that cannot be read, or does not fit the comparison
+    └── MissingExtraError     an optional dependency that this call needs is not installed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class FlipguardError(Exception):
+    """The root of everything that flipguard raises on purpose."""
+
+
+class InputError(FlipguardError):
+    """A prediction table cannot be read, or two of them cannot be compared."""
+
+
+class PolicyError(FlipguardError):
+    """A gate policy cannot be read, or asks for what the comparison does not hold."""
+
+
+class MissingExtraError(FlipguardError):
+    """An optional dependency that this call needs is not installed."""
+
+    def __init__(self, what: str, *, package: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs {package}, which is not installed; "
+            f"install it with: pip install 'flipguard[{extra}]'."
+        )
+
+
+def listed(values: Iterable[object], *, most: int = 3) -> str:
+    """The first few values as they would be typed, and how many more there are.
+
+    >>> listed(["a", 7, "c", "d", "e"])
+    "'a', 7, 'c' and 2 more"
+    """
+    values = list(values)
+    shown = ", ".join(_short(value) for value in values[:most])
+    rest = len(values) - most
+    return f"{shown} and {rest:,} more" if rest > 0 else shown
+
+
+def _short(value: object, *, longest: int = 60) -> str:
+    # Hostile or endless values must not flood, or write control codes to, somebody's terminal.
+    text = repr(value) if not isinstance(value, str) else repr(value[: longest + 1])
+    return text if len(text) <= longest + 2 else text[: longest - 1] + "…'"

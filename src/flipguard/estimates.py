@@ -1,0 +1,227 @@
+"""Metrics with their uncertainty: a value, an interval, and the samples that it rests on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flipguard import statistics
+from flipguard.counts import FlipCounts, FloatArray
+from flipguard.metrics import (
+    CalibrationError,
+    Mean,
+    Metric,
+    PairedDifference,
+    PairedRatio,
+    Proportion,
+    RelativeRate,
+    Shape,
+)
+
+REPLICATES = 2_000
+# With many groups each gets fewer draws: the design effect needs far fewer than a percentile would.
+REPLICATES_A_GROUP = 500
+SEED = 20210619
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A metric of one group, with its interval at the comparison's confidence.
+
+    >>> Estimate(value=0.02, low=0.015, high=0.026, n=10_000)
+    Estimate(value=0.02, low=0.015, high=0.026, n=10000)
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def is_defined(self) -> bool:
+        """False where the metric has no value, for want of samples or of what it needs."""
+        return not math.isnan(self.value)
+
+    def as_json(self) -> dict[str, float | int | None]:
+        """Undefined is null: JSON has no nan, and 0 would be a lie."""
+        return {
+            "value": _number(self.value),
+            "low": _number(self.low),
+            "high": _number(self.high),
+            "n": self.n,
+        }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The counts of one set of samples, and of its clusters if rows belong together."""
+
+    counts: FlipCounts
+    clusters: FlipCounts | None = None
+    replicates: int = REPLICATES
+    _designs: dict[str, tuple[float, float]] = field(default_factory=dict, repr=False)
+
+    def interval(
+        self, metric: Metric, confidence: float, *, scale: float = 1.0
+    ) -> tuple[float, float]:
+        """The interval of a metric, or the one that `scale` times as many samples would give."""
+        counts = self.counts if scale == 1.0 else self.counts.scaled(scale)
+        effect, degrees = self.design(metric)
+        low, high = intervals(metric, counts, confidence, effect=effect, degrees=degrees)
+        return float(low), float(high)
+
+    def estimate(self, metric: Metric, confidence: float) -> Estimate:
+        """The metric with its interval."""
+        low, high = self.interval(metric, confidence)
+        return _estimate(metric, self.counts, low, high)
+
+    def design(self, metric: Metric) -> tuple[float, float]:
+        """What clustering costs: the factor on the variance, and its degrees of freedom."""
+        if self.clusters is None or not metric.needs <= self.counts.layout.available:
+            return 1.0, math.inf
+        if metric.name not in self._designs:
+            self._designs[metric.name] = self._measure_design(metric)
+        return self._designs[metric.name]
+
+    def _measure_design(self, metric: Metric) -> tuple[float, float]:
+        clusters = self.clusters
+        if clusters is None or len(clusters) < 2:
+            # One cluster is one observation: nothing can be said about others.
+            return math.inf, 1.0
+        layout = clusters.layout
+        drawn = statistics.cluster_replicates(
+            clusters.values, replicates=self.replicates, seed=SEED
+        )
+        rows = clusters.rows
+        effect = statistics.design_effect(
+            _additive_scale(metric.shape, FlipCounts(layout, drawn)),
+            _iid_variance(metric.shape, self.counts),
+            len(clusters),
+            largest=float((rows**2).sum() / rows.sum()),
+        )
+        sums, weights = statistics.leave_one_out(clusters.values)
+        without = _additive_scale(metric.shape, FlipCounts(layout, sums))
+        degrees = statistics.effective_degrees(without, weights)
+        return float(effect), float(degrees)
+
+
+def estimate_groups(
+    metric: Metric, samples: Sequence[Sample], confidence: float
+) -> list[Estimate]:
+    """The metric of many groups at once."""
+    if not samples:
+        return []
+    if any(sample.clusters is not None for sample in samples):
+        return [sample.estimate(metric, confidence) for sample in samples]
+    layout = samples[0].counts.layout
+    counts = FlipCounts(layout, np.stack([sample.counts.values for sample in samples]))
+    low, high = intervals(metric, counts, confidence)
+    values, sizes = metric.value(counts), _size(metric, counts)
+    return [
+        Estimate(value=float(v), low=float(a), high=float(b), n=int(n))
+        for v, a, b, n in zip(values, low, high, sizes, strict=True)
+    ]
+
+
+def _estimate(metric: Metric, counts: FlipCounts, low: float, high: float) -> Estimate:
+    n = int(_size(metric, counts))
+    return Estimate(value=float(metric.value(counts)), low=low, high=high, n=n)
+
+
+def _size(metric: Metric, counts: FlipCounts) -> FloatArray:
+    if not metric.needs <= counts.layout.available:
+        return np.zeros(counts.values.shape[:-1])
+    return metric.shape.size(counts)
+
+
+def intervals(
+    metric: Metric,
+    counts: FlipCounts,
+    confidence: float | FloatArray,
+    *,
+    effect: float = 1.0,
+    degrees: float = math.inf,
+) -> tuple[FloatArray, FloatArray]:
+    """The interval of every group, by the method that suits the metric's shape."""
+    nothing = np.full(counts.values.shape[:-1], np.nan)
+    if not metric.needs <= counts.layout.available or math.isinf(effect):
+        return nothing, nothing
+    design = {"confidence": confidence, "design_effect": effect, "degrees": degrees}
+    shape = metric.shape
+    if isinstance(shape, Proportion):
+        return statistics.wilson(shape.part(counts), shape.whole(counts), **design)
+    if isinstance(shape, PairedDifference):
+        return statistics.paired_difference(
+            counts["positive_flip"], counts["negative_flip"], counts.labelled, **design
+        )
+    if isinstance(shape, RelativeRate):
+        return statistics.relative_negative_flip_rate(
+            counts["negative_flip"],
+            counts.old_right,
+            counts.labelled - counts.new_right,
+            counts.labelled,
+            **design,
+        )
+    if isinstance(shape, PairedRatio):
+        return statistics.paired_ratio(counts.joint(shape.kind), **design)
+    if isinstance(shape, Mean):
+        if math.isinf(degrees):
+            design["degrees"] = None
+        return statistics.mean(
+            counts[shape.statistic],
+            counts[f"{shape.statistic}_squared"],
+            counts.rows,
+            **design,
+        )
+    if isinstance(shape, CalibrationError):
+        return statistics.calibration_error(
+            *(counts.bins(shape.side, part) for part in ("n", "right", "confidence", "gap_squared")),
+            **design,
+        )
+    return nothing, nothing
+
+
+def _additive_scale(shape: Shape, counts: FlipCounts) -> FloatArray:
+    """The metric on the scale on which its error is near normal: ratios by their logarithm."""
+    values = shape.value(counts)
+    if isinstance(shape, RelativeRate | PairedRatio):
+        with np.errstate(all="ignore"):
+            logarithms = np.log(values)
+        return np.where(np.isfinite(logarithms), logarithms, np.nan)
+    return values
+
+
+def _iid_variance(shape: Shape, counts: FlipCounts) -> FloatArray:
+    """The sampling variance on that scale, were rows independent."""
+    if isinstance(shape, Proportion):
+        return statistics.proportion_variance(shape.part(counts), shape.whole(counts))
+    if isinstance(shape, PairedDifference):
+        return statistics.paired_difference_variance(
+            counts["positive_flip"], counts["negative_flip"], counts.labelled
+        )
+    if isinstance(shape, RelativeRate):
+        return statistics.log_relative_negative_flip_rate_variance(
+            counts["negative_flip"],
+            counts.old_right,
+            counts.labelled - counts.new_right,
+            counts.labelled,
+        )
+    if isinstance(shape, PairedRatio):
+        return statistics.log_paired_ratio_variance(counts.joint(shape.kind))
+    if isinstance(shape, Mean):
+        squares = counts[f"{shape.statistic}_squared"]
+        return statistics.mean_variance(counts[shape.statistic], squares, counts.rows)
+    if isinstance(shape, CalibrationError):
+        # Gaps enter with the sign of their bin, so the variance is that of a mean of gaps.
+        total = counts.bins(shape.side, "n").sum(axis=-1)
+        squares = counts.bins(shape.side, "gap_squared").sum(axis=-1)
+        gap = np.abs(counts.bins(shape.side, "right") - counts.bins(shape.side, "confidence"))
+        return statistics.mean_variance(gap.sum(axis=-1), squares, total)
+    return np.full(counts.values.shape[:-1], np.nan)

@@ -1,0 +1,361 @@
+"""The table of metrics. Each row is data; its value is a pure function of `FlipCounts`.
+
+The table drives the comparison, its intervals, the command line, the JSON, the docs and the tests:
+a new metric is a new row here and its plain definition in the tests.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from flipguard.counts import FlipCounts, FloatArray, Side
+
+Count = Callable[[FlipCounts], FloatArray]
+
+
+def ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    """Division in which nothing over nothing is undefined, and so is anything over nothing."""
+    numerator, denominator = np.broadcast_arrays(numerator, denominator)
+    out = np.full(numerator.shape, np.nan)
+    return np.divide(numerator, denominator, out=out, where=denominator != 0)
+
+
+class Shape(ABC):
+    """What kind of number a metric is: this decides how its interval is made."""
+
+    @abstractmethod
+    def value(self, counts: FlipCounts) -> FloatArray:
+        """The metric of every group."""
+
+    @abstractmethod
+    def size(self, counts: FlipCounts) -> FloatArray:
+        """The number of samples that the value rests on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proportion(Shape):
+    """`part` of `whole`, each sample counting 0 or 1."""
+
+    part: Count
+    whole: Count
+
+    def value(self, counts: FlipCounts) -> FloatArray:
+        return ratio(self.part(counts), self.whole(counts))
+
+    def size(self, counts: FlipCounts) -> FloatArray:
+        return self.whole(counts)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference(Shape):
+    """A difference of two rates on the same samples: positive less negative flips."""
+
+    def value(self, counts: FlipCounts) -> FloatArray:
+        return ratio(counts["positive_flip"] - counts["negative_flip"], counts.labelled)
+
+    def size(self, counts: FlipCounts) -> FloatArray:
+        return counts.labelled
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeRate(Shape):
+    """NFR over what independent models of the same error rates would have."""
+
+    def value(self, counts: FlipCounts) -> FloatArray:
+        new_wrong = counts.labelled - counts.new_right
+        return ratio(counts["negative_flip"] * counts.labelled, counts.old_right * new_wrong)
+
+    def size(self, counts: FlipCounts) -> FloatArray:
+        return counts.labelled
+
+
+@dataclass(frozen=True, slots=True)
+class Mean(Shape):
+    """A mean of a real number a sample, kept as a sum and a sum of squares."""
+
+    statistic: str
+
+    def value(self, counts: FlipCounts) -> FloatArray:
+        return ratio(counts[self.statistic], counts.rows)
+
+    def size(self, counts: FlipCounts) -> FloatArray:
+        return counts.rows
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationError(Shape):
+    """Mean distance between confidence and accuracy over bins of confidence."""
+
+    side: Side
+
+    def value(self, counts: FlipCounts) -> FloatArray:
+        gap = counts.bins(self.side, "right") - counts.bins(self.side, "confidence")
+        return ratio(np.abs(gap).sum(axis=-1), self.size(counts))
+
+    def size(self, counts: FlipCounts) -> FloatArray:
+        return counts.bins(self.side, "n").sum(axis=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedRatio(Shape):
+    """New's rate over the controls' mean rate, on the same samples."""
+
+    kind: Literal["churn", "negative_flip"]
+
+    def value(self, counts: FlipCounts) -> FloatArray:
+        joint = counts.joint(self.kind)
+        controls = joint.shape[-1] - 1
+        flagged = (joint * np.arange(controls + 1)).sum(axis=(-2, -1)) / controls
+        return ratio(joint[..., 1, :].sum(axis=-1), flagged)
+
+    def size(self, counts: FlipCounts) -> FloatArray:
+        return counts.joint(self.kind).sum(axis=(-2, -1))
+
+
+@dataclass(frozen=True, slots=True)
+class ProbabilityOfChance(Shape):
+    """A p value: it has no interval of its own."""
+
+    p_value: Count
+
+    def value(self, counts: FlipCounts) -> FloatArray:
+        p = self.p_value(counts)
+        return np.where(counts.labelled > 0, p, np.nan)
+
+    def size(self, counts: FlipCounts) -> FloatArray:
+        return counts.labelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One row: a name users rely on, what it says, what it needs, and how it is computed."""
+
+    name: str
+    sentence: str
+    formula: str
+    needs: frozenset[str]
+    better: Literal["lower", "higher", "neither"]
+    shape: Shape
+    percent: bool = True
+
+    def value(self, counts: FlipCounts) -> FloatArray:
+        """The metric of every group; nan where undefined, or where what it needs is absent."""
+        if not self.needs <= counts.layout.available:
+            return np.full(counts.values.shape[:-1], np.nan)
+        return self.shape.value(counts)
+
+
+def mcnemar(counts: FlipCounts) -> FloatArray:
+    """Exact two-sided p value of negative against positive flips, were both equally likely."""
+    from scipy.special import betainc  # here, because SciPy would double the time of an import
+
+    negative, positive = counts["negative_flip"], counts["positive_flip"]
+    fewer, flips = np.minimum(negative, positive), negative + positive
+    # P(X <= k) for X ~ Binomial(n, 1/2) is a regularised incomplete beta function: no sum of
+    # binomial coefficients, so a thousand million flips neither overflow nor take time.
+    tail = betainc(np.maximum(flips - fewer, 1), fewer + 1, 0.5)
+    return np.where(flips == 0, 1.0, np.minimum(2 * tail, 1.0))
+
+
+def _needs(*what: str) -> frozenset[str]:
+    return frozenset(what)
+
+
+def _wrong_new(counts: FlipCounts) -> FloatArray:
+    return counts.labelled - counts.new_right
+
+
+def _wrong_old(counts: FlipCounts) -> FloatArray:
+    return counts.labelled - counts.old_right
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            name="error_rate_old",
+            sentence="How often the old model is wrong.",
+            formula="wrong_old / n",
+            needs=_needs("target"),
+            better="lower",
+            shape=Proportion(_wrong_old, lambda c: c.labelled),
+        ),
+        Metric(
+            name="error_rate_new",
+            sentence="How often the new model is wrong.",
+            formula="wrong_new / n",
+            needs=_needs("target"),
+            better="lower",
+            shape=Proportion(_wrong_new, lambda c: c.labelled),
+        ),
+        Metric(
+            name="accuracy_gain",
+            sentence="By how much the new model is more often right than the old one.",
+            formula="error_rate_old - error_rate_new",
+            needs=_needs("target"),
+            better="higher",
+            shape=PairedDifference(),
+        ),
+        Metric(
+            name="negative_flip_rate",
+            sentence="How often the old model is right and the new one wrong.",
+            formula="negative_flips / n",
+            needs=_needs("target"),
+            better="lower",
+            shape=Proportion(lambda c: c["negative_flip"], lambda c: c.labelled),
+        ),
+        Metric(
+            name="positive_flip_rate",
+            sentence="How often the old model is wrong and the new one right.",
+            formula="positive_flips / n",
+            needs=_needs("target"),
+            better="higher",
+            shape=Proportion(lambda c: c["positive_flip"], lambda c: c.labelled),
+        ),
+        Metric(
+            name="relative_negative_flip_rate",
+            sentence="Negative flips over those that independent models as accurate would have.",
+            formula="negative_flip_rate / ((1 - error_rate_old) * error_rate_new)",
+            needs=_needs("target"),
+            better="lower",
+            shape=RelativeRate(),
+        ),
+        Metric(
+            name="negative_flip_impact",
+            sentence="The share of the new model's errors that the old model did not make.",
+            formula="negative_flips / wrong_new",
+            needs=_needs("target"),
+            better="lower",
+            shape=Proportion(lambda c: c["negative_flip"], _wrong_new),
+        ),
+        Metric(
+            name="churn",
+            sentence="How often the two models predict different classes, right or wrong.",
+            formula="different_labels / n",
+            needs=_needs(),
+            better="lower",
+            shape=Proportion(lambda c: c.different, lambda c: c.rows),
+        ),
+        Metric(
+            name="churn_correct",
+            sentence="Churn among the samples that the old model gets right.",
+            formula="negative_flips / right_old",
+            needs=_needs("target"),
+            better="lower",
+            shape=Proportion(lambda c: c["negative_flip"], lambda c: c.old_right),
+        ),
+        Metric(
+            name="churn_incorrect",
+            sentence="Churn among the samples that the old model gets wrong.",
+            formula="(positive_flips + wrong_different) / wrong_old",
+            needs=_needs("target"),
+            better="neither",
+            shape=Proportion(lambda c: c["positive_flip"] + c["wrong_different"], _wrong_old),
+        ),
+        Metric(
+            name="wrong_to_wrong",
+            sentence="How often both models are wrong, in different ways.",
+            formula="wrong_different / n",
+            needs=_needs("target"),
+            better="lower",
+            shape=Proportion(lambda c: c["wrong_different"], lambda c: c.labelled),
+        ),
+        Metric(
+            name="surrogate_churn",
+            sentence="Churn of the scores: how far they move relative to their largest.",
+            formula="mean(sum(|(p_old / max p_old)^a - (p_new / max p_new)^a|)) / 2",
+            needs=_needs("old scores", "new scores"),
+            better="lower",
+            shape=Mean("surrogate"),
+        ),
+        Metric(
+            name="backward_trust_compatibility",
+            sentence="The share of what the old model gets right that the new one still does.",
+            formula="both_right / right_old",
+            needs=_needs("target"),
+            better="higher",
+            shape=Proportion(lambda c: c["both_right"], lambda c: c.old_right),
+        ),
+        Metric(
+            name="backward_error_compatibility",
+            sentence="The share of the new model's errors that the old one made too.",
+            formula="both_wrong / wrong_new",
+            needs=_needs("target"),
+            better="higher",
+            shape=Proportion(lambda c: c["wrong_same"] + c["wrong_different"], _wrong_new),
+        ),
+        Metric(
+            name="expected_calibration_error_old",
+            sentence="How far the old model's confidence is from its accuracy.",
+            formula="sum(|right - confidence| over 15 equal-width bins of the top probability) / n",
+            needs=_needs("target", "old scores"),
+            better="lower",
+            shape=CalibrationError("old"),
+        ),
+        Metric(
+            name="expected_calibration_error_new",
+            sentence="How far the new model's confidence is from its accuracy.",
+            formula="sum(|right - confidence| over 15 equal-width bins of the top probability) / n",
+            needs=_needs("target", "new scores"),
+            better="lower",
+            shape=CalibrationError("new"),
+        ),
+        Metric(
+            name="confidence_old",
+            sentence="How far the old model's first choice is above its second.",
+            formula="mean(p_old(1st) - p_old(2nd))",
+            needs=_needs("old scores"),
+            better="neither",
+            shape=Mean("old_margin"),
+        ),
+        Metric(
+            name="confidence_new",
+            sentence="How far the new model's first choice is above its second.",
+            formula="mean(p_new(1st) - p_new(2nd))",
+            needs=_needs("new scores"),
+            better="neither",
+            shape=Mean("new_margin"),
+        ),
+        Metric(
+            name="logit_displacement",
+            sentence="How far the logits of a sample move.",
+            formula="mean(||logits_new - logits_old||_2)",
+            needs=_needs("logits"),
+            better="lower",
+            shape=Mean("distance"),
+            percent=False,
+        ),
+        Metric(
+            name="mcnemar_p",
+            sentence="How likely so uneven flips were, if either direction were equally likely.",
+            formula="two-sided exact binomial test of negative against positive flips",
+            needs=_needs("target"),
+            better="neither",
+            shape=ProbabilityOfChance(mcnemar),
+            percent=False,
+        ),
+        Metric(
+            name="churn_ratio",
+            sentence="The new model's churn over that of the untreated control.",
+            formula="churn(old, new) / churn(old, control)",
+            needs=_needs("control"),
+            better="lower",
+            shape=PairedRatio("churn"),
+            percent=False,
+        ),
+        Metric(
+            name="negative_flip_ratio",
+            sentence="The new model's negative flips over those of the untreated control.",
+            formula="negative_flip_rate(old, new) / negative_flip_rate(old, control)",
+            needs=_needs("target", "control"),
+            better="lower",
+            shape=PairedRatio("negative_flip"),
+            percent=False,
+        ),
+    )
+}

@@ -1,0 +1,236 @@
+"""Reading prediction tables: a format a suffix, one lazy table out of each."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from flipguard.errors import InputError, listed
+from flipguard.predictions.npz import read_arrays
+from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, with_roles
+
+COMPRESSIONS = (".gz", ".zst")
+FORMATS: dict[str, str] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".npz": "npz",
+}
+TEXT_FORMATS = frozenset({"csv", "tsv", "jsonl"})
+CLASS_NAMES_KEY = "flipguard.class_names"
+
+# Enough rows to see a column's type in a JSON Lines file, few enough to be instant.
+JSON_ROWS_FOR_SCHEMA = 1_000
+
+
+def read_predictions(
+    path: str | os.PathLike[str],
+    *,
+    id: str | None = None,
+    target: str | None = None,
+    label: str | None = None,
+) -> Predictions:
+    """A prediction table from a file, by its suffix; rows are read when a comparison needs them.
+
+    CSV, TSV and JSON Lines (also ``.gz`` and ``.zst``), Parquet, Arrow/Feather, and NPZ.
+    `id`, `target` and `label` name the columns where they are not called so.
+    """
+    file = Path(path)
+    kind, _ = format_of(file)
+    _must_be_a_file(file)
+    try:
+        if kind == "npz":
+            return _read_npz(file, id=id, target=target, label=label)
+        frame, class_names = _LAZY[kind](file, id, target, label)
+        return with_roles(
+            frame,
+            name=str(path),
+            id=id,
+            target=target,
+            label=label,
+            class_names=class_names,
+            path=file,
+        )
+    except pl.exceptions.NoDataError as problem:
+        raise InputError(
+            f"{path} is empty; expected a header and at least one row of predictions."
+        ) from problem
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as problem:
+        raise unreadable(str(path), problem) from problem
+
+
+def format_of(path: Path) -> tuple[str, str | None]:
+    """The format and the compression that a file's name tells.
+
+    >>> format_of(Path("old.csv.gz"))
+    ('csv', '.gz')
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else None
+    kind = FORMATS.get(suffixes[-1]) if suffixes else None
+    if kind is None or (compression is not None and kind not in TEXT_FORMATS):
+        raise InputError(
+            f"{path} is of no format known by its name; expected .csv, .tsv or .jsonl (these also "
+            ".gz or .zst), .parquet, .arrow, .feather or .npz."
+        )
+    return kind, compression
+
+
+def unreadable(name: str, problem: BaseException) -> InputError:
+    """The sentence for a file that its format's reader gives up on."""
+    text = " ".join(str(problem).split()) or type(problem).__name__
+    text = text if len(text) <= 160 else text[:159] + "…"
+    return InputError(
+        f"{name} cannot be read ({text.rstrip('.')}); it may be truncated, or not of the format "
+        "that its name says."
+    )
+
+
+def _must_be_a_file(path: Path) -> None:
+    if not path.exists():
+        raise InputError(f"{path} does not exist; check the path.")
+    if not path.is_file():
+        raise InputError(f"{path} is a folder, not a file of predictions; name the file in it.")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} is empty; expected a header and at least one row of predictions.")
+
+
+Reader = Callable[
+    [Path, str | None, str | None, str | None], tuple[pl.LazyFrame, list[str] | None]
+]
+
+
+def _text_roles(
+    frame: pl.LazyFrame, names: list[str], roles: tuple[str | None, str | None]
+) -> pl.LazyFrame:
+    """Class names as text: a 3 that some writer turned into 3.0 is still class 3."""
+    wanted = {role or usual for role, usual in zip(roles, ("target", "label"), strict=True)}
+    return frame.with_columns(pl.col(c).str.strip_suffix(".0") for c in names if c in wanted)
+
+
+def _separated(separator: str) -> Reader:
+    def read(
+        path: Path, id: str | None, target: str | None, label: str | None
+    ) -> tuple[pl.LazyFrame, None]:
+        # Everything as text: "007" is an id of its own and must not become 7.
+        frame = pl.scan_csv(path, separator=separator, infer_schema=False)
+        names = frame.collect_schema().names()
+        frame = _text_roles(frame, names, (target, label))
+        wide = [c for c in names if c.startswith(tuple(WIDE_PREFIX.values()))]
+        lists = [c for c in names if c in SCORE_KINDS]
+        numbers = [pl.col(c).cast(pl.Float64) for c in wide]
+        numbers += [pl.col(c).str.json_decode(pl.List(pl.Float64)) for c in lists]
+        return frame.with_columns(numbers), None
+
+    return read
+
+
+def _json_lines(
+    path: Path, id: str | None, target: str | None, label: str | None
+) -> tuple[pl.LazyFrame, None]:
+    first = pl.scan_ndjson(path, infer_schema_length=JSON_ROWS_FOR_SCHEMA).collect_schema()
+    roles = {id or "id", target or "target", label or "label"} & set(first.names())
+    # Ids and classes may be numbers in one row and text in another; as text they all fit.
+    frame = pl.scan_ndjson(
+        path,
+        infer_schema_length=JSON_ROWS_FOR_SCHEMA,
+        schema_overrides={role: pl.String for role in roles},
+    )
+    return _text_roles(frame, first.names(), (target, label)), None
+
+
+def _parquet(
+    path: Path, id: str | None, target: str | None, label: str | None
+) -> tuple[pl.LazyFrame, list[str] | None]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_schema(path).metadata
+    except pa.ArrowException as problem:
+        raise unreadable(str(path), problem) from problem
+    return pl.scan_parquet(path), _stored_class_names(metadata)
+
+
+def _arrow(
+    path: Path, id: str | None, target: str | None, label: str | None
+) -> tuple[pl.LazyFrame, list[str] | None]:
+    import pyarrow as pa
+
+    try:
+        with pa.memory_map(str(path)) as source:
+            metadata = pa.ipc.open_file(source).schema.metadata
+    except pa.ArrowException as problem:
+        raise unreadable(str(path), problem) from problem
+    return pl.scan_ipc(path), _stored_class_names(metadata)
+
+
+_LAZY: dict[str, Reader] = {
+    "csv": _separated(","),
+    "tsv": _separated("\t"),
+    "jsonl": _json_lines,
+    "parquet": _parquet,
+    "arrow": _arrow,
+}
+
+
+def _stored_class_names(metadata: dict[bytes, bytes] | None) -> list[str] | None:
+    stored = (metadata or {}).get(CLASS_NAMES_KEY.encode())
+    return None if stored is None else [str(name) for name in json.loads(stored)]
+
+
+def _read_npz(
+    path: Path, *, id: str | None, target: str | None, label: str | None
+) -> Predictions:
+    arrays = read_arrays(path)
+    roles = {"ids": id, "targets": target, "labels": label}
+    taken: dict[str, np.ndarray | None] = {}
+    for usual, asked in roles.items():
+        if asked is not None and asked not in arrays:
+            raise InputError(
+                f"{path} has no array '{asked}', which --{usual.removesuffix('s')} asks for; "
+                f"its arrays are {listed(arrays, most=12)}."
+            )
+        taken[usual] = arrays.pop(asked or usual, None)
+    logits = arrays.pop("logits", None)
+    probabilities = arrays.pop("probabilities", None)
+    class_names = arrays.pop("class_names", None)
+    main = next((a for a in (taken["labels"], logits, probabilities) if a is not None), None)
+    if main is None:
+        raise InputError(
+            f"{path} has neither labels nor logits nor probabilities (arrays: "
+            f"{listed(arrays, most=8)}); name the array of predicted classes with --label."
+        )
+    if main.ndim == 0 or len(main) == 0:
+        raise InputError(f"{path} is empty; expected at least one row of predictions.")
+    slices = {k: a for k, a in arrays.items() if a.ndim == 1 and len(a) == len(main)}
+    predictions = Predictions.from_arrays(
+        ids=taken["ids"],
+        targets=taken["targets"],
+        labels=taken["labels"],
+        logits=logits,
+        probabilities=probabilities,
+        class_names=None if class_names is None else class_names.tolist(),
+        slices=slices,
+        name=str(path),
+    )
+    return Predictions(
+        name=predictions.name,
+        frame=predictions.frame,
+        id=predictions.id,
+        target=predictions.target,
+        label=predictions.label,
+        scores=predictions.scores,
+        path=path,
+    )

@@ -1,0 +1,197 @@
+"""Class scores in pieces: read in order, gathered by position, or spooled to disk first."""
+
+from __future__ import annotations
+
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from flipguard.errors import InputError, listed
+from flipguard.predictions.table import Predictions
+
+Array = npt.NDArray[Any]
+IntArray = npt.NDArray[np.int64]
+
+# Bytes of scores to read at a time: enough to keep both cores busy, little enough to be bounded.
+BYTES_PER_READ = 64 << 20
+
+
+class ScoreReader(ABC):
+    """Hands out rows of scores, front to back."""
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> Array:
+        """Rows start..stop, shape (stop - start, classes); `start` never goes back."""
+
+
+class ArrayReader(ScoreReader):
+    """Scores that lie in an array, in memory or mapped from disk, perhaps in another order."""
+
+    def __init__(self, array: Array, positions: IntArray | None = None) -> None:
+        self._array = array
+        self._positions = positions
+
+    def read(self, start: int, stop: int) -> Array:
+        if self._positions is None:
+            return self._array[start:stop]
+        return self._array[self._positions[start:stop]]
+
+
+class ColumnReader(ScoreReader):
+    """Scores in the columns of a table, streamed in the table's order."""
+
+    def __init__(self, predictions: Predictions) -> None:
+        self._batches = score_batches(predictions)
+        self._pending: list[Array] = []
+        self._at = 0
+
+    def read(self, start: int, stop: int) -> Array:
+        if start != self._at:
+            raise AssertionError("Scores in columns are read front to back.")
+        have = sum(len(piece) for piece in self._pending)
+        while have < stop - start:
+            self._pending.append(next(self._batches))
+            have += len(self._pending[-1])
+        rows = self._pending[0] if len(self._pending) == 1 else np.concatenate(self._pending)
+        self._pending = [rows[stop - start :]]
+        self._at = stop
+        return rows[: stop - start]
+
+
+def width(predictions: Predictions) -> int:
+    """The number of classes that the scores are of."""
+    scores = predictions.scores
+    if scores is None:
+        raise AssertionError("These predictions have no scores.")
+    if scores.array is not None:
+        return int(scores.array.shape[1])
+    if scores.wide_columns is not None:
+        return len(scores.wide_columns)
+    column = pl.col(str(scores.list_column))
+    dtype = predictions.frame.collect_schema()[str(scores.list_column)]
+    if isinstance(dtype, pl.Array):
+        return int(dtype.shape[0])
+    first = predictions.frame.select(column.list.len()).head(1).collect()
+    found = first.item() if first.height else None
+    classes = int(found) if found is not None else 0
+    if classes == 0:
+        raise InputError(
+            f"{predictions.name} has no scores in the first row of column '{scores.list_column}'; "
+            "give every row one score a class."
+        )
+    if scores.class_names is not None and len(scores.class_names) != classes:
+        raise InputError(
+            f"{predictions.name} has {classes:,} scores a row in column '{scores.list_column}' "
+            f"but names {len(scores.class_names):,} classes; they must be as many."
+        )
+    return classes
+
+
+def reader(predictions: Predictions, positions: IntArray | None, spool: Path) -> ScoreReader:
+    """The scores in the order of `positions` (row numbers), or as they are if it is None."""
+    scores = predictions.scores
+    if scores is None:
+        raise AssertionError("These predictions have no scores.")
+    if scores.array is not None:
+        return ArrayReader(scores.array, positions)
+    if positions is None:
+        return ColumnReader(predictions)
+    return ArrayReader(_spooled(predictions, positions, spool))
+
+
+def _spooled(predictions: Predictions, positions: IntArray, folder: Path) -> Array:
+    """The rows at `positions`, in that order, in a file on disk: columns cannot be jumped about."""
+    classes = width(predictions)
+    destination = np.full(predictions.height, -1, dtype=np.int64)
+    destination[positions] = np.arange(len(positions))
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".scores", delete=False) as file:
+        path = Path(file.name)
+    out: Array = np.memmap(path, dtype=np.float32, mode="w+", shape=(len(positions), classes))
+    at = 0
+    for batch in score_batches(predictions):
+        if at == 0 and batch.dtype != out.dtype:
+            out = np.memmap(path, dtype=batch.dtype, mode="w+", shape=out.shape)
+        rows = destination[at : at + len(batch)]
+        out[rows[rows >= 0]] = batch[rows >= 0]
+        at += len(batch)
+    return out
+
+
+def rows_per_read(classes: int) -> int:
+    """How many rows of scores to handle at a time."""
+    return max(256, BYTES_PER_READ // (4 * classes))
+
+
+def score_batches(predictions: Predictions) -> Iterator[Array]:
+    """All scores, in order, a piece at a time."""
+    scores = predictions.scores
+    if scores is None:
+        raise AssertionError("These predictions have no scores.")
+    classes = width(predictions)
+    step = rows_per_read(classes)
+    if scores.array is not None:
+        for start in range(0, len(scores.array), step):
+            yield scores.array[start : start + step]
+        return
+    at = 0
+    frame = predictions.frame.select(scores.columns)
+    for batch in frame.collect_batches(chunk_size=step, maintain_order=True, engine="streaming"):
+        yield _matrix(predictions, batch, classes, at)
+        at += batch.height
+
+
+def _matrix(predictions: Predictions, batch: pl.DataFrame, classes: int, at: int) -> Array:
+    scores = predictions.scores
+    assert scores is not None  # noqa: S101 - a fact for the type checker; the caller has checked
+    if scores.wide_columns is not None:
+        bad = batch.select(pl.any_horizontal(pl.all().is_null())).to_series().arg_max()
+        if sum(batch.null_count().row(0)):
+            _refuse_row(predictions, at + (bad or 0), "has no score for some class")
+        return np.ascontiguousarray(_floating(batch.to_numpy()))
+    column = batch[str(scores.list_column)]
+    if isinstance(column.dtype, pl.List):
+        lengths = column.list.len()
+        wrong = lengths.ne_missing(classes)
+        if wrong.any():
+            found = lengths[wrong.arg_max() or 0]
+            told = "no scores" if found is None else f"{found:,} scores"
+            _refuse_row(
+                predictions,
+                at + (wrong.arg_max() or 0),
+                f"has {told} in column '{scores.list_column}' where the first row has {classes:,}",
+            )
+        flat = column.explode()
+        if flat.null_count():
+            _refuse_row(predictions, at + (flat.is_null().arg_max() or 0) // classes,
+                        "has no score for some class")
+        return _floating(flat.to_numpy()).reshape(-1, classes)
+    if column.null_count():
+        _refuse_row(predictions, at + (column.is_null().arg_max() or 0), "has no scores")
+    return _floating(column.to_numpy())
+
+
+def _floating(array: Array) -> Array:
+    if array.dtype in (np.float32, np.float64):
+        return array
+    return array.astype(np.float32 if array.dtype == np.float16 else np.float64)
+
+
+def _refuse_row(predictions: Predictions, row: int, what: str) -> None:
+    raise InputError(
+        f"{predictions.name} {what}, for {name_of_row(predictions, row)}; "
+        "give every row one score a class."
+    )
+
+
+def name_of_row(predictions: Predictions, row: int) -> str:
+    """A row by its id, or by its number where there are no ids."""
+    if predictions.id is None:
+        return f"row {row + 1:,}"
+    found = predictions.frame.select(predictions.id).slice(row, 1).collect()
+    return f"id {listed(found.to_series().to_list())}"

@@ -1,0 +1,59 @@
+"""Intervals, tests and sample sizes for paired classifiers: pure functions of counts.
+
+All of it is vectorised over leading axes and free of state. Undefined is nan, never 0.
+"""
+
+from flipguard.statistics.calibration import calibration_error
+from flipguard.statistics.clusters import (
+    cluster_replicates,
+    design_effect,
+    effective_degrees,
+    leave_one_out,
+)
+from flipguard.statistics.hypotheses import (
+    benjamini_hochberg,
+    holm,
+    mcnemar,
+    p_value_by_inversion,
+)
+from flipguard.statistics.means import mean, mean_variance, prediction_interval
+from flipguard.statistics.paired import (
+    equivalence_p,
+    non_inferiority_p,
+    paired_difference,
+    paired_difference_variance,
+)
+from flipguard.statistics.planning import deciding_sample_size
+from flipguard.statistics.proportions import proportion_variance, wilson
+from flipguard.statistics.ratios import (
+    log_paired_ratio_variance,
+    log_relative_negative_flip_rate_variance,
+    paired_ratio,
+    relative_negative_flip_rate,
+)
+
+__all__ = [
+    "benjamini_hochberg",
+    "calibration_error",
+    "cluster_replicates",
+    "deciding_sample_size",
+    "design_effect",
+    "effective_degrees",
+    "equivalence_p",
+    "holm",
+    "leave_one_out",
+    "log_paired_ratio_variance",
+    "log_relative_negative_flip_rate_variance",
+    "mcnemar",
+    "mean",
+    "mean_variance",
+    "non_inferiority_p",
+    "p_value_by_inversion",
+    "paired_difference",
+    "paired_difference_variance",
+    "paired_ratio",
+    "prediction_interval",
+    "proportion_variance",
+    "relative_negative_flip_rate",
+    "wilson",
+]
