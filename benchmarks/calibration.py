@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/calibration.py [--quick] [--out benchmarks/results/calibration.json]
 
 Each setting is a table of cell probabilities. It is drawn thousands of times; `coverage` is the
-share of draws whose 95 % interval contains the value that the probabilities imply. The rivals, which
-were measured and not chosen, live here and not in the library.
+share of draws whose 95 % interval contains the value that the probabilities imply. The rivals were
+measured and not chosen; they live here and not in the library.
 """
 
 from __future__ import annotations
@@ -559,8 +559,8 @@ def clustered_rows(rng: np.random.Generator, replications: int) -> Iterator[Row]
             )
 
 
-# The true value; the metric on sums of rows, as a logarithm where it is a ratio; its variance if rows
-# were independent; and its interval.
+# The true value; the metric on sums of rows, as a logarithm where it is a ratio; its variance if
+# rows were independent; and its interval.
 Metric = tuple[float, Callable[[Floats], Floats], Floats, Callable[..., Interval]]
 
 
@@ -674,7 +674,7 @@ def draw_clusters(
     chances: Floats,
     replications: int,
 ) -> Iterator[Floats]:
-    """Each cluster has its own cell probabilities: Dirichlet, with the wanted correlation of rows."""
+    """Clusters with cell probabilities of their own: Dirichlet, for the wanted correlation."""
     for _ in range(replications):
         own = rng.standard_gamma(
             chances * (1 - correlation) / correlation, size=(clusters, len(chances))
@@ -734,7 +734,8 @@ def print_table(rows: list[Row]) -> None:
     for quantity in dict.fromkeys(r["quantity"] for r in rows):
         covers = [r["coverage"] for r in rows if r["quantity"] == quantity]
         print(
-            f"{quantity}: {100 * min(covers):.1f} to {100 * max(covers):.1f} % in {len(covers)} settings"
+            f"{quantity}: {100 * min(covers):.1f} to {100 * max(covers):.1f} %"
+            f" in {len(covers)} settings"
         )
 
 

@@ -173,6 +173,16 @@ class Comparison:
         flips = local.flips(self._plan)
         return flips if kind is None else flips.filter(pl.col("kind") == kind)
 
+    def ids(self) -> pl.LazyFrame | None:
+        """The ids that were compared, as text, in a column `id`; None where rows have none."""
+        if self._plan is None or self._plan.old.id is None or self._plan.new.id is None:
+            return None
+        old, new = (
+            side.frame.select(pl.col(str(side.id)).cast(pl.String).alias("id"))
+            for side in (self._plan.old, self._plan.new)
+        )
+        return old if self._plan.on_missing == "error" else old.join(new, on="id", how="semi")
+
     def as_dict(self) -> dict[str, Any]:
         """The comparison as the JSON has it."""
         document: dict[str, Any] = {
@@ -422,6 +432,8 @@ def _noise_floor(whole: Group, confidence: float) -> tuple[NoiseFloor, ...]:
         metric = METRICS[name]
         values = [float(metric.value(whole.counts.control(i))) for i in range(layout.controls)]
         low, high = statistics.prediction_interval(values, confidence=confidence)
+        if name != "accuracy_gain":
+            low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
         floors.append(
             NoiseFloor(
                 metric=name,

@@ -3,48 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
-
 import polars as pl
 
 from flipguard.errors import InputError
 from flipguard.predictions.table import Predictions
 
-Spelling = Literal["integer", "text"]
-
-
-def class_spelling(sides: Iterable[Predictions]) -> Spelling:
+def class_dtype(sides: Iterable[Predictions]) -> pl.DataType:
     """Integers if every label, target and class name of every file is one; else text."""
+    found = set()
     for side in sides:
         schema = side.frame.collect_schema()
-        if any(c is not None and not schema[c].is_integer() for c in (side.label, side.target)):
-            return "text"
+        found |= {schema[c] for c in (side.label, side.target) if c is not None}
         if side.class_names is not None and not all(_is_integer(c) for c in side.class_names):
-            return "text"
-    return "integer"
+            return pl.String()
+        if side.scores is not None:
+            found.add(pl.Int64())
+    return _common(found)
 
 
-def id_spelling(sides: Iterable[Predictions]) -> Spelling:
+def id_dtype(sides: Iterable[Predictions]) -> pl.DataType:
     """Integers if the ids of every file are; else text."""
-    integers = (
-        side.frame.collect_schema()[side.id].is_integer() for side in sides if side.id is not None
-    )
-    return "integer" if all(integers) else "text"
+    return _common({side.frame.collect_schema()[side.id] for side in sides if side.id is not None})
 
 
-def spelled(column: str, side: Predictions, spelling: Spelling) -> pl.Expr:
+def _common(found: set[pl.DataType]) -> pl.DataType:
+    if not all(dtype.is_integer() for dtype in found):
+        return pl.String()
+    # One type for all needs no conversion at all, which is half the time of counting labels.
+    return found.pop() if len(found) == 1 else pl.Int64()
+
+
+def spelled(column: str, side: Predictions, common: pl.DataType) -> pl.Expr:
     """A column of ids or classes in the common spelling."""
     dtype = side.frame.collect_schema()[column]
     expression = pl.col(column)
-    if spelling == "integer":
-        return expression.cast(pl.Int64)
+    if dtype == common:
+        return expression
+    if common.is_integer():
+        return expression.cast(common)
     if dtype.is_float():
         # A whole-number float is an integer that once shared its column with a missing value; what
         # is not whole is refused, with its rows, by `not_whole`.
         return expression.fill_nan(None).cast(pl.Int64).cast(pl.String)
-    if dtype.is_integer() or dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null):
-        return expression.cast(pl.String)
-    if dtype.is_temporal() or dtype.is_decimal():
+    known = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)
+    if dtype.is_integer() or dtype.is_temporal() or dtype.is_decimal() or dtype in known:
         return expression.cast(pl.String)
     raise InputError(
         f"{side.name} has a column '{column}' of type {dtype}, which can be neither an id nor a "
@@ -59,11 +61,11 @@ def not_whole(column: str, side: Predictions) -> pl.Expr | None:
     return (pl.col(column) != pl.col(column).round()).fill_null(False) & pl.col(column).is_not_nan()
 
 
-def class_series(side: Predictions, width: int, spelling: Spelling) -> pl.Series:
+def class_series(side: Predictions, width: int, common: pl.DataType) -> pl.Series:
     """The class of each score column, in the common spelling."""
     names = side.class_names or tuple(str(i) for i in range(width))
-    if spelling == "integer":
-        return pl.Series([int(name) for name in names], dtype=pl.Int64)
+    if common.is_integer():
+        return pl.Series([int(name) for name in names], dtype=common)
     return pl.Series(list(names), dtype=pl.String)
 
 

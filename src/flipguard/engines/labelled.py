@@ -65,14 +65,15 @@ class LabelCounting:
         pairing = self.pairing
         names = frame.collect_schema().names()
         refusals, checks = pairing.refusals(names), pairing.alignment(names)
-        query = frame.select(
-            pl.len().alias("__rows"),
-            *[expression.alias(name) for name, expression in checks.items()],
-            *[r.where.any().alias(f"__refusal{i}") for i, r in enumerate(refusals)],
-            *sums,
-        )
+        flags = [expression.alias(name) for name, expression in checks.items()]
+        wrong = [r.where.any().alias(f"__refusal{i}") for i, r in enumerate(refusals)]
+        wrong.append(pl.len().alias("__rows"))
+        # Text is parsed whole for every query, so one does all. Columns are read alone, and then a
+        # query over few of them runs faster than one over many.
+        queries = [[*flags], [*wrong], [*sums]] if pairing.columnar else [[*flags, *wrong, *sums]]
         with naming_any(self.plan):
-            result = query.collect(engine="streaming")
+            results = [frame.select(q).collect(engine="streaming") for q in queries if q]
+        result = pl.concat(results, how="horizontal")
         if checks and result["__ids_differ"][0]:
             return None
         pairing.confirm_unique({name: bool(result[name][0]) for name in checks})

@@ -111,14 +111,6 @@ Reader = Callable[
 ]
 
 
-def _text_roles(
-    frame: pl.LazyFrame, names: list[str], roles: tuple[str | None, str | None]
-) -> pl.LazyFrame:
-    """Class names as text: a 3 that some writer turned into 3.0 is still class 3."""
-    wanted = {role or usual for role, usual in zip(roles, ("target", "label"), strict=True)}
-    return frame.with_columns(pl.col(c).str.strip_suffix(".0") for c in names if c in wanted)
-
-
 def _separated(separator: str) -> Reader:
     def read(
         path: Path, id: str | None, target: str | None, label: str | None
@@ -126,7 +118,6 @@ def _separated(separator: str) -> Reader:
         # Everything as text: "007" is an id of its own and must not become 7.
         frame = pl.scan_csv(path, separator=separator, infer_schema=False)
         names = frame.collect_schema().names()
-        frame = _text_roles(frame, names, (target, label))
         wide = [c for c in names if c.startswith(tuple(WIDE_PREFIX.values()))]
         lists = [c for c in names if c in SCORE_KINDS]
         numbers = [pl.col(c).cast(pl.Float64) for c in wide]
@@ -147,7 +138,7 @@ def _json_lines(
         infer_schema_length=JSON_ROWS_FOR_SCHEMA,
         schema_overrides={role: pl.String for role in roles},
     )
-    return _text_roles(frame, first.names(), (target, label)), None
+    return frame, None
 
 
 def _parquet(

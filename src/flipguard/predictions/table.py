@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +20,7 @@ Array = npt.NDArray[Any]
 ScoreKind = Literal["logits", "probabilities"]
 
 SCORE_KINDS: tuple[ScoreKind, ...] = ("logits", "probabilities")
+WHOLE_NUMBER = r"^(-?[0-9]+)\.0$"
 WIDE_PREFIX: dict[ScoreKind, str] = {"logits": "logit_", "probabilities": "probability_"}
 
 
@@ -234,8 +236,8 @@ def _column_scores(
                     f"{name} has a column '{kind}' of type {dtype}, where a list of numbers a row "
                     f"is expected; store lists, or one column '{WIDE_PREFIX[kind]}<class>' a class."
                 )
-            names = tuple(class_names) if class_names is not None else None
-            return Scores(kind=kind, list_column=kind, class_names=names)
+            names = None if class_names is None else tuple(class_name(c) for c in class_names)
+            return Scores(kind=kind, list_column=kind, class_names=_distinct(names, name))
         prefix = WIDE_PREFIX[kind]
         wide = tuple(column for column in schema.names() if column.startswith(prefix))
         if wide:
@@ -245,8 +247,8 @@ def _column_scores(
                     f"{name} has a score column '{bad[0]}' of type {schema[bad[0]]}, where "
                     "numbers are expected; convert it, or rename it if it is no score."
                 )
-            names = tuple(column.removeprefix(prefix) for column in wide)
-            return Scores(kind=kind, wide_columns=wide, class_names=names)
+            names = tuple(class_name(column.removeprefix(prefix)) for column in wide)
+            return Scores(kind=kind, wide_columns=wide, class_names=_distinct(names, name))
     return None
 
 
@@ -274,28 +276,39 @@ def _array_scores(
         array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
     if array.shape[1] == 0:
         raise InputError(f"{name} has {given} of no class; expected at least one column.")
-    names = None if class_names is None else tuple(_class_name(item) for item in class_names)
+    names = None if class_names is None else tuple(class_name(item) for item in class_names)
     if names is not None and len(names) != array.shape[1]:
         raise InputError(
             f"{name} has {given} of {array.shape[1]:,} classes but {len(names):,} class names; "
             "give one name a column, in order."
         )
+    return Scores(kind=given, array=array, class_names=_distinct(names, name))
+
+
+def _distinct(names: tuple[str, ...] | None, name: str) -> tuple[str, ...] | None:
     if names is not None and len(set(names)) != len(names):
         twice = [item for item in dict.fromkeys(names) if names.count(item) > 1]
         raise InputError(
             f"{name} names class {listed(twice)} more than once; class names must differ."
         )
-    return Scores(kind=given, array=array, class_names=names)
+    return names
 
 
-def _class_name(value: object) -> str:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return str(value)
+def class_name(value: object) -> str:
+    """The one spelling of a class: a 3 that some writer turned into 3.0 is still class 3.
+
+    >>> class_name(3.0), class_name("3.0"), class_name("v3.0")
+    ('3', '3', 'v3.0')
+    """
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return re.sub(WHOLE_NUMBER, r"\1", text)
 
 
 def _column(column: str, values: Sequence[object] | Array, name: str) -> pl.Series:
     array = np.asarray(values)
+    if array.dtype.kind == "U" and not isinstance(values, np.ndarray):
+        # numpy would spell a nan among names as the name "nan".
+        array = np.array(values, dtype=object)
     if array.ndim != 1:
         raise InputError(
             f"{name} has '{column}' of shape {array.shape}; expected one value a sample."
@@ -304,14 +317,21 @@ def _column(column: str, values: Sequence[object] | Array, name: str) -> pl.Seri
         array = np.char.decode(array, "utf-8", "replace")
     if array.dtype.kind in "iufb":
         return pl.Series(column, array)
-    items = array.tolist()
+    items = [_missing_as_none(item) for item in array.tolist()]
     kinds = {type(item) for item in items if item is not None}
     if not kinds <= {str, int, float, bool}:
         odd = next(iter(kinds - {str, int, float, bool}))
         raise InputError(
             f"{name} has '{column}' of {odd.__name__} values; expected numbers or text."
         )
-    if len(kinds) > 1:
+    if kinds == {int, float}:
+        items = [item if item is None else float(item) for item in items]
+    elif len(kinds) > 1:
         # Names and numbers mixed are names: 3 and "3" are the same class or id.
-        items = [item if item is None else str(item) for item in items]
+        items = [item if item is None else class_name(item) for item in items]
     return pl.Series(column, items)
+
+
+def _missing_as_none(item: object) -> object:
+    value = item.item() if isinstance(item, np.generic) else item
+    return None if isinstance(value, float) and value != value else value

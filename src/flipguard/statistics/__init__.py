@@ -1,4 +1,5 @@
-"""Intervals, tests and sample sizes for paired classifiers: pure functions of counts.
+"""
+Intervals, tests and sample sizes for paired classifiers: pure functions of counts.
 
 All of it is vectorised over leading axes and free of state. Undefined is nan, never 0.
 """

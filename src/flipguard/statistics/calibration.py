@@ -25,12 +25,13 @@ def calibration_error(
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike = np.inf,
 ) -> Interval:
-    """Interval of the binned expected calibration error from sums per bin (last axis).
+    """
+    Interval of the binned expected calibration error from sums per bin (last axis).
 
     The plug-in sum of |gaps| is too large on average, most of all for a calibrated model. It serves
     as it is for the upper limit, where too large is safe. For the lower limit each bin gives up at
     least its bias, so that a calibrated model's interval reaches down to 0. The price is an
-    interval that covers more than it says (97 to 100 % at 95 %). It always contains the plug-in.
+    interval that covers more than it says (96 to 100 % at 95 %). It always contains the plug-in.
 
     >>> low, high = calibration_error([500, 500], [300, 450], [325.0, 450.0], [120.0, 45.0],
     ...                               confidence=0.95)

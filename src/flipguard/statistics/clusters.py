@@ -14,7 +14,8 @@ MOST_DISTINCT_ROWS = 30_000
 
 
 def cluster_replicates(values: ArrayLike, *, replicates: int, seed: int) -> FloatArray:
-    """Bootstrap sums over clusters: each row adds up G clusters drawn with replacement from G.
+    """
+    Bootstrap sums over clusters: each row adds up G clusters drawn with replacement from G.
 
     `values` is (clusters, k), the sums of each cluster; the answer is (replicates, k). Clusters
     with equal sums are drawn as one, so the cost follows the number of distinct rows.
@@ -46,7 +47,8 @@ def cluster_replicates(values: ArrayLike, *, replicates: int, seed: int) -> Floa
 def _distinct(table: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Distinct rows and how often each occurs; five times as fast as numpy's unique along rows."""
     ordered = table[np.lexsort(table.T)]
-    fresh = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))
+    fresh = np.ones(len(table), dtype=bool)
+    fresh[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     starts = np.flatnonzero(fresh)
     return ordered[starts], np.diff(np.append(starts, len(table))).astype(np.float64)
 
@@ -67,14 +69,15 @@ def design_effect(
     *,
     largest: float = np.nan,
 ) -> FloatArray:
-    """How much larger the variance is than that of independent rows, at least 1.
+    """
+    How much larger the variance is than that of independent rows, at least 1.
 
     `replicate_values` (replicates, ...) are the values (logarithms, for ratios) on bootstrap sums,
     `iid_variance` (...) their variance if rows were independent. Bootstrap variances are too small
     by (G - 1) / G, which is undone. Where no flip was seen nothing can be estimated and the answer
-    is `largest`: the size of the clusters, sum(size^2) / sum(size), which is the effect of rows that
-    all agree within their cluster. Below 1 is noise far more often than rows that repel each other:
-    with 50 clusters, clipping lifts coverage from 93.8 to 95.2 %, and costs nothing with 200.
+    is `largest`: the size of the clusters, sum(size^2) / sum(size), which is the effect of rows
+    that all agree within their cluster. Below 1 is noise far more often than rows that repel each
+    other: clipping lifts coverage from 93.8 to 95.2 % with 50 clusters, and costs nothing with 200.
 
     >>> print(design_effect([0.0, 2.0, 4.0], 2.0, 3))
     3.0
@@ -93,7 +96,8 @@ def design_effect(
 
 
 def leave_one_out(values: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Sums without one cluster, for each distinct cluster, and how many clusters are like it.
+    """
+    Sums without one cluster, for each distinct cluster, and how many clusters are like it.
 
     >>> sums, weights = leave_one_out([[1.0], [1.0], [5.0]])
     >>> sums.ravel(), weights
@@ -105,7 +109,8 @@ def leave_one_out(values: ArrayLike) -> tuple[FloatArray, FloatArray]:
 
 
 def effective_degrees(values: ArrayLike, weights: ArrayLike) -> FloatArray:
-    """Degrees of freedom of a cluster variance: Satterthwaite's, from leave-one-out values.
+    """
+    Degrees of freedom of a cluster variance: Satterthwaite's, from leave-one-out values.
 
     `values` (distinct, ...) are the metric (its logarithm, for ratios) on the sums that
     `leave_one_out` gives, `weights` (distinct,) its counts. Equal influence of all G clusters gives

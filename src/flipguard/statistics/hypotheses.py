@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc
 
 from flipguard.statistics._arrays import FloatArray, Interval, find_root, floats
 
@@ -15,13 +14,16 @@ SMALLEST_ALPHA = 1e-12
 
 
 def mcnemar(negative: ArrayLike, positive: ArrayLike) -> FloatArray:
-    """Exact two-sided McNemar p value: are negative and positive flips equally likely?
+    """
+    Exact two-sided McNemar p value: are negative and positive flips equally likely?
 
     1 when nothing flipped: no flip is no evidence either way.
 
     >>> print(f"{mcnemar(2, 10):.4f}")
     0.0386
     """
+    from scipy.special import betainc
+
     losses, gains = floats(negative, positive)
     fewer, more = np.minimum(losses, gains), np.maximum(losses, gains)
     # P(X <= fewer) of a fair coin is an incomplete beta function: no sum and no overflow.
@@ -32,7 +34,8 @@ def mcnemar(negative: ArrayLike, positive: ArrayLike) -> FloatArray:
 
 
 def holm(p_values: ArrayLike) -> FloatArray:
-    """Holm's adjusted p values (family-wise error); nan passes through and is not counted.
+    """
+    Holm's adjusted p values (family-wise error); nan passes through and is not counted.
 
     >>> holm([0.01, 0.04, float("nan")])
     array([0.02, 0.04,  nan])
@@ -41,7 +44,8 @@ def holm(p_values: ArrayLike) -> FloatArray:
 
 
 def benjamini_hochberg(p_values: ArrayLike) -> FloatArray:
-    """Benjamini and Hochberg's adjusted p values (false discovery rate); nan passes through.
+    """
+    Benjamini and Hochberg's adjusted p values (false discovery rate); nan passes through.
 
     >>> benjamini_hochberg([0.01, 0.04, float("nan")])
     array([0.02, 0.04,  nan])
@@ -76,7 +80,8 @@ def p_value_by_inversion(
     limit: ArrayLike,
     side: Literal["above", "below"],
 ) -> FloatArray:
-    """The alpha at which the (1 - alpha) interval just touches the limit.
+    """
+    The alpha at which the (1 - alpha) interval just touches the limit.
 
     `interval(confidence)` gives (low, high) for an array of confidences, one an element. `side`
     "above" asks whether the value lies above the limit (low > limit), "below" whether it lies

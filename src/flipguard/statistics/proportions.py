@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv
 
 from flipguard.statistics._arrays import (
     FloatArray,
@@ -29,7 +28,8 @@ def wilson(
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike = np.inf,
 ) -> Interval:
-    """Wilson's score interval of a rate, with the small-count limit of Brown, Cai and DasGupta.
+    """
+    Wilson's score interval of a rate, with the small-count limit of Brown, Cai and DasGupta.
 
     Plain Wilson covers as little as 89.5 % where about one success is expected, because its lower
     limit of a few successes is too high. There the lower limit is the exact one with most of the
@@ -67,6 +67,8 @@ def _score_limits(rate: FloatArray, n: FloatArray, critical: FloatArray) -> Inte
 
 def _one_sided_low(hits: FloatArray, misses: FloatArray, tail: FloatArray) -> FloatArray:
     """Exact lower limit with an error of `tail` on this side (Clopper and Pearson's)."""
+    from scipy.special import betaincinv
+
     hits, misses, tail = np.broadcast_arrays(hits, misses, tail)
     # With very many hits it lies above Wilson's limit at any confidence, and is not worth its cost.
     wanted = (hits > 0) & (hits < 10_000) & (misses >= 0) & (tail > 0)
@@ -76,7 +78,8 @@ def _one_sided_low(hits: FloatArray, misses: FloatArray, tail: FloatArray) -> Fl
 
 
 def proportion_variance(successes: ArrayLike, n: ArrayLike) -> FloatArray:
-    """Sampling variance of a rate when the samples are independent: p (1 - p) / n.
+    """
+    Sampling variance of a rate when the samples are independent: p (1 - p) / n.
 
     >>> print(proportion_variance(50, 100))
     0.0025

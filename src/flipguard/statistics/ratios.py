@@ -26,7 +26,8 @@ def relative_negative_flip_rate(
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike = np.inf,
 ) -> Interval:
-    """Interval of R = NFR / ((1 - ER_old) ER_new).
+    """
+    Interval of R = NFR / ((1 - ER_old) ER_new).
 
     With w the share that old got right, R = 1 / (w + (1 - w) / rho), where rho is the risk ratio
     of new's errors on what old got right and on what it got wrong: two independent binomials. The
@@ -56,8 +57,12 @@ def relative_negative_flip_rate(
     first, second = ratio(odds, low_share), ratio(odds, high_share)
     down = np.hypot(value - ratio(low_odds, share), value - np.minimum(first, second))
     up = np.hypot(ratio(high_odds, share) - value, np.maximum(first, second) - value)
-    low = np.where(np.isnan(value), np.nan, np.maximum(value - down, 0.0))
-    return low[()], (value + up)[()]
+    low, high = np.maximum(value - down, 0.0), value + up
+    # Old was never wrong: nothing is known of new's errors there, so any risk ratio is possible.
+    blind = (right == total) & ~np.isnan(value)
+    low = np.where(blind, 0.0, low)
+    high = np.where(blind, divide(1.0, low_share), high)
+    return low[()], high[()]
 
 
 def _risk_share(
@@ -89,7 +94,8 @@ def _risk_share(
 def log_relative_negative_flip_rate_variance(
     negative_flip: ArrayLike, old_right: ArrayLike, new_wrong: ArrayLike, n: ArrayLike
 ) -> FloatArray:
-    """Sampling variance of log R when the samples are independent (delta method).
+    """
+    Sampling variance of log R when the samples are independent (delta method).
 
     >>> print(f"{log_relative_negative_flip_rate_variance(20, 900, 80, 1000):.5f}")
     0.03594
@@ -112,7 +118,8 @@ def paired_ratio(
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike = np.inf,
 ) -> Interval:
-    """Score interval of mean(new flagged) / mean(share of k controls flagged), same samples.
+    """
+    Score interval of mean(new flagged) / mean(share of k controls flagged), same samples.
 
     `joint` (..., 2, k + 1) counts samples by new's flag and by how many of the k controls are
     flagged. A ratio r is inside when mean(new - r * controls) lies within the critical value of 0,
@@ -144,7 +151,7 @@ def _ratio_limits(table: FloatArray, critical: FloatArray) -> Interval:
     pseudo = np.concatenate(
         [[0.0], np.full(k, PSEUDO_FLAGS / k), np.full(k + 1, PSEUDO_FLAGS / (k + 1))]
     )
-    counts = table.reshape(*table.shape[:-2], -1) + pseudo
+    counts = table.reshape(*table.shape[:-2], 2 * (k + 1)) + pseudo
 
     def excess(scaled: FloatArray) -> FloatArray:
         contrast = (1 - scaled[..., np.newaxis]) * new - scaled[..., np.newaxis] * share
@@ -161,7 +168,8 @@ def _ratio_limits(table: FloatArray, critical: FloatArray) -> Interval:
 
 
 def _variance_at_zero(counts: FloatArray, contrast: FloatArray) -> FloatArray:
-    """Variance of the contrast under the most likely cell chances with a mean contrast of 0.
+    """
+    Variance of the contrast under the most likely cell chances with a mean contrast of 0.
 
     Those chances are counts / (total (1 + tilt * contrast)): multinomial likelihood under one
     linear constraint has a single multiplier, whichever the number of cells.
@@ -201,7 +209,8 @@ def _joint(joint: ArrayLike) -> FloatArray:
 
 
 def log_paired_ratio_variance(joint: ArrayLike) -> FloatArray:
-    """Sampling variance of the logarithm of the ratio when the samples are independent.
+    """
+    Sampling variance of the logarithm of the ratio when the samples are independent.
 
     >>> print(f"{log_paired_ratio_variance([[900, 50], [20, 30]]):.5f}")
     0.01750

@@ -1,0 +1,6 @@
+"""`python -m flipguard`."""
+
+from flipguard.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The command line: parsing and calling, nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from flipguard._version import __version__
+from flipguard.cli import compare, ensemble, gate, matrix, metrics
+from flipguard.errors import FlipguardError
+
+app = typer.Typer(
+    name="flipguard",
+    help="Measure what a model update breaks, and judge whether it may ship.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"flipguard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and stop."
+    ),
+) -> None:
+    """Measure what a model update breaks, and judge whether it may ship."""
+
+
+for module in (compare, gate, matrix, ensemble, metrics):
+    module.register(app)
+
+
+def main() -> None:
+    """Runs the command line; what a user can mend is one sentence and exit code 2."""
+    try:
+        app()
+    except FlipguardError as problem:
+        print(f"flipguard: {problem}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("flipguard: interrupted; nothing was written.", file=sys.stderr)
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        # Whoever read our output has seen enough, as `| head` does; the rest goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None

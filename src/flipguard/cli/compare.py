@@ -1,0 +1,114 @@
+"""`flipguard compare`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from flipguard.cli import options
+from flipguard.cli.output import progress, refuse_two_on_stdout, show, write_table, write_text
+
+if TYPE_CHECKING:
+    from flipguard.comparison import Comparison
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("compare")(compare)
+
+
+def compare(
+    old: options.Old,
+    new: options.New,
+    by: options.By = None,
+    control: options.Control = None,
+    cluster: options.Cluster = None,
+    json: options.Json = None,
+    markdown: options.Markdown = None,
+    flips: options.Flips = None,
+    id: options.Id = None,
+    target: options.Target = None,
+    label: options.Label = None,
+    on_missing: options.OnMissingOption = options.OnMissing.error,
+    confidence: options.Confidence = 0.95,
+    correction: options.Correction = options.CorrectionChoice.holm,
+    exponent: options.Exponent = 1.0,
+    engine: options.EngineOption = options.Engine.local,
+) -> None:
+    """What does the update from OLD to NEW break, and what does it mend?
+
+    Example: [bold]flipguard compare old.parquet new.parquet --by target --flips flips.csv[/bold]
+    """
+    refuse_two_on_stdout(json, markdown, flips)
+    result = compared(
+        old,
+        new,
+        by=by,
+        control=control,
+        cluster=cluster,
+        id=id,
+        target=target,
+        label=label,
+        on_missing=on_missing,
+        confidence=confidence,
+        correction=correction,
+        exponent=exponent,
+        engine=engine,
+    )
+    write_outputs(result, flips=flips)
+    from flipguard.render.markdown import comparison_markdown
+    from flipguard.render.terminal import comparison_parts
+
+    if json is not None:
+        write_text(result.to_json(), json)
+    if markdown is not None:
+        write_text(comparison_markdown(result), markdown)
+    show(comparison_parts(result), stdout_taken="-" in (json, markdown, flips))
+
+
+def compared(
+    old: str,
+    new: str,
+    *,
+    by: list[str] | None,
+    control: list[str] | None,
+    cluster: str | None,
+    id: str | None,
+    target: str | None,
+    label: str | None,
+    on_missing: options.OnMissing,
+    confidence: float,
+    correction: options.CorrectionChoice,
+    exponent: float,
+    engine: options.Engine,
+) -> Comparison:
+    """The comparison that the options ask for."""
+    from flipguard.comparison import compare as compare_predictions
+    from flipguard.predictions.read import read_predictions
+
+    def read(path: str) -> object:
+        return read_predictions(path, id=id, target=target, label=label)
+
+    with progress("comparing") as told:
+        return compare_predictions(
+            old=read_predictions(old, id=id, target=target, label=label),
+            new=read_predictions(new, id=id, target=target, label=label),
+            by=by or [],
+            control=[
+                read_predictions(path, id=id, target=target, label=label) for path in control or []
+            ],
+            cluster=cluster,
+            confidence=confidence,
+            correction=correction.value,
+            on_missing=on_missing.value,
+            exponent=exponent,
+            engine=engine.value,
+            progress=told,
+        )
+
+
+def write_outputs(result: Comparison, *, flips: str | None) -> None:
+    """The flipped samples, if they were asked for."""
+    if flips is not None:
+        write_table(result.flips(), flips)

@@ -1,0 +1,38 @@
+"""`flipguard ensemble`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flipguard.cli import options
+
+Out = Annotated[
+    str, typer.Option("--out", metavar="FILE", help="The new prediction file.", show_default=False)
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("ensemble")(ensemble)
+
+
+def ensemble(
+    files: options.Files,
+    out: Out,
+    id: options.Id = None,
+    target: options.Target = None,
+    label: options.Label = None,
+) -> None:
+    """Averages the logits (or probabilities) of several models into one prediction file.
+
+    Example: [bold]flipguard ensemble a.npz b.npz c.npz --out ensemble.npz[/bold]
+    """
+    from flipguard.ensemble import ensemble as averaged
+    from flipguard.predictions.read import read_predictions
+    from flipguard.predictions.write import write_predictions
+
+    members = [read_predictions(path, id=id, target=target, label=label) for path in files]
+    write_predictions(averaged(members, name=out), out)
+    typer.echo(f"{out}: the average of {len(members)} models")

@@ -1,0 +1,76 @@
+"""`flipguard gate`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flipguard.cli import options
+from flipguard.cli.compare import compared, write_outputs
+from flipguard.cli.output import refuse_two_on_stdout, show, write_text
+
+PolicyOption = Annotated[
+    str, typer.Option("--policy", metavar="FILE", help="The rules, in TOML.", show_default=False)
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("gate")(gate)
+
+
+def gate(
+    old: options.Old,
+    new: options.New,
+    policy: PolicyOption,
+    by: options.By = None,
+    control: options.Control = None,
+    cluster: options.Cluster = None,
+    json: options.Json = None,
+    markdown: options.Markdown = None,
+    flips: options.Flips = None,
+    id: options.Id = None,
+    target: options.Target = None,
+    label: options.Label = None,
+    on_missing: options.OnMissingOption = options.OnMissing.error,
+    correction: options.Correction = options.CorrectionChoice.holm,
+    exponent: options.Exponent = 1.0,
+    engine: options.EngineOption = options.Engine.local,
+) -> None:
+    """May NEW replace OLD? The verdict first, then each rule.
+
+    Exit code 0: pass; 1: fail; 2: could not be judged; 3: inconclusive.
+
+    Example: [bold]flipguard gate old.parquet new.parquet --policy gate.toml[/bold]
+    """
+    refuse_two_on_stdout(json, markdown, flips)
+    from flipguard.gate import check
+    from flipguard.policy import Policy
+    from flipguard.render.markdown import verdict_markdown
+    from flipguard.render.terminal import verdict_parts
+
+    rules = Policy.read(policy)
+    result = compared(
+        old,
+        new,
+        by=[*rules.by, *(by or [])],
+        control=control,
+        cluster=cluster,
+        id=id,
+        target=target,
+        label=label,
+        on_missing=on_missing,
+        confidence=rules.confidence,
+        correction=correction,
+        exponent=exponent,
+        engine=engine,
+    )
+    verdict = check(result, rules)
+    write_outputs(result, flips=flips)
+    if json is not None:
+        write_text(verdict.to_json(), json)
+    if markdown is not None:
+        write_text(verdict_markdown(verdict), markdown)
+    show(verdict_parts(verdict), stdout_taken="-" in (json, markdown, flips))
+    raise typer.Exit(verdict.exit_code)

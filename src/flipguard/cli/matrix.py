@@ -1,0 +1,48 @@
+"""`flipguard matrix`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flipguard.cli import options
+from flipguard.cli.output import show, write_text
+
+Plot = Annotated[
+    str | None,
+    typer.Option("--plot", metavar="FILE", help="Draw it as a picture (.png, .svg or .pdf)."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("matrix")(matrix)
+
+
+def matrix(
+    files: options.Files,
+    json: options.Json = None,
+    plot: Plot = None,
+    id: options.Id = None,
+    target: options.Target = None,
+    label: options.Label = None,
+    on_missing: options.OnMissingOption = options.OnMissing.error,
+) -> None:
+    """Negative flips, churn and accuracy gain of every ordered pair of models.
+
+    Example: [bold]flipguard matrix v1.parquet v2.parquet v3.parquet --plot matrix.png[/bold]
+    """
+    from flipguard.matrix import matrix as matrix_of
+    from flipguard.predictions.read import read_predictions
+    from flipguard.render.terminal import matrix_parts
+
+    models = [read_predictions(path, id=id, target=target, label=label) for path in files]
+    result = matrix_of(models, on_missing=on_missing.value)
+    if plot is not None:
+        from flipguard.plots.matrix import plot_matrix
+
+        plot_matrix(result, plot)
+    if json is not None:
+        write_text(result.to_json(), json)
+    show(matrix_parts(result), stdout_taken=json == "-")

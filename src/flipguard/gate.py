@@ -1,0 +1,341 @@
+"""The gate: a comparison and a policy in, a verdict out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from flipguard import statistics
+from flipguard.comparison import Comparison, Group
+from flipguard.errors import PolicyError, listed
+from flipguard.metrics import METRICS, Metric
+from flipguard.pinned import judge_pinned
+from flipguard.policy import Policy, Rule
+
+Outcome = Literal["pass", "fail", "inconclusive"]
+GroupOutcome = Literal["pass", "fail", "inconclusive", "not_judged"]
+SCHEMA = "flipguard.verdict/1"
+SEVERITY: dict[GroupOutcome, int] = {"fail": 0, "inconclusive": 1, "pass": 2, "not_judged": 3}
+EXIT_CODES: dict[Outcome, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """One rule on one group. With a correction, the end that could fail is the corrected one."""
+
+    rule: Rule
+    group: str | None
+    value: float
+    low: float
+    high: float
+    n: int
+    verdict: GroupOutcome
+    further_samples: int | None = None
+    reason: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """A row of the verdict's JSON."""
+        row: dict[str, Any] = {
+            "metric": self.rule.metric,
+            "by": self.rule.by,
+            "group": self.group,
+            "limit": self.rule.limit,
+            "value": _finite(self.value),
+            "low": _finite(self.low),
+            "high": _finite(self.high),
+            "n": self.n,
+            "verdict": self.verdict,
+            "judge": self.rule.judge,
+        }
+        if self.verdict == "inconclusive":
+            row["further_samples"] = self.further_samples
+        if self.reason is not None:
+            row["reason"] = self.reason
+        return row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleVerdict:
+    """A rule with its judgements, worst first."""
+
+    rule: Rule
+    verdict: Outcome
+    judgements: tuple[Judgement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedVerdict:
+    """What became of the samples that may never flip."""
+
+    verdict: Outcome
+    n: int
+    flipped: tuple[str, ...]
+    file: str
+
+    def as_json(self) -> dict[str, Any]:
+        """A row of the verdict's JSON, in the shape of the others."""
+        return {
+            "metric": "pinned",
+            "by": None,
+            "group": None,
+            "limit": {"max": 0},
+            "value": len(self.flipped),
+            "low": None,
+            "high": None,
+            "n": self.n,
+            "verdict": self.verdict,
+            "judge": "point",
+            "flipped": list(self.flipped),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether the update may ship: the worst of its rules."""
+
+    comparison: Comparison
+    policy: Policy
+    rules: tuple[RuleVerdict, ...]
+    pinned: PinnedVerdict | None = None
+
+    @property
+    def verdict(self) -> Outcome:
+        """pass, fail or inconclusive."""
+        outcomes: list[Outcome] = [rule.verdict for rule in self.rules]
+        if self.pinned is not None:
+            outcomes.append(self.pinned.verdict)
+        return min(outcomes, key=lambda outcome: SEVERITY[outcome])
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass, 1 fail, 3 inconclusive; 2 is for what could not be judged at all."""
+        return EXIT_CODES[self.verdict]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The verdict as the JSON has it."""
+        rows = [j.as_json() for rule in self.rules for j in rule.judgements]
+        if self.pinned is not None:
+            rows.append(self.pinned.as_json())
+        return {
+            "schema": SCHEMA,
+            "verdict": self.verdict,
+            "policy": self.policy.name,
+            "confidence": self.policy.confidence,
+            "rules": rows,
+            "comparison": self.comparison.as_dict(),
+        }
+
+    def to_json(self) -> str:
+        """The verdict as a JSON document."""
+        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def check(result: Comparison, policy: Policy) -> Verdict:
+    """Judges a comparison by a policy.
+
+    >>> from flipguard import Policy, Predictions, check, compare
+    >>> target = [0, 1] * 500
+    >>> old = Predictions.from_arrays(labels=[0, 1] * 500, targets=target)
+    >>> new = Predictions.from_arrays(labels=[0, 1] * 490 + [1, 0] * 10, targets=target)
+    >>> rule = {"metric": "negative_flip_rate", "max": 0.05}
+    >>> check(compare(old=old, new=new), Policy.from_dict({"rule": [rule]})).verdict
+    'pass'
+    """
+    rules = tuple(_judge_rule(result, rule, policy) for rule in policy.rules)
+    pinned = None
+    if policy.pinned is not None:
+        n, flipped = judge_pinned(result, policy.pinned)
+        pinned = PinnedVerdict(
+            verdict="fail" if flipped else "pass",
+            n=n,
+            flipped=tuple(flipped),
+            file=str(policy.pinned),
+        )
+    return Verdict(comparison=result, policy=policy, rules=rules, pinned=pinned)
+
+
+def _judge_rule(result: Comparison, rule: Rule, policy: Policy) -> RuleVerdict:
+    metric = METRICS[rule.metric]
+    _refuse_absent(result, metric, policy)
+    groups = _groups(result, rule, policy)
+    judged = [group for group in groups if group.n >= rule.min_n]
+    alphas = _corrected_alphas(metric, rule, judged, policy.confidence)
+    judgements = [
+        _judge_group(metric, rule, group, policy.confidence, alpha)
+        for group, alpha in zip(judged, alphas, strict=True)
+    ]
+    judgements += [
+        _not_judged(metric, rule, group, policy.confidence)
+        for group in groups
+        if group.n < rule.min_n
+    ]
+    judgements.sort(key=lambda j: (SEVERITY[j.verdict], -_excess(j)))
+    worst = min((j.verdict for j in judgements), key=lambda v: SEVERITY[v], default="not_judged")
+    # Where no group is large enough nothing was shown, which is not a pass.
+    verdict: Outcome = "inconclusive" if worst == "not_judged" else worst
+    return RuleVerdict(rule=rule, verdict=verdict, judgements=tuple(judgements))
+
+
+def _refuse_absent(result: Comparison, metric: Metric, policy: Policy) -> None:
+    absent = metric.needs - result.layout.available
+    if absent:
+        raise PolicyError(
+            f"{policy.name} limits {metric.name}, which needs {listed_needs(absent)}; "
+            f"{result.old} and {result.new} do not have that, so nothing can be judged."
+        )
+
+
+def listed_needs(needs: frozenset[str]) -> str:
+    """What a metric needs, in words."""
+    words = {
+        "target": "targets",
+        "old scores": "old's class scores",
+        "new scores": "new's class scores",
+        "logits": "logits on both sides",
+        "control": "a control (--control FILE)",
+    }
+    return " and ".join(words[need] for need in sorted(needs))
+
+
+def _groups(result: Comparison, rule: Rule, policy: Policy) -> Sequence[Group]:
+    if rule.by is None:
+        return [result.whole]
+    if rule.by not in result.by:
+        raise PolicyError(
+            f"{policy.name} judges groups of '{rule.by}', but the comparison was not made by that "
+            f"column; compare with by=[{rule.by!r}]."
+        )
+    grouping = result.by[rule.by]
+    if rule.only is None:
+        return list(grouping)
+    known = {group.name: group for group in grouping}
+    absent = [name for name in rule.only if name not in known]
+    if absent:
+        raise PolicyError(
+            f"{policy.name} judges group {listed(absent)} of '{rule.by}', of which there is no "
+            f"sample; groups are {listed(known, most=8)}."
+        )
+    return [known[name] for name in rule.only]
+
+
+def _corrected_alphas(
+    metric: Metric, rule: Rule, groups: Sequence[Group], confidence: float
+) -> list[float]:
+    """The error that each group may use to fail, so that failing any group stays within alpha.
+
+    Only failing needs correcting: the more groups, the more chances that one of them fails by bad
+    luck. To pass, every group has to pass, and more groups make that harder already.
+    """
+    alpha = 1.0 - confidence
+    if rule.correction == "none" or not groups:
+        return [alpha] * len(groups)
+    p_values = np.array([_p_beyond(metric, rule, group) for group in groups])
+    adjust = statistics.holm if rule.correction == "holm" else statistics.benjamini_hochberg
+    adjusted = adjust(p_values)
+    # A group fails if its adjusted p is within alpha, that is if its own p is within this share.
+    with np.errstate(all="ignore"):
+        share = np.where(adjusted < 1.0, p_values / adjusted, 1.0 / len(groups))
+    return [alpha * float(s) if math.isfinite(s) else alpha / len(groups) for s in share]
+
+
+def _p_beyond(metric: Metric, rule: Rule, group: Group) -> float:
+    found = [1.0]
+    for limit, side in ((rule.max, "above"), (rule.min, "below")):
+        if limit is not None:
+            p = statistics.p_value_by_inversion(
+                lambda confidence: group.sample.interval(metric, float(confidence)),
+                limit=limit,
+                side=side,  # type: ignore[arg-type]
+            )
+            found.append(float(p))
+    return min(found) if not any(math.isnan(p) for p in found) else math.nan
+
+
+def _judge_group(
+    metric: Metric, rule: Rule, group: Group, confidence: float, alpha: float
+) -> Judgement:
+    estimate = group.sample.estimate(metric, confidence)
+    lowest = rule.min if rule.min is not None else -math.inf
+    highest = rule.max if rule.max is not None else math.inf
+    group_name = group.name if rule.by is not None else None
+    if not estimate.is_defined:
+        return Judgement(
+            rule=rule,
+            group=group_name,
+            value=math.nan,
+            low=math.nan,
+            high=math.nan,
+            n=estimate.n,
+            verdict="inconclusive",
+            reason=f"{metric.name} is undefined here",
+        )
+    low, high = estimate.low, estimate.high
+    further: int | None = None
+    verdict: GroupOutcome
+    if rule.judge == "point":
+        verdict = "pass" if lowest <= estimate.value <= highest else "fail"
+    else:
+        # Inside by the plain interval; outside by the corrected one, which is wider.
+        inside = low >= lowest and high <= highest
+
+        def interval_at(scale: float) -> tuple[float, float]:
+            plain = group.sample.interval(metric, confidence, scale=scale)
+            wide = group.sample.interval(metric, 1.0 - alpha, scale=scale)
+            return (
+                wide[0] if rule.max is not None else plain[0],
+                wide[1] if rule.min is not None else plain[1],
+            )
+
+        low, high = interval_at(1.0)
+        outside = low > highest or high < lowest
+        verdict = "pass" if inside else "fail" if outside else "inconclusive"
+        if verdict == "inconclusive":
+            further = statistics.deciding_sample_size(
+                interval_at,
+                n=group.n,
+                low_limit=lowest,
+                high_limit=highest,
+            )
+    return Judgement(
+        rule=rule,
+        group=group_name,
+        value=estimate.value,
+        low=low,
+        high=high,
+        n=estimate.n,
+        verdict=verdict,
+        further_samples=further,
+    )
+
+
+def _not_judged(metric: Metric, rule: Rule, group: Group, confidence: float) -> Judgement:
+    estimate = group.sample.estimate(metric, confidence)
+    return Judgement(
+        rule=rule,
+        group=group.name if rule.by is not None else None,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        n=estimate.n,
+        verdict="not_judged",
+        reason=f"{group.n:,} samples, fewer than min_n = {rule.min_n:,}",
+    )
+
+
+def _excess(judgement: Judgement) -> float:
+    """How far beyond its limit a value is: the order of equals."""
+    rule, value = judgement.rule, judgement.value
+    if math.isnan(value):
+        return -math.inf
+    above = value - rule.max if rule.max is not None else -math.inf
+    below = rule.min - value if rule.min is not None else -math.inf
+    return max(above, below)
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isnan(value) else value

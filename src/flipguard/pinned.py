@@ -1,0 +1,69 @@
+"""Pinned samples: those that may never flip, whatever the averages say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from flipguard.comparison import Comparison
+from flipguard.errors import InputError, PolicyError, listed
+from flipguard.predictions.read import TEXT_FORMATS, format_of, unreadable
+
+
+def judge_pinned(result: Comparison, path: Path) -> tuple[int, list[str]]:
+    """How many samples are pinned, and the ids of those that flipped from right to wrong."""
+    if not result.layout.has_target:
+        raise PolicyError(f"{path} pins samples to stay right, which needs targets; add them.")
+    wanted = read_ids(path)
+    present = result.ids()
+    if present is None:
+        raise PolicyError(f"{path} pins samples by id, but {result.old} has no ids; add them.")
+    known = present.filter(pl.col("id").is_in(wanted.implode())).collect(engine="streaming")["id"]
+    absent = wanted.filter(~wanted.is_in(known.implode()))
+    if len(absent):
+        raise PolicyError(
+            f"{path} pins id {listed(absent.to_list())}, which the comparison of {result.old} and "
+            f"{result.new} does not have; pinned samples must be in the test set."
+        )
+    flips = result.flips("negative")["id"].cast(pl.String)
+    return len(wanted), flips.filter(flips.is_in(wanted.implode())).to_list()
+
+
+def read_ids(path: Path) -> pl.Series:
+    """The ids of a table with a column `id`, or of a text file with one id a line."""
+    if not path.is_file():
+        raise PolicyError(f"{path}, which the policy pins, does not exist; check the path.")
+    try:
+        if path.suffix == ".txt":
+            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+            ids = pl.Series("id", [line for line in lines if line], dtype=pl.String)
+        else:
+            ids = _id_column(path)
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as problem:
+        raise PolicyError(str(unreadable(str(path), problem))) from problem
+    ids = ids.drop_nulls().unique(maintain_order=True)
+    if not len(ids):
+        raise PolicyError(f"{path} pins no sample; list at least one id.")
+    return ids
+
+
+def _id_column(path: Path) -> pl.Series:
+    try:
+        kind, _ = format_of(path)
+    except InputError as problem:
+        raise PolicyError(str(problem)) from problem
+    if kind not in (*TEXT_FORMATS, "parquet"):
+        raise PolicyError(f"{path} cannot hold pinned ids; use .csv, .jsonl, .parquet or .txt.")
+    if kind == "parquet":
+        frame = pl.scan_parquet(path)
+    elif kind == "jsonl":
+        frame = pl.scan_ndjson(path)
+    else:
+        frame = pl.scan_csv(path, separator="," if kind == "csv" else "\t", infer_schema=False)
+    names = frame.collect_schema().names()
+    if "id" not in names:
+        raise PolicyError(
+            f"{path} has no column 'id' of pinned samples; its columns are {listed(names, most=8)}."
+        )
+    return frame.select(pl.col("id").cast(pl.String)).collect().to_series()

@@ -1,0 +1,341 @@
+"""Writing prediction tables: a format a suffix, a bounded piece of the table at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from flipguard.errors import InputError
+from flipguard.predictions.npz import write_npz
+from flipguard.predictions.read import CLASS_NAMES_KEY, TEXT_FORMATS, format_of, unreadable
+from flipguard.predictions.scores import (
+    ArrayReader,
+    ColumnReader,
+    ScoreReader,
+    rows_per_read,
+    score_batches,
+    width,
+)
+from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, Scores
+
+Array = npt.NDArray[Any]
+
+ROLES = ("id", "target", "label")
+# Files of one test set then have row groups of one shape, whatever the pieces they were read in.
+MOST_ROWS_PER_PIECE = 1 << 18
+CODECS = {".gz": "gzip", ".zst": "zstd"}
+# Whole numbers up to here are exact as floats, the only numbers in NumPy that can be missing.
+LARGEST_EXACT = 1 << 53
+KEPT_BY_NPZ = frozenset(
+    {"ids", "targets", "labels", "class_names", "file", "allow_pickle", *ROLES, *SCORE_KINDS}
+)
+
+
+def write_predictions(predictions: Predictions, path: str | os.PathLike[str]) -> None:
+    """Writes a prediction table in the format that the file's suffix tells, or nothing at all.
+
+    The file appears whole or stays as it was. Rows pass through in pieces, so that a table larger
+    than memory can be converted (not to NPZ, which is made in memory).
+
+    >>> import tempfile
+    >>> from flipguard import read_predictions
+    >>> table = Predictions.from_arrays(ids=["a", "b"], labels=["cat", "dog"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_predictions(table, f"{folder}/new.csv.gz")
+    ...     read_predictions(f"{folder}/new.csv.gz").height
+    2
+    """
+    file = Path(path)
+    kind, compression = format_of(file)
+    table = _Outgoing.of(predictions, kind, file)
+    with replacing(file) as partial:
+        if kind == "npz":
+            _write_npz(table, partial)
+        else:
+            with partial.open("wb") as stream:
+                _WRITERS[kind](table, stream, compression)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A new file beside `path` that takes its place at the end, and vanishes if anything fails."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file in it to write to.")
+    if not path.parent.is_dir():
+        raise InputError(
+            f"{path} cannot be written because {path.parent} is no folder; create it first."
+        )
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        yield partial
+        os.replace(partial, path)
+    except OSError as problem:
+        told = problem.strerror or str(problem) or type(problem).__name__
+        raise InputError(
+            f"{path} cannot be written ({told}); choose a place with room that you may write to."
+        ) from problem
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+# -- what goes out -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outgoing:
+    """A table under the names that files have: the columns beside the scores, and the scores."""
+
+    predictions: Predictions
+    frame: pl.LazyFrame
+    kind: str
+    path: Path
+
+    @classmethod
+    def of(cls, predictions: Predictions, kind: str, path: Path) -> _Outgoing:
+        """The columns as this format can hold them; what it cannot hold is refused."""
+        if predictions.id is None and kind != "npz":
+            raise InputError(
+                f"{predictions.name} has no ids, without which {path} could not be joined; give it "
+                "ids, or write an NPZ."
+            )
+        roles = {role: getattr(predictions, role) for role in ROLES}
+        roles = {role: column for role, column in roles.items() if column is not None}
+        slices = [c for c in predictions.columns if c not in roles.values()]
+        _refuse_clashes(predictions, slices, kind, path)
+        schema = predictions.frame.collect_schema()
+        for name in slices:
+            if kind not in ("parquet", "arrow", "jsonl") and not _is_flat(schema[name]):
+                raise InputError(
+                    f"{predictions.name} has a column '{name}' of type {schema[name]}, which "
+                    f"{path} cannot hold; write Parquet or Arrow, or leave the column out."
+                )
+        columns = [_as_class(c, schema[c], kind).alias(role) for role, c in roles.items()]
+        columns += [_as_slice(c, schema[c], kind) for c in slices]
+        frame = predictions.frame.select(columns)
+        return cls(predictions=predictions, frame=frame, kind=kind, path=path)
+
+    @property
+    def scores(self) -> Scores | None:
+        return self.predictions.scores
+
+    def pieces(self) -> Iterator[pl.DataFrame]:
+        """The whole table in order, the scores after the other columns."""
+        rows, source, at = MOST_ROWS_PER_PIECE, self._source(), 0
+        with self.naming():
+            if source is not None:
+                rows = min(rows, rows_per_read(width(self.predictions)))
+            for piece in _in_pieces(self.frame, rows):
+                columns = self._score_columns(source, at, at + piece.height)
+                yield piece.hstack(columns)
+                at += piece.height
+        if at == 0:
+            raise InputError(f"{self.predictions.name} is empty; {self.path} is not written.")
+
+    def _source(self) -> ScoreReader | None:
+        if self.scores is None:
+            return None
+        if self.scores.array is not None:
+            return ArrayReader(self.scores.array)
+        return ColumnReader(self.predictions)
+
+    def _score_columns(self, source: ScoreReader | None, start: int, stop: int) -> list[pl.Series]:
+        if source is None or self.scores is None:
+            return []
+        block, names = source.read(start, stop), self.scores.class_names
+        if self.kind in ("csv", "tsv") or (self.kind == "jsonl" and names is not None):
+            prefix = WIDE_PREFIX[self.scores.kind]
+            names = names or tuple(str(i) for i in range(block.shape[1]))
+            return [pl.Series(prefix + name, block[:, i]) for i, name in enumerate(names)]
+        return [pl.Series(self.scores.kind, np.ascontiguousarray(block)).arr.to_list()]
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Says which file it was when reading it breaks."""
+        try:
+            yield
+        except pl.exceptions.PolarsError as problem:
+            raise unreadable(self.predictions.name, problem) from problem
+
+
+def _refuse_clashes(predictions: Predictions, slices: list[str], kind: str, path: Path) -> None:
+    """A slice must not read back as something else."""
+    kept, prefixes = KEPT_BY_NPZ, ()
+    if kind != "npz":
+        scores = predictions.scores
+        # Logits are looked for first, so probabilities beside them are read as plain columns.
+        sought = SCORE_KINDS[:1] if scores is not None and scores.kind == "logits" else SCORE_KINDS
+        kept = frozenset({*ROLES, *sought})
+        prefixes = tuple(WIDE_PREFIX[score] for score in sought)
+    for name in slices:
+        if name in kept or name.startswith(prefixes):
+            raise InputError(
+                f"{predictions.name} has a further column '{name}', a name that {path} would keep "
+                "for the table itself; rename the column, or leave it out."
+            )
+
+
+def _is_flat(dtype: pl.DataType) -> bool:
+    return not dtype.is_nested() and dtype not in (pl.Binary, pl.Object)
+
+
+def _as_slice(column: str, dtype: pl.DataType, kind: str) -> pl.Expr:
+    """A column in a type that the format holds."""
+    expression = pl.col(column)
+    if isinstance(dtype, pl.Categorical | pl.Enum):
+        # Dictionaries that change from piece to piece are more than an Arrow file can hold.
+        return expression.cast(pl.String)
+    if kind in ("parquet", "arrow"):
+        return expression
+    if dtype == pl.Duration:
+        return expression.dt.to_string("iso")
+    if dtype.is_temporal() or dtype.is_decimal():
+        return expression.cast(pl.String)
+    return expression
+
+
+def _as_class(column: str, dtype: pl.DataType, kind: str) -> pl.Expr:
+    """An id, target or label, spelled in text as a comparison would spell it."""
+    if not dtype.is_float() or kind not in TEXT_FORMATS:
+        return _as_slice(column, dtype, kind)
+    value = pl.col(column).fill_nan(None)
+    whole = value.cast(pl.Int64, strict=False).cast(pl.String)
+    return pl.when(value == value.round()).then(whole).otherwise(value.cast(pl.String))
+
+
+def _in_pieces(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
+    """The rows of a frame, `rows` at a time; the last piece may be shorter."""
+    pending: list[pl.DataFrame] = []
+    have = 0
+    for batch in frame.collect_batches(chunk_size=rows, maintain_order=True, engine="streaming"):
+        pending.append(batch)
+        have += batch.height
+        while have >= rows:
+            whole = pl.concat(pending)
+            yield whole[:rows]
+            pending, have = [whole[rows:]], have - rows
+    if have:
+        yield pl.concat(pending)
+
+
+# -- formats -----------------------------------------------------------------------------------
+
+_Writer = Callable[[_Outgoing, IO[bytes], str | None], None]
+
+
+@contextmanager
+def _compressed(stream: IO[bytes], compression: str | None) -> Iterator[Any]:
+    if compression is None:
+        yield stream
+        return
+    import pyarrow as pa
+
+    with pa.CompressedOutputStream(stream, CODECS[compression]) as squeezed:
+        yield squeezed
+
+
+def _separated(separator: str) -> _Writer:
+    def write(table: _Outgoing, stream: IO[bytes], compression: str | None) -> None:
+        with _compressed(stream, compression) as out:
+            for i, piece in enumerate(table.pieces()):
+                text = piece.write_csv(separator=separator, include_header=i == 0)
+                out.write(text.encode())
+
+    return write
+
+
+def _json_lines(table: _Outgoing, stream: IO[bytes], compression: str | None) -> None:
+    with _compressed(stream, compression) as out:
+        for piece in table.pieces():
+            out.write(piece.write_ndjson().encode())
+
+
+def _parquet(table: _Outgoing, stream: IO[bytes], _: str | None) -> None:
+    import pyarrow.parquet as pq
+
+    tables = _arrow_tables(table)
+    first = next(tables)
+    # No two scores are alike, so a dictionary of them would be built in vain.
+    plain = [c for c in first.column_names if c not in SCORE_KINDS]
+    with pq.ParquetWriter(stream, first.schema, compression="zstd", use_dictionary=plain) as writer:
+        writer.write_table(first)
+        for piece in tables:
+            writer.write_table(piece)
+
+
+def _arrow(table: _Outgoing, stream: IO[bytes], _: str | None) -> None:
+    import pyarrow as pa
+
+    tables = _arrow_tables(table)
+    first = next(tables)
+    with pa.ipc.new_file(stream, first.schema) as writer:
+        writer.write_table(first)
+        for piece in tables:
+            writer.write_table(piece)
+
+
+def _arrow_tables(table: _Outgoing) -> Iterator[Any]:
+    names = table.scores.class_names if table.scores is not None else None
+    stored = None if names is None else {CLASS_NAMES_KEY: json.dumps(names)}
+    for piece in table.pieces():
+        yield piece.to_arrow().replace_schema_metadata(stored)
+
+
+def _write_npz(table: _Outgoing, path: Path) -> None:
+    scores, predictions = table.scores, table.predictions
+    with table.naming():
+        columns = table.frame.collect(engine="streaming").get_columns()
+        arrays = {c.name: _npz_array(c, predictions.name, table.path) for c in columns}
+        values = None if scores is None else np.concatenate(list(score_batches(predictions)))
+    write_npz(
+        path,
+        ids=arrays.pop("id", None),
+        targets=arrays.pop("target", None),
+        labels=arrays.pop("label", None),
+        logits=values if scores is not None and scores.kind == "logits" else None,
+        probabilities=values if scores is not None and scores.kind == "probabilities" else None,
+        class_names=predictions.class_names,
+        slices=arrays,
+    )
+
+
+def _npz_array(column: pl.Series, name: str, path: Path) -> Array:
+    """A column as an array without objects; NumPy knows a missing number, but no missing text."""
+    dtype, missing = column.dtype, column.null_count()
+    if dtype == pl.Null:
+        return np.full(len(column), np.nan)
+    if dtype.is_integer() and missing:
+        largest = max(abs(int(column.min() or 0)), abs(int(column.max() or 0)))  # type: ignore[arg-type]
+        if largest <= LARGEST_EXACT:
+            return column.cast(pl.Float64).to_numpy()
+    if missing and not dtype.is_float():
+        raise InputError(
+            f"{name} has no value in column '{column.name}' for {missing:,} rows, which {path} "
+            "cannot hold beside text or truth values; write Parquet, or leave the column out."
+        )
+    if dtype == pl.String:
+        if column.str.ends_with("\0").any():
+            raise InputError(
+                f"{name} has text in column '{column.name}' that ends in a NUL character, which "
+                f"{path} cannot hold; write Parquet, or mend the text."
+            )
+        return np.array(column.to_list(), dtype=np.str_)
+    return column.to_numpy()
+
+
+_WRITERS: dict[str, _Writer] = {
+    "csv": _separated(","),
+    "tsv": _separated("\t"),
+    "jsonl": _json_lines,
+    "parquet": _parquet,
+    "arrow": _arrow,
+}

@@ -1,0 +1,317 @@
+"""Comparisons and verdicts on the terminal, readable at 80 columns and without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from flipguard.comparison import Comparison, Group, Grouping
+from flipguard.gate import Judgement, RuleVerdict, Verdict
+from flipguard.metrics import METRICS
+from flipguard.render.text import (
+    count,
+    estimate_interval,
+    headline,
+    interval,
+    limit,
+    number,
+    percent,
+    printable,
+    what_would_decide,
+)
+
+if TYPE_CHECKING:
+    from flipguard.matrix import Matrix
+
+GROUPS_SHOWN = 10
+IDS_SHOWN = 10
+OUTCOME = {
+    "pass": ("PASS", "bold green"),
+    "fail": ("FAIL", "bold red"),
+    "inconclusive": ("OPEN", "bold yellow"),
+    "not_judged": ("–", "dim"),
+}
+VERDICT = {
+    "pass": ("PASS", "bold green", "every rule holds"),
+    "fail": ("FAIL", "bold red", "a rule is broken"),
+    "inconclusive": ("INCONCLUSIVE", "bold yellow", "more samples are needed"),
+}
+CHANGE = {"regressed": ("▼ regressed", "red"), "improved": ("▲ improved", "green"), None: ("", "")}
+FLOOR = {
+    "above": "more than a retrain would",
+    "within": "as a retrain would",
+    "below": "less than a retrain would",
+    "unknown": "unknown",
+}
+
+
+def comparison_parts(result: Comparison) -> Iterator[RenderableType]:
+    """What `compare` prints, part by part."""
+    yield _title(result)
+    yield Text(headline(result) + "\n")
+    if result.layout.has_target:
+        yield Padding(_square(result), (0, 0, 1, 2), expand=False)
+    yield Padding(_metrics(result), (0, 0, 1, 2), expand=False)
+    if result.noise_floor:
+        yield from _noise(result)
+    for grouping in result.by.values():
+        yield from _grouping(grouping)
+    yield from _notes(result)
+
+
+def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
+    """What `gate` prints: the verdict first."""
+    word, style, meaning = VERDICT[verdict.verdict]
+    broken = [rule for rule in verdict.rules if rule.verdict == verdict.verdict != "pass"]
+    names = ", ".join(dict.fromkeys(_rule_name(rule) for rule in broken))
+    if verdict.pinned is not None and verdict.pinned.verdict == "fail":
+        names = ", ".join([*([names] if names else []), "pinned samples"])
+    yield Text.assemble((word, style), f"  {meaning}" + (f": {names}" if names else ""), "\n")
+    yield Padding(_rules(verdict), (0, 0, 1, 2), expand=False)
+    if verdict.pinned is not None and verdict.pinned.flipped:
+        flipped = verdict.pinned.flipped
+        shown = ", ".join(printable(item, longest=40) for item in flipped[:IDS_SHOWN])
+        more = f" and {len(flipped) - IDS_SHOWN:,} more" if len(flipped) > IDS_SHOWN else ""
+        yield Text(f"  Pinned samples that flipped: {shown}{more}\n")
+    yield from comparison_parts(verdict.comparison)
+
+
+def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:
+    """What `matrix` prints: three squares, a row an old model and a column a new one."""
+    yield Text(
+        f"{len(matrix.names)} models, {count(matrix.n, 'sample')}; "
+        "rows are the old model, columns the new one\n"
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", justify="right", style="dim")
+    table.add_column("model")
+    table.add_column("error", justify="right")
+    for i, name in enumerate(matrix.names):
+        error = number("error_rate_old", float(matrix.error_rate[i]))
+        table.add_row(str(i + 1), printable(name, longest=50), error)
+    yield Padding(table, (0, 0, 1, 2), expand=False)
+    for metric in ("negative_flip_rate", "churn", "accuracy_gain"):
+        square = Table(box=None, pad_edge=False, title=f"{metric}, %", title_justify="left")
+        square.add_column("old \\ new", justify="right", style="dim")
+        for i in range(len(matrix.names)):
+            square.add_column(str(i + 1), justify="right")
+        for i, row in enumerate(getattr(matrix, metric)):
+            cells = [
+                "·" if i == j else number(metric, float(v), unit=False) for j, v in enumerate(row)
+            ]
+            square.add_row(str(i + 1), *cells)
+        yield Padding(square, (0, 0, 1, 2), expand=False)
+
+
+def _title(result: Comparison) -> Text:
+    details = [count(result.n, "sample"), f"{percent(result.confidence)} intervals"]
+    if result.clusters is not None:
+        details.insert(1, f"{count(result.clusters, 'cluster')} of {printable(str(result.cluster))}")
+    return Text.assemble(
+        (printable(result.old), "bold"),
+        " → ",
+        (printable(result.new), "bold"),
+        (f"  ({', '.join(details)})", "dim"),
+    )
+
+
+def _square(result: Comparison) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    table.add_column("new right", justify="right")
+    table.add_column("new wrong", justify="right")
+    cells = {
+        c: int(result.counts[c])
+        for c in ("both_right", "negative_flip", "positive_flip", "wrong_same", "wrong_different")
+    }
+    wrong = cells["wrong_same"] + cells["wrong_different"]
+    table.add_row(
+        "old right",
+        f"{cells['both_right']:,}",
+        Text(f"{cells['negative_flip']:,}", style="bold red"),
+        "negative flips",
+    )
+    table.add_row(
+        "old wrong",
+        Text(f"{cells['positive_flip']:,}", style="green"),
+        f"{wrong:,}",
+        f"{cells['wrong_different']:,} of them with another wrong class",
+    )
+    return table
+
+
+def _metrics(result: Comparison) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    table.add_column("interval", justify="right")
+    table.add_column("n", justify="right", style="dim")
+    for name in METRICS:
+        estimate = result[name]
+        if not METRICS[name].needs <= result.layout.available:
+            continue
+        style = "bold" if name in ("negative_flip_rate", "accuracy_gain") else ""
+        table.add_row(
+            Text(name, style=style),
+            Text(number(name, estimate.value), style=style),
+            estimate_interval(name, estimate),
+            f"{estimate.n:,}",
+        )
+    return table
+
+
+def _noise(result: Comparison) -> Iterator[RenderableType]:
+    table = Table(
+        box=None, pad_edge=False, title=f"Beside {len(result.controls)} retrains (controls)",
+        title_justify="left",
+    )
+    table.add_column("metric")
+    table.add_column("this update", justify="right")
+    table.add_column("a retrain", justify="right")
+    table.add_column("so it changes")
+    for floor in result.noise_floor:
+        table.add_row(
+            floor.metric,
+            number(floor.metric, floor.value),
+            interval(floor.metric, floor.low, floor.high),
+            FLOOR[floor.verdict],
+        )
+    yield Padding(table, (0, 0, 1, 2), expand=False)
+
+
+def _grouping(grouping: Grouping) -> Iterator[RenderableType]:
+    shown = grouping.groups[:GROUPS_SHOWN]
+    rate = "negative_flip_rate"
+    if not any(group[rate].is_defined for group in shown):
+        rate = "churn"
+    table = Table(
+        box=None,
+        pad_edge=False,
+        title=f"By {printable(grouping.column)}: {_shown(len(shown), len(grouping))}",
+        title_justify="left",
+    )
+    table.add_column("group", overflow="fold", max_width=24)
+    table.add_column("n", justify="right", style="dim")
+    table.add_column(rate, justify="right")
+    table.add_column("interval", justify="right")
+    table.add_column("gain", justify="right")
+    table.add_column("")
+    for group in shown:
+        table.add_row(*_group_row(grouping, group, rate))
+    yield Padding(table, (0, 0, 1, 2), expand=False)
+
+
+def _shown(shown: int, total: int) -> str:
+    if shown == total:
+        return f"{count(total, 'group')}, worst first"
+    return f"the worst {shown} of {total:,} groups"
+
+
+def _group_row(grouping: Grouping, group: Group, rate: str) -> list[RenderableType]:
+    word, style = CHANGE[grouping.change(group)]
+    return [
+        Text(printable(group.name, longest=80)),
+        f"{group.n:,}",
+        number(rate, group[rate].value),
+        estimate_interval(rate, group[rate]),
+        number("accuracy_gain", group["accuracy_gain"].value),
+        Text(word, style=style),
+    ]
+
+
+def _notes(result: Comparison) -> Iterator[RenderableType]:
+    notes = [printable(note, longest=400) for note in result.notes]
+    dropped = result.rows.only_old + result.rows.only_new
+    if dropped:
+        notes.insert(
+            0,
+            f"{count(result.rows.only_old, 'row')} only in old and "
+            f"{count(result.rows.only_new, 'row')} only in new were left out",
+        )
+    if result.by:
+        corrections = {grouping.correction for grouping in result.by.values()}
+        notes.append(
+            "groups are marked where negative and positive flips differ beyond chance, after "
+            f"{corrections.pop()} correction over the groups"
+        )
+    for note in notes:
+        yield Text(f"  note: {note}", style="dim")
+
+
+def _rule_name(rule: RuleVerdict) -> str:
+    name = rule.rule.metric
+    return name if rule.rule.by is None else f"{name} by {rule.rule.by}"
+
+
+def _rules(verdict: Verdict) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    table.add_column("rule", overflow="fold")
+    table.add_column("limit")
+    table.add_column("value", justify="right")
+    table.add_column("interval", justify="right")
+    for rule in verdict.rules:
+        _add_rule(table, rule)
+    if verdict.pinned is not None:
+        word, style = OUTCOME[verdict.pinned.verdict]
+        flipped = len(verdict.pinned.flipped)
+        told = f"{flipped} of {verdict.pinned.n:,}"
+        table.add_row(Text(word, style=style), "pinned samples", "none may flip", told, "")
+    return table
+
+
+def _add_rule(table: Table, rule: RuleVerdict) -> None:
+    if rule.rule.by is None:
+        _add_judgement(table, rule.judgements[0], _rule_name(rule), limit(rule.rule))
+        return
+    word, style = OUTCOME[rule.verdict]
+    outcomes = [judgement.verdict for judgement in rule.judgements]
+    tally = ", ".join(
+        f"{outcomes.count(outcome)} {name}"  # type: ignore[arg-type]
+        for outcome, name in (
+            ("fail", "fail"),
+            ("inconclusive", "open"),
+            ("pass", "pass"),
+            ("not_judged", "too small"),
+        )
+        if outcomes.count(outcome)  # type: ignore[arg-type]
+    )
+    told = Text.assemble(_rule_name(rule), (f"\n{tally}", "dim"))
+    table.add_row(Text(word, style=style), told, limit(rule.rule), "", "")
+    worst = [j for j in rule.judgements if j.verdict in ("fail", "inconclusive")]
+    for judgement in worst[:GROUPS_SHOWN]:
+        name = "  " + printable(str(judgement.group), longest=40)
+        _add_judgement(table, judgement, name, "")
+    if len(worst) > GROUPS_SHOWN:
+        table.add_row("", Text(f"  and {len(worst) - GROUPS_SHOWN:,} more", style="dim"))
+
+
+def _add_judgement(table: Table, judgement: Judgement, name: str, told_limit: str) -> None:
+    word, style = OUTCOME[judgement.verdict]
+    metric = judgement.rule.metric
+    shown: RenderableType = name
+    why = what_would_decide(judgement)
+    if why:
+        shown = Text.assemble(name, (f"\n  {why}", "dim"))
+    ends = (
+        "point" if judgement.rule.judge == "point"
+        else interval(metric, judgement.low, judgement.high)
+    )
+    table.add_row(
+        Text(word, style=style), shown, told_limit, number(metric, judgement.value), ends
+    )
+
+
+def metric_parts() -> Iterator[RenderableType]:
+    """What `metrics` prints: a line a metric."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column("metric", style="bold", no_wrap=True)
+    table.add_column("what it says")
+    for metric in METRICS.values():
+        table.add_row(metric.name, metric.sentence)
+    yield table

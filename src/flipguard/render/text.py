@@ -1,0 +1,109 @@
+"""Numbers and words as a person reads them. Percent appears here, and nowhere deeper."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+from flipguard.comparison import Comparison
+from flipguard.estimates import Estimate
+from flipguard.gate import Judgement
+from flipguard.metrics import METRICS
+from flipguard.policy import Rule
+
+SIGNED = frozenset({"accuracy_gain"})
+
+
+def number(metric: str, value: float, *, unit: bool = True) -> str:
+    """A metric's value: a percentage with two places, or a plain number.
+
+    >>> number("negative_flip_rate", 0.02314), number("accuracy_gain", 0.0051)
+    ('2.31 %', '+0.51 %')
+    >>> number("churn_ratio", 0.5), number("mcnemar_p", 1e-9), number("churn", float("nan"))
+    ('0.500', '<0.0001', '–')
+    """
+    if math.isnan(value):
+        return "–"
+    if metric == "mcnemar_p":
+        return "<0.0001" if value < 1e-4 else f"{value:.4f}"
+    if metric == "pinned":
+        return f"{value:.0f}"
+    if not METRICS[metric].percent:
+        return f"{value:.3f}"
+    sign = "+" if metric in SIGNED else ""
+    return f"{100 * value:{sign}.2f}" + (" %" if unit else "")
+
+
+def interval(metric: str, low: float, high: float) -> str:
+    """An interval in the units of its value.
+
+    >>> interval("negative_flip_rate", 0.0203, 0.0262)
+    '2.03 to 2.62'
+    """
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    return f"{number(metric, low, unit=False)} to {number(metric, high, unit=False)}"
+
+
+def estimate_interval(metric: str, estimate: Estimate) -> str:
+    """The interval of an estimate."""
+    return interval(metric, estimate.low, estimate.high)
+
+
+def count(value: float, word: str) -> str:
+    """A count with its word in the right number.
+
+    >>> count(1, "sample"), count(12345, "sample")
+    ('1 sample', '12,345 samples')
+    """
+    return f"{value:,.0f} {word}" + ("" if value == 1 else "s")
+
+
+def percent(confidence: float) -> str:
+    """A confidence level without needless digits."""
+    return f"{100 * confidence:g} %"
+
+
+def printable(text: str, *, longest: int = 200) -> str:
+    """Text from a file, safe for a terminal: no control or direction characters, no endless line.
+
+    >>> printable("a\\x1b[31mb")
+    'a�[31mb'
+    """
+    shown = text[:longest] + ("…" if len(text) > longest else "")
+    return "".join("�" if unicodedata.category(c) in ("Cc", "Cf", "Cs") else c for c in shown)
+
+
+def headline(result: Comparison) -> str:
+    """The update in one sentence."""
+    n = count(result.n, "sample")
+    churn = number("churn", result["churn"].value)
+    if not result["negative_flip_rate"].is_defined:
+        return f"Of {n}, {churn} get another answer; without targets nobody knows which is right."
+    fixed, broken = result.counts["positive_flip"], result.counts["negative_flip"]
+    gain = result["accuracy_gain"]
+    return (
+        f"The update fixes {fixed:,.0f} of {n} and breaks {broken:,.0f}; accuracy changes by "
+        f"{100 * gain.value:+.2f} points ({100 * gain.low:+.2f} to {100 * gain.high:+.2f})."
+    )
+
+
+def limit(rule: Rule) -> str:
+    """A rule's limit, such as `at most 2.00 %`."""
+    metric = rule.metric
+    if rule.min is not None and rule.max is not None:
+        return f"{number(metric, rule.min)} to {number(metric, rule.max)}"
+    if rule.max is not None:
+        return f"at most {number(metric, rule.max)}"
+    return f"at least {number(metric, rule.min if rule.min is not None else math.nan)}"
+
+
+def what_would_decide(judgement: Judgement) -> str:
+    """Why a judgement is open, and what would close it."""
+    if judgement.reason is not None:
+        return judgement.reason
+    if judgement.verdict != "inconclusive":
+        return ""
+    if judgement.further_samples is None:
+        return "the value sits on the limit: no number of samples would decide"
+    return f"about {count(judgement.further_samples, 'further sample')} would decide"
