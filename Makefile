@@ -14,7 +14,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("flipguard needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv --clear .venv
 	@command -v uv >/dev/null || $(BIN)/python -m pip install --quiet uv
-	VIRTUAL_ENV=.venv PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip install --require-hashes -r requirements.lock
+	VIRTUAL_ENV=.venv PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip install --compile-bytecode --require-hashes -r requirements.lock
 	VIRTUAL_ENV=.venv PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip install --no-deps -e .
 	@touch $@
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import scipy
+from gate_errors import gate_rows, print_gate_table
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr, ndtri
 
@@ -760,6 +761,10 @@ def main() -> None:
     started = time.perf_counter()
     rows = run(quick=arguments.quick, seed=arguments.seed)
     print_table(rows)
+    gate = list(
+        gate_rows(np.random.default_rng([arguments.seed, 99]), 100 if arguments.quick else 2_000)
+    )
+    print_gate_table(gate)
     if arguments.out is None:
         return
     record = {
@@ -778,6 +783,7 @@ def main() -> None:
             "scipy": scipy.__version__,
         },
         "rows": rows,
+        "gate": gate,
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(record, indent=1) + "\n")

@@ -20,7 +20,7 @@ Spelling = Literal["text", "int", "float"]
 TEXT_CLASSES = ("cat", "dog", "7", "007", "été", "a b")
 INT_CLASSES = ("0", "1", "2", "3", "-5", "12")
 LOGITS = st.integers(-6, 6).map(lambda i: i / 2)
-FAR_LOGITS = st.sampled_from([-300.0, -61.0, 0.0, 59.5, 60.0, 75.25, 800.0])
+FAR_LOGITS = st.sampled_from([-300.0, -61.0, -59.5, 0.0, 59.5, 60.0, 75.25, 800.0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +56,7 @@ def spelled(name: str | None, spelling: Spelling) -> object:
 
 
 @st.composite
-def sides(
-    draw: st.DrawFn, pool: tuple[str, ...], *, kinds: Sequence[Kind], dense: bool
-) -> Side:
+def sides(draw: st.DrawFn, pool: tuple[str, ...], *, kinds: Sequence[Kind], dense: bool) -> Side:
     kind = draw(st.sampled_from(list(kinds)))
     whole_numbers = pool == INT_CLASSES
     if dense:
@@ -113,9 +111,7 @@ def examples(
     pool = INT_CLASSES if dense else draw(st.sampled_from([TEXT_CLASSES, INT_CLASSES]))
     old = draw(sides(pool, kinds=kinds, dense=dense))
     new = draw(sides(pool, kinds=kinds, dense=dense))
-    controls = tuple(
-        draw(st.lists(sides(pool, kinds=kinds, dense=dense), max_size=most_controls))
-    )
+    controls = tuple(draw(st.lists(sides(pool, kinds=kinds, dense=dense), max_size=most_controls)))
     # Targets and groups may be told by either file, or by both.
     told_by = draw(st.sampled_from(["both", "old", "new"]))
     old = replace(old, has_target=told_by != "new", has_groups=told_by != "old")
@@ -170,12 +166,8 @@ def tables(
     rows = list(example.case.rows if rows is None else rows)
     whole = len(rows) == len(example.case.rows)
     orders = example.orders if whole else [range(len(rows))] * len(example.orders)
-    old = table(
-        example, example.old, [rows[i] for i in orders[0]], "old", name="old", dtype=dtype
-    )
-    new = table(
-        example, example.new, [rows[i] for i in orders[1]], "new", name="new", dtype=dtype
-    )
+    old = table(example, example.old, [rows[i] for i in orders[0]], "old", name="old", dtype=dtype)
+    new = table(example, example.new, [rows[i] for i in orders[1]], "new", name="new", dtype=dtype)
     controls = [
         table(example, side, [rows[i] for i in order], place, name=f"control{place}", dtype=dtype)
         for place, (side, order) in enumerate(zip(example.controls, orders[2:], strict=True))

@@ -258,9 +258,7 @@ def churn_ratio(case: Case) -> float:
     if not controls or not controls[0]:
         return NAN
     own = sum(row.old != row.new for row in case.rows)
-    theirs = [
-        sum(row.old != row.controls[i] for row in case.rows) for i in range(len(controls[0]))
-    ]
+    theirs = [sum(row.old != row.controls[i] for row in case.rows) for i in range(len(controls[0]))]
     return ratio(own, sum(theirs) / len(theirs))
 
 

@@ -1,4 +1,4 @@
-"""`compare`: two models in, a `Comparison` out, with everything that can be said about the update."""
+"""`compare`: two models in, a `Comparison` out, with all that can be said about the update."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from flipguard import statistics
-from flipguard.counts import CELLS, UNLABELLED, FlipCounts, Layout
+from flipguard.counts import CELLS, UNLABELLED, FlipCounts, FloatArray, Layout
 from flipguard.engines.plan import Counted, CountingPlan, Groups, Progress, RowCounts
 from flipguard.errors import InputError, listed
 from flipguard.estimates import (
@@ -165,7 +165,9 @@ class Comparison:
     def flips(self, kind: FlipKind | None = None) -> pl.DataFrame:
         """The samples whose label changed, worst first; of one kind, or of all."""
         if kind is not None and kind not in FLIP_KINDS:
-            raise InputError(f"Expected a kind of flip among {', '.join(FLIP_KINDS)}, not '{kind}'.")
+            raise InputError(
+                f"Expected a kind of flip among {', '.join(FLIP_KINDS)}, not '{kind}'."
+            )
         if self._plan is None:
             raise InputError("This comparison no longer has its rows; compare the files again.")
         from flipguard.engines import local
@@ -381,12 +383,9 @@ def _grouping(
 ) -> Grouping:
     found = _groups(groups, confidence, clustered=clustered)
     raw = np.array([_change_p(group) for group in found])
-    adjust = {
-        "holm": statistics.holm,
-        "benjamini-hochberg": statistics.benjamini_hochberg,
-        "none": np.asarray,
-    }[correction]
-    adjusted = dict(zip((group.name for group in found), adjust(raw).tolist(), strict=True))
+    adjusted = dict(
+        zip((group.name for group in found), corrected(raw, correction).tolist(), strict=True)
+    )
     alpha = 1.0 - confidence
     grouping = Grouping(
         column=column, groups=(), p_adjusted=adjusted, correction=correction, alpha=alpha
@@ -397,8 +396,17 @@ def _grouping(
     )
 
 
+def corrected(p_values: FloatArray, correction: str) -> FloatArray:
+    """P values that allow for how many there are."""
+    if correction == "holm":
+        return statistics.holm(p_values)
+    if correction == "benjamini-hochberg":
+        return statistics.benjamini_hochberg(p_values)
+    return p_values
+
+
 def _change_p(group: Group) -> float:
-    """The p value of flips that lean one way: exact, or from the interval when rows are clustered."""
+    """The p value of flips that lean one way: exact, or by the interval if rows are clustered."""
     if group.sample.clusters is None:
         return group["mcnemar_p"].value
     gain = METRICS["accuracy_gain"]
@@ -407,7 +415,7 @@ def _change_p(group: Group) -> float:
         return float("nan")
     return float(
         statistics.p_value_by_inversion(
-            lambda confidence: group.sample.interval(gain, float(confidence)),
+            lambda confidence: group.sample.interval_array(gain, confidence),
             limit=0.0,
             side="above" if value > 0 else "below",
         )

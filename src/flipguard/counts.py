@@ -7,8 +7,10 @@ of their terms, so the counts of any sharding, row order or engine are the same 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -29,6 +31,8 @@ BIN_PARTS = ("n", "right", "confidence", "gap_squared")
 UNIT = 2.0**-32
 DISTANCE_UNIT = 2.0**-24
 DISTANCE_SQUARED_UNIT = 2.0**-16
+# What has no upper bound is kept in two integers: how many times this many units, and the rest.
+HIGH = 2.0**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,28 +47,12 @@ class Layout:
     @property
     def names(self) -> tuple[str, ...]:
         """The statistics in the order of the last axis of `FlipCounts.values`."""
-        names = [*CELLS, *UNLABELLED]
-        for side in SIDES:
-            if side in self.scored:
-                names += [f"{side}_margin", f"{side}_margin_squared"]
-                names += [bin_name(side, b, part) for part in BIN_PARTS for b in range(BINS)]
-        if len(self.scored) == 2:
-            names += ["surrogate", "surrogate_squared"]
-        if self.has_logits:
-            names += ["distance", "distance_squared"]
-        if self.controls:
-            names += [
-                joint_name(kind, new, flagged)
-                for kind in ("churn", "negative_flip")
-                for new in (0, 1)
-                for flagged in range(self.controls + 1)
-            ]
-            names += [
-                control_name(control, cell)
-                for control in range(self.controls)
-                for cell in (*CELLS, *UNLABELLED)
-            ]
-        return tuple(names)
+        return tuple(self.places)
+
+    @property
+    def places(self) -> Mapping[str, int]:
+        """Where each statistic is on that axis."""
+        return _places(self)
 
     @property
     def available(self) -> frozenset[str]:
@@ -77,6 +65,41 @@ class Layout:
         if self.controls:
             has.add("control")
         return frozenset(has)
+
+
+@lru_cache(maxsize=64)
+def _places(layout: Layout) -> Mapping[str, int]:
+    names = [*CELLS, *UNLABELLED]
+    for side in SIDES:
+        if side in layout.scored:
+            names += [f"{side}_margin", f"{side}_margin_squared"]
+            names += [bin_name(side, b, part) for part in BIN_PARTS for b in range(BINS)]
+    if len(layout.scored) == 2:
+        names += _in_two_parts("surrogate", "surrogate_squared")
+    if layout.has_logits:
+        names += _in_two_parts("distance", "distance_squared")
+    if layout.controls:
+        names += [
+            joint_name(kind, new, flagged)
+            for kind in ("churn", "negative_flip")
+            for new in (0, 1)
+            for flagged in range(layout.controls + 1)
+        ]
+        names += [
+            control_name(control, cell)
+            for control in range(layout.controls)
+            for cell in (*CELLS, *UNLABELLED)
+        ]
+    return MappingProxyType({name: place for place, name in enumerate(names)})
+
+
+def _in_two_parts(*names: str) -> list[str]:
+    return [part for name in names for part in (name, high_name(name))]
+
+
+def high_name(name: str) -> str:
+    """The upper part of a statistic without an upper bound, whose sum could outgrow 64 bits."""
+    return f"{name}_high"
 
 
 def bin_name(side: Side, index: int, part: str) -> str:
@@ -96,6 +119,8 @@ def control_name(control: int, cell: str) -> str:
 
 def unit(name: str) -> float:
     """What one unit of the stored integer is worth."""
+    if name.endswith("_high"):
+        return HIGH * unit(name.removesuffix("_high"))
     if name.startswith("distance"):
         return DISTANCE_SQUARED_UNIT if name.endswith("squared") else DISTANCE_UNIT
     if name.startswith("surrogate") or "_margin" in name:
@@ -154,9 +179,14 @@ class FlipCounts:
 
     def columns(self, names: Sequence[str]) -> FloatArray:
         """Several statistics in natural units, shape (..., len(names))."""
-        index = [self.layout.names.index(name) for name in names]
+        places = self.layout.places
+        index = [places[name] for name in names]
         units = np.array([unit(name) for name in names])
-        return np.asarray(self.values[..., index] * units, dtype=np.float64)
+        found = np.asarray(self.values[..., index] * units, dtype=np.float64)
+        for i, name in enumerate(names):
+            if high_name(name) in places:
+                found[..., i] += self.values[..., places[high_name(name)]] * (HIGH * units[i])
+        return found
 
     def scaled(self, factor: float) -> FlipCounts:
         """The counts of a sample `factor` times as large, all else equal."""
@@ -210,5 +240,5 @@ class FlipCounts:
         """Old against one control, as a comparison of its own."""
         layout = Layout(has_target=self.layout.has_target)
         names = [control_name(index, cell) for cell in (*CELLS, *UNLABELLED)]
-        columns = [self.layout.names.index(name) for name in names]
+        columns = [self.layout.places[name] for name in names]
         return FlipCounts(layout, self.values[..., columns])

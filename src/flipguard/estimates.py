@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from flipguard import statistics
-from flipguard.counts import FlipCounts, FloatArray
+from flipguard.counts import BIN_PARTS, FlipCounts, FloatArray
 from flipguard.metrics import (
     CalibrationError,
     Mean,
@@ -77,6 +78,13 @@ class Sample:
         low, high = intervals(metric, counts, confidence, effect=effect, degrees=degrees)
         return float(low), float(high)
 
+    def interval_array(
+        self, metric: Metric, confidence: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """The interval at several confidences."""
+        effect, degrees = self.design(metric)
+        return intervals(metric, self.counts, confidence, effect=effect, degrees=degrees)
+
     def estimate(self, metric: Metric, confidence: float) -> Estimate:
         """The metric with its interval."""
         low, high = self.interval(metric, confidence)
@@ -112,9 +120,7 @@ class Sample:
         return float(effect), float(degrees)
 
 
-def estimate_groups(
-    metric: Metric, samples: Sequence[Sample], confidence: float
-) -> list[Estimate]:
+def estimate_groups(metric: Metric, samples: Sequence[Sample], confidence: float) -> list[Estimate]:
     """The metric of many groups at once."""
     if not samples:
         return []
@@ -153,7 +159,11 @@ def intervals(
     nothing = np.full(counts.values.shape[:-1], np.nan)
     if not metric.needs <= counts.layout.available or math.isinf(effect):
         return nothing, nothing
-    design = {"confidence": confidence, "design_effect": effect, "degrees": degrees}
+    design: dict[str, Any] = {
+        "confidence": confidence,
+        "design_effect": effect,
+        "degrees": degrees,
+    }
     shape = metric.shape
     if isinstance(shape, Proportion):
         return statistics.wilson(shape.part(counts), shape.whole(counts), **design)
@@ -182,7 +192,10 @@ def intervals(
         )
     if isinstance(shape, CalibrationError):
         return statistics.calibration_error(
-            *(counts.bins(shape.side, part) for part in ("n", "right", "confidence", "gap_squared")),
+            *(
+                counts.bins(shape.side, part)
+                for part in ("n", "right", "confidence", "gap_squared")
+            ),
             **design,
         )
     return nothing, nothing

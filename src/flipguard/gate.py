@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from flipguard import statistics
-from flipguard.comparison import Comparison, Group
+from flipguard.comparison import Comparison, Group, corrected
 from flipguard.errors import PolicyError, listed
 from flipguard.metrics import METRICS, Metric
 from flipguard.pinned import judge_pinned
@@ -175,9 +175,9 @@ def _judge_rule(result: Comparison, rule: Rule, policy: Policy) -> RuleVerdict:
         if group.n < rule.min_n
     ]
     judgements.sort(key=lambda j: (SEVERITY[j.verdict], -_excess(j)))
-    worst = min((j.verdict for j in judgements), key=lambda v: SEVERITY[v], default="not_judged")
+    outcomes: list[Outcome] = [j.verdict for j in judgements if j.verdict != "not_judged"]
     # Where no group is large enough nothing was shown, which is not a pass.
-    verdict: Outcome = "inconclusive" if worst == "not_judged" else worst
+    verdict: Outcome = min(outcomes, key=lambda v: SEVERITY[v], default="inconclusive")
     return RuleVerdict(rule=rule, verdict=verdict, judgements=tuple(judgements))
 
 
@@ -235,8 +235,7 @@ def _corrected_alphas(
     if rule.correction == "none" or not groups:
         return [alpha] * len(groups)
     p_values = np.array([_p_beyond(metric, rule, group) for group in groups])
-    adjust = statistics.holm if rule.correction == "holm" else statistics.benjamini_hochberg
-    adjusted = adjust(p_values)
+    adjusted = corrected(p_values, rule.correction)
     # A group fails if its adjusted p is within alpha, that is if its own p is within this share.
     with np.errstate(all="ignore"):
         share = np.where(adjusted < 1.0, p_values / adjusted, 1.0 / len(groups))
@@ -248,7 +247,7 @@ def _p_beyond(metric: Metric, rule: Rule, group: Group) -> float:
     for limit, side in ((rule.max, "above"), (rule.min, "below")):
         if limit is not None:
             p = statistics.p_value_by_inversion(
-                lambda confidence: group.sample.interval(metric, float(confidence)),
+                lambda confidence: group.sample.interval_array(metric, confidence),
                 limit=limit,
                 side=side,  # type: ignore[arg-type]
             )
@@ -276,25 +275,29 @@ def _judge_group(
         )
     low, high = estimate.low, estimate.high
     further: int | None = None
+    reason: str | None = None
     verdict: GroupOutcome
     if rule.judge == "point":
         verdict = "pass" if lowest <= estimate.value <= highest else "fail"
     else:
-        # Inside by the plain interval; outside by the corrected one, which is wider.
-        inside = low >= lowest and high <= highest
 
         def interval_at(scale: float) -> tuple[float, float]:
+            # To fail takes the corrected interval, which is wider; to pass, the plain one. Only
+            # the end beyond which the value already lies could fail, so only that one is widened.
             plain = group.sample.interval(metric, confidence, scale=scale)
             wide = group.sample.interval(metric, 1.0 - alpha, scale=scale)
             return (
-                wide[0] if rule.max is not None else plain[0],
-                wide[1] if rule.min is not None else plain[1],
+                wide[0] if estimate.value > highest else plain[0],
+                wide[1] if estimate.value < lowest else plain[1],
             )
 
         low, high = interval_at(1.0)
+        inside = low >= lowest and high <= highest
         outside = low > highest or high < lowest
         verdict = "pass" if inside else "fail" if outside else "inconclusive"
-        if verdict == "inconclusive":
+        if math.isnan(low) or math.isnan(high):
+            reason = "no interval can be made of so few samples or clusters"
+        elif verdict == "inconclusive":
             further = statistics.deciding_sample_size(
                 interval_at,
                 n=group.n,
@@ -310,6 +313,7 @@ def _judge_group(
         n=estimate.n,
         verdict=verdict,
         further_samples=further,
+        reason=reason,
     )
 
 
@@ -323,7 +327,7 @@ def _not_judged(metric: Metric, rule: Rule, group: Group, confidence: float) -> 
         high=estimate.high,
         n=estimate.n,
         verdict="not_judged",
-        reason=f"{group.n:,} samples, fewer than min_n = {rule.min_n:,}",
+        reason=f"only {group.n:,} of min_n = {rule.min_n:,}",
     )
 
 

@@ -22,7 +22,8 @@ def ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     """Division in which nothing over nothing is undefined, and so is anything over nothing."""
     numerator, denominator = np.broadcast_arrays(numerator, denominator)
     out = np.full(numerator.shape, np.nan)
-    return np.divide(numerator, denominator, out=out, where=denominator != 0)
+    np.divide(numerator, denominator, out=out, where=denominator != 0)
+    return out
 
 
 class Shape(ABC):
@@ -98,7 +99,7 @@ class CalibrationError(Shape):
         return ratio(np.abs(gap).sum(axis=-1), self.size(counts))
 
     def size(self, counts: FlipCounts) -> FloatArray:
-        return counts.bins(self.side, "n").sum(axis=-1)
+        return np.asarray(counts.bins(self.side, "n").sum(axis=-1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class PairedRatio(Shape):
         return ratio(joint[..., 1, :].sum(axis=-1), flagged)
 
     def size(self, counts: FlipCounts) -> FloatArray:
-        return counts.joint(self.kind).sum(axis=(-2, -1))
+        return np.asarray(counts.joint(self.kind).sum(axis=(-2, -1)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,16 @@ def judge_pinned(result: Comparison, path: Path) -> tuple[int, list[str]]:
             f"{path} pins id {listed(absent.to_list())}, which the comparison of {result.old} and "
             f"{result.new} does not have; pinned samples must be in the test set."
         )
-    flips = result.flips("negative")["id"].cast(pl.String)
-    return len(wanted), flips.filter(flips.is_in(wanted.implode())).to_list()
+    flips = result.flips().select(pl.col("id").cast(pl.String), "kind")
+    flips = flips.filter(pl.col("id").is_in(wanted.implode()))
+    unknown = flips.filter(pl.col("kind") == "changed")["id"].to_list()
+    if unknown:
+        # Its label changed and nobody knows from what: that must not read as a pass.
+        raise PolicyError(
+            f"{path} pins id {listed(unknown)}, which has another answer now but no target; give "
+            "pinned samples their true class."
+        )
+    return len(wanted), flips.filter(pl.col("kind") == "negative")["id"].to_list()
 
 
 def read_ids(path: Path) -> pl.Series:

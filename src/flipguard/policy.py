@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flipguard.errors import PolicyError, listed
-from flipguard.metrics import METRICS, ProbabilityOfChance
+from flipguard.metrics import (
+    METRICS,
+    CalibrationError,
+    Metric,
+    PairedDifference,
+    ProbabilityOfChance,
+    Proportion,
+)
 
 Judge = Literal["interval", "point"]
 CORRECTIONS = ("none", "holm", "benjamini-hochberg")
@@ -100,17 +107,23 @@ class Policy:
 def _rule(given: Mapping[str, Any], where: str) -> Rule:
     _known(given, RULE_KEYS, where)
     metric = given.get("metric")
-    if metric not in METRICS:
-        raise PolicyError(f"{where}: there is no metric {metric!r}; known are {', '.join(METRICS)}.")
+    if not isinstance(metric, str) or metric not in METRICS:
+        raise PolicyError(
+            f"{where}: there is no metric {_shown(metric)}; known are {', '.join(METRICS)}."
+        )
     limits = {k: _number(given[k], f"{where}: {k}") for k in ("min", "max") if k in given}
     if not limits:
         raise PolicyError(f"{where} sets no limit on {metric}; give it min, max or both.")
     if limits.get("min", -math.inf) > limits.get("max", math.inf):
         raise PolicyError(f"{where}: min {limits['min']} is above max {limits['max']}.")
+    for key, limit in limits.items():
+        _within_reach(METRICS[metric], key, limit, where)
     by, only = given.get("by"), given.get("only")
     if by is not None and not isinstance(by, str):
         raise PolicyError(f"{where}: expected `by` to be the name of one column, but got {by!r}.")
-    if only is not None and not (isinstance(only, list) and only):
+    if only is not None and not (
+        isinstance(only, list) and only and all(isinstance(name, str | int) for name in only)
+    ):
         raise PolicyError(f"{where}: expected `only` to be a list of groups, but got {only!r}.")
     min_n = given.get("min_n", 0)
     if not isinstance(min_n, int) or isinstance(min_n, bool) or min_n < 0:
@@ -131,7 +144,7 @@ def _rule(given: Mapping[str, Any], where: str) -> Rule:
         raise PolicyError(f'{where}: {metric} has no interval; add judge = "point".')
     if judge == "point" and correction != "none":
         raise PolicyError(
-            f"{where}: a correction widens intervals, and judge = \"point\" looks at none; "
+            f'{where}: a correction widens intervals, and judge = "point" looks at none; '
             "leave one of the two out."
         )
     return Rule(
@@ -153,7 +166,7 @@ def _pinned(given: Any, name: str, folder: Path) -> Path | None:
         raise PolicyError(f"{name}: expected [pinned] to be a table with `ids`.")
     _known(given, PINNED_KEYS, f"{name}: [pinned]")
     ids = given.get("ids")
-    if not isinstance(ids, str):
+    if not isinstance(ids, str) or not ids:
         raise PolicyError(f"{name}: [pinned] expects `ids`, the file of samples that may not flip.")
     return folder / ids
 
@@ -164,7 +177,28 @@ def _known(given: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
         raise PolicyError(f"{where}: unknown {listed(unknown)}; known are {', '.join(keys)}.")
 
 
+def _within_reach(metric: Metric, key: str, limit: float, where: str) -> None:
+    """Refuses `max = 2` for 2 %: a limit that no value can reach would pass anything."""
+    if isinstance(metric.shape, PairedDifference):
+        least = -1.0
+    elif isinstance(metric.shape, Proportion | CalibrationError | ProbabilityOfChance):
+        least = 0.0
+    else:
+        return
+    if not least <= limit <= 1.0:
+        raise PolicyError(
+            f"{where}: expected `{key}` of {metric.name} to be from {least:g} to 1, but got "
+            f"{limit:g}; 2 % is written 0.02."
+        )
+
+
 def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise PolicyError(f"{where} must be a number, but is {value!r}.")
-    return float(value)
+    # A whole number beyond all floats is as little a limit as infinity is.
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    if not known or not -1e300 < value < 1e300:  # type: ignore[operator]
+        raise PolicyError(f"{where} must be a number, but is {_shown(value)}.")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _shown(value: object) -> str:
+    return listed([value])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import typer
@@ -51,7 +50,3 @@ def main() -> None:
     except KeyboardInterrupt:
         print("flipguard: interrupted; nothing was written.", file=sys.stderr)
         raise SystemExit(130) from None
-    except BrokenPipeError:
-        # Whoever read our output has seen enough, as `| head` does; the rest goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None

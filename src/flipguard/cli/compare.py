@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.output import progress, refuse_two_on_stdout, show, write_table, write_text
+from flipguard.cli.output import check_destinations, progress, show, write_table, write_text
 
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
+    from flipguard.predictions.table import Predictions
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +41,7 @@ def compare(
 
     Example: [bold]flipguard compare old.parquet new.parquet --by target --flips flips.csv[/bold]
     """
-    refuse_two_on_stdout(json, markdown, flips)
+    check_destinations(json=json, markdown=markdown, flips=flips)
     result = compared(
         old,
         new,
@@ -87,17 +88,15 @@ def compared(
     from flipguard.comparison import compare as compare_predictions
     from flipguard.predictions.read import read_predictions
 
-    def read(path: str) -> object:
+    def read(path: str) -> Predictions:
         return read_predictions(path, id=id, target=target, label=label)
 
     with progress("comparing") as told:
         return compare_predictions(
-            old=read_predictions(old, id=id, target=target, label=label),
-            new=read_predictions(new, id=id, target=target, label=label),
+            old=read(old),
+            new=read(new),
             by=by or [],
-            control=[
-                read_predictions(path, id=id, target=target, label=label) for path in control or []
-            ],
+            control=[read(path) for path in control or []],
             cluster=cluster,
             confidence=confidence,
             correction=correction.value,

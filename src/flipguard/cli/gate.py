@@ -8,7 +8,7 @@ import typer
 
 from flipguard.cli import options
 from flipguard.cli.compare import compared, write_outputs
-from flipguard.cli.output import refuse_two_on_stdout, show, write_text
+from flipguard.cli.output import check_destinations, show, write_text
 
 PolicyOption = Annotated[
     str, typer.Option("--policy", metavar="FILE", help="The rules, in TOML.", show_default=False)
@@ -44,7 +44,7 @@ def gate(
 
     Example: [bold]flipguard gate old.parquet new.parquet --policy gate.toml[/bold]
     """
-    refuse_two_on_stdout(json, markdown, flips)
+    check_destinations(json=json, markdown=markdown, flips=flips)
     from flipguard.gate import check
     from flipguard.policy import Policy
     from flipguard.render.markdown import verdict_markdown

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.output import show, write_text
+from flipguard.cli.output import check_destinations, show, write_text
 
 Plot = Annotated[
     str | None,
@@ -33,6 +33,7 @@ def matrix(
 
     Example: [bold]flipguard matrix v1.parquet v2.parquet v3.parquet --plot matrix.png[/bold]
     """
+    check_destinations(json=json)
     from flipguard.matrix import matrix as matrix_of
     from flipguard.predictions.read import read_predictions
     from flipguard.render.terminal import matrix_parts

@@ -69,9 +69,7 @@ Correction = Annotated[
     CorrectionChoice,
     typer.Option("--correction", help="Correction over groups when marking changes."),
 ]
-Exponent = Annotated[
-    float, typer.Option("--exponent", help="The exponent a of surrogate_churn.")
-]
+Exponent = Annotated[float, typer.Option("--exponent", help="The exponent a of surrogate_churn.")]
 EngineOption = Annotated[Engine, typer.Option("--engine", help="Where to count.")]
 Json = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is standard output.")
@@ -79,7 +77,9 @@ Json = Annotated[
 Markdown = Annotated[
     str | None,
     typer.Option(
-        "--markdown", metavar="FILE", help="Write Markdown for a pull request; - is standard output."
+        "--markdown",
+        metavar="FILE",
+        help="Write Markdown for a pull request; - is standard output.",
     ),
 ]
 Flips = Annotated[

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from flipguard.errors import InputError
 
@@ -22,10 +24,33 @@ if TYPE_CHECKING:
 SECONDS_PER_LINE = 10.0
 
 
-def refuse_two_on_stdout(*destinations: str | None) -> None:
-    """Only one document fits on standard output."""
-    if sum(destination == "-" for destination in destinations) > 1:
+Compression = Literal["uncompressed", "gzip", "zstd"]
+COMPRESSIONS: dict[str | None, Compression] = {
+    None: "uncompressed",
+    ".gz": "gzip",
+    ".zst": "zstd",
+}
+# What a terminal without Unicode gets in place of the few signs that the tables use.
+PLAIN_SIGNS = str.maketrans({"→": "->", "–": "-", "…": "...", "▼": "v", "▲": "^", "·": "."})
+
+
+def check_destinations(
+    *, json: str | None = None, markdown: str | None = None, flips: str | None = None
+) -> None:
+    """Refuses outputs that could not be written, before the work that they are the end of."""
+    given = [destination for destination in (json, markdown, flips) if destination is not None]
+    if given.count("-") > 1:
         raise InputError("Only one output can be - (standard output); write the others to files.")
+    for destination in given:
+        folder = Path(destination).parent
+        if not folder.is_dir():
+            raise InputError(
+                f"{destination} cannot be written because {folder} is no folder; create it first."
+            )
+        if Path(destination).is_dir():
+            raise InputError(f"{destination} is a folder; name a file in it to write to.")
+    if flips is not None and flips != "-":
+        _table_format(flips)
 
 
 def show(parts: Iterable[RenderableType], *, stdout_taken: bool) -> None:
@@ -34,21 +59,34 @@ def show(parts: Iterable[RenderableType], *, stdout_taken: bool) -> None:
         return
     from rich.console import Console
 
-    console = Console(highlight=False)
+    # Names come from files: they are text, never markup or emoji codes.
+    page = io.StringIO()
+    terminal = sys.stdout.isatty() or None
+    console = Console(
+        file=page, force_terminal=terminal, highlight=False, markup=False, emoji=False
+    )
     for part in parts:
         console.print(part)
+    text = re.sub(r" +$", "", page.getvalue(), flags=re.MULTILINE)
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(PLAIN_SIGNS).encode(encoding, "replace").decode(encoding)
+    _to_stdout(text)
 
 
 def write_text(text: str, destination: str | None) -> None:
     """Writes a document to a file, whole or not at all, or to standard output."""
     if destination is None:
         return
+    # A file name may hold bytes that are no text; JSON knows the escapes that stand for them.
+    content = text.encode("utf-8", "backslashreplace")
     if destination == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        _to_stdout(content)
         return
-    with replacing(destination) as partial:
-        partial.write_text(text, encoding="utf-8")
+    with _replacing(destination) as partial:
+        partial.write_bytes(content)
 
 
 def write_table(table: pl.DataFrame, destination: str | None) -> None:
@@ -56,22 +94,15 @@ def write_table(table: pl.DataFrame, destination: str | None) -> None:
     if destination is None:
         return
     if destination == "-":
-        sys.stdout.write(table.write_csv())
-        sys.stdout.flush()
+        _to_stdout(table.write_csv().encode())
         return
-    from flipguard.predictions.read import format_of
-
-    kind, compression = format_of(Path(destination))
-    if kind == "npz" or (compression is not None and kind == "jsonl"):
-        raise InputError(
-            f"{destination} cannot hold the flips; use .csv, .tsv, .jsonl, .parquet or .arrow."
-        )
-    with replacing(destination) as partial:
+    kind, compression = _table_format(destination)
+    with _replacing(destination) as partial:
         if kind in ("csv", "tsv"):
             table.write_csv(
                 partial,
                 separator="," if kind == "csv" else "\t",
-                compression={None: "uncompressed", ".gz": "gzip", ".zst": "zstd"}[compression],
+                compression=compression,
             )
         elif kind == "jsonl":
             table.write_ndjson(partial)
@@ -81,21 +112,57 @@ def write_table(table: pl.DataFrame, destination: str | None) -> None:
             table.write_ipc(partial)
 
 
-@contextmanager
-def replacing(destination: str) -> Iterator[Path]:
-    """A file beside the destination that takes its place at the end, if nothing went wrong."""
-    path = Path(destination)
-    # The suffix stays last: writers choose a format by it.
-    partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
-    try:
-        yield partial
-        os.replace(partial, path)
-    except OSError as problem:
+def _table_format(destination: str) -> tuple[str, Compression]:
+    from flipguard.predictions.read import FORMATS
+
+    suffixes = Path(destination.lower()).suffixes
+    compression = suffixes.pop() if suffixes[-1:] in ([".gz"], [".zst"]) else None
+    kind = FORMATS.get(suffixes[-1]) if suffixes else None
+    if kind in (None, "npz") or (compression is not None and kind not in ("csv", "tsv")):
         raise InputError(
-            f"{destination} cannot be written ({problem.strerror or problem}); choose another place."
-        ) from problem
-    finally:
-        partial.unlink(missing_ok=True)
+            f"{destination} cannot hold the flips; use .csv or .tsv (these also .gz or .zst), "
+            ".jsonl, .parquet or .arrow."
+        )
+    return str(kind), COMPRESSIONS[compression]
+
+
+@contextmanager
+def _replacing(destination: str) -> Iterator[Path]:
+    """Where to write: a file that takes the destination's place, or a pipe or device itself."""
+    from flipguard.predictions.write import replacing
+
+    path = Path(destination)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        try:
+            yield path
+        except OSError as problem:
+            raise InputError(
+                f"{destination} cannot be written ({problem.strerror}); choose another place."
+            ) from problem
+        return
+    with replacing(path) as partial:
+        yield partial
+
+
+def _to_stdout(content: str | bytes) -> None:
+    """Writes to standard output, for as long as somebody reads it."""
+    try:
+        if isinstance(content, bytes):
+            # Documents are UTF-8 wherever they go.
+            sys.stdout.flush()
+            sys.stdout.buffer.write(content)
+        else:
+            sys.stdout.write(content)
+        sys.stdout.flush()
+    except OSError as problem:
+        # Python flushes once more at the end, which must not fail a second time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever reads a pipe may have seen enough, as `| head` does. The exit code stays that of
+        # the work: a verdict does not change because nobody reads it.
+        if not isinstance(problem, BrokenPipeError):
+            raise InputError(
+                f"Standard output cannot be written ({problem.strerror}); write to a file."
+            ) from problem
 
 
 @contextmanager

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+
 import polars as pl
 
 from flipguard.errors import InputError
-from flipguard.predictions.table import Predictions
+from flipguard.predictions.table import WHOLE_NUMBER, Predictions
+
 
 def class_dtype(sides: Iterable[Predictions]) -> pl.DataType:
     """Integers if every label, target and class name of every file is one; else text."""
@@ -30,7 +32,11 @@ def _common(found: set[pl.DataType]) -> pl.DataType:
     if not all(dtype.is_integer() for dtype in found):
         return pl.String()
     # One type for all needs no conversion at all, which is half the time of counting labels.
-    return found.pop() if len(found) == 1 else pl.Int64()
+    if len(found) == 1:
+        return found.pop()
+    # What 64 bits cannot hold beside others is compared as it is written.
+    wide = {pl.UInt64(), pl.Int128(), pl.UInt128()}
+    return pl.String() if found & wide else pl.Int64()
 
 
 def spelled(column: str, side: Predictions, common: pl.DataType) -> pl.Expr:
@@ -42,9 +48,10 @@ def spelled(column: str, side: Predictions, common: pl.DataType) -> pl.Expr:
     if common.is_integer():
         return expression.cast(common)
     if dtype.is_float():
-        # A whole-number float is an integer that once shared its column with a missing value; what
-        # is not whole is refused, with its rows, by `not_whole`.
-        return expression.fill_nan(None).cast(pl.Int64).cast(pl.String)
+        # A whole-number float is an integer that once shared its column with a missing value. What
+        # is not whole may be an id; as a class it is refused, with its rows, by `not_whole`.
+        whole, fraction = _whole(column).cast(pl.String), _floats(column).cast(pl.String)
+        return pl.when(whole.is_null()).then(fraction).otherwise(whole)
     known = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)
     if dtype.is_integer() or dtype.is_temporal() or dtype.is_decimal() or dtype in known:
         return expression.cast(pl.String)
@@ -54,11 +61,31 @@ def spelled(column: str, side: Predictions, common: pl.DataType) -> pl.Expr:
     )
 
 
+def spelled_class(column: str, side: Predictions, common: pl.DataType) -> pl.Expr:
+    """A column of classes in the common spelling: text such as "3.0" is class 3 too."""
+    expression = spelled(column, side, common)
+    if side.frame.collect_schema()[column] not in (pl.String, pl.Categorical, pl.Enum):
+        return expression
+    # The second look is for the few that may need it: it takes twenty times as long as the first.
+    whole = expression.str.replace(WHOLE_NUMBER, "${1}")
+    return pl.when(expression.str.ends_with(".0")).then(whole).otherwise(expression)
+
+
 def not_whole(column: str, side: Predictions) -> pl.Expr | None:
     """Where a class or an id is a fraction, which names nothing; None if it cannot be."""
     if not side.frame.collect_schema()[column].is_float():
         return None
-    return (pl.col(column) != pl.col(column).round()).fill_null(False) & pl.col(column).is_not_nan()
+    return _floats(column).is_not_null() & _whole(column).is_null()
+
+
+def _floats(column: str) -> pl.Expr:
+    return pl.col(column).cast(pl.Float64).fill_nan(None)
+
+
+def _whole(column: str) -> pl.Expr:
+    """Floats as integers; null where they are none."""
+    found = _floats(column).cast(pl.Int64, strict=False)
+    return pl.when(found.cast(pl.Float64) == _floats(column)).then(found)
 
 
 def class_series(side: Predictions, width: int, common: pl.DataType) -> pl.Series:
@@ -72,4 +99,6 @@ def class_series(side: Predictions, width: int, common: pl.DataType) -> pl.Serie
 def _is_integer(name: str) -> bool:
     # "007" is a name of its own: only what an integer would be printed as counts as one.
     digits = name.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and str(int(name)) == name
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        return False
+    return str(int(name)) == name and -(2**63) <= int(name) < 2**63

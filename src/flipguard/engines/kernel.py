@@ -25,8 +25,9 @@ IntArray = npt.NDArray[np.int64]
 NUMBERS_PER_BLOCK = 1 << 16
 PROBABILITY_TOLERANCE = 1e-3
 LOG2_E = 1.4426950408889634
-# Sums of a million exponentials of this size stay inside single precision.
-SAFE_LOGIT = 60.0
+# Exponentials of this size, sums of a million of them, and the ratio of the largest to the smallest
+# stay inside single precision.
+SAFE_LOGIT = 40.0
 
 
 @dataclass(slots=True)
@@ -99,7 +100,7 @@ def side_and_pair_rows(
         scratch = [np.empty((rows, scores.shape[1]), scores.dtype) for scores in given]
         for start in starts:
             stop = min(n, start + rows)
-            weights = []
+            weights: list[tuple[Array, Array]] = []
             for scores, kind, side in zip((old, new), kinds, sides, strict=True):
                 if scores is not None and kind is not None and side is not None:
                     room = scratch[len(weights)][: stop - start]
@@ -186,16 +187,24 @@ def _side_block(
 
 def _softmax_weights(scores: Array, largest: Array, room: Array) -> tuple[Array, FloatArray]:
     """Exponentials up to a factor a row, and their sums."""
-    ones = np.ones(scores.shape[1], dtype=scores.dtype)
-    if np.abs(largest).max() < SAFE_LOGIT:
+    # Which way is taken depends on the row alone: its neighbours must not change its last bit.
+    far = ~(np.abs(largest) < SAFE_LOGIT)
+    if far.all():
+        np.subtract(scores, largest[:, None], out=room)
+        np.exp(room, out=room)
+    else:
         # Neither end overflows, so the usual subtraction of the row's largest can be left out; and
         # powers of two are twice as fast as exponentials.
         np.multiply(scores, scores.dtype.type(LOG2_E), out=room)
         np.exp2(room, out=room)
-    else:
-        np.subtract(scores, largest[:, None], out=room)
-        np.exp(room, out=room)
-    return room, (room @ ones).astype(np.float64)
+        if far.any():
+            room[far] = np.exp(scores[far] - largest[far, None])
+    return room, _row_sums(room).astype(np.float64)
+
+
+def _row_sums(values: Array) -> Array:
+    # Not by a matrix product: that adds up a row in an order that depends on its neighbours.
+    return np.einsum("ij->i", values)
 
 
 def _surrogate_block(
@@ -215,7 +224,7 @@ def _surrogate_block(
         np.multiply(old, tops[:, None], out=old)
         np.subtract(old, new, out=old)
         np.abs(old, out=old)
-        total = old @ np.ones(old.shape[1], dtype=old.dtype)
+        total = _row_sums(old)
         pair.surrogate[start:stop] = 0.5 * total / new_top
         return
     # A class that one side does not know has no probability there.

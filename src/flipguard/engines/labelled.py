@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import polars as pl
 
-from flipguard.engines.expressions import cell_sums, control_sums, cut_column
+from flipguard.engines.expressions import cell_sums, control_sums
 from flipguard.engines.listing import flip_rows, worst_first
 from flipguard.engines.pairing import Pairing, Refusal, naming
-from flipguard.engines.plan import Counted, CountingPlan, CountTable, RowCounts, summed_rows
+from flipguard.engines.plan import Counted, CountingPlan, RowCounts, summed_rows
 from flipguard.errors import InputError
 
 COLUMNS = frozenset({"id", "label", "target", "cuts"})
@@ -28,13 +28,14 @@ class LabelCounting:
     def count(self) -> Counted:
         """Row for row if the ids allow it, else by a join."""
         rows = self._aligned() if self.pairing.may_be_aligned() else None
-        return Counted.of(self.tables, rows if rows is not None else self._joined())
+        return Counted.of(self.plan, self.tables, rows if rows is not None else self._joined())
 
     def flips(self) -> pl.DataFrame:
         """The samples whose label changed, with every slice that was asked for."""
         pairing = self.pairing
-        if pairing.may_be_aligned() and self._aligned_checks(pairing.aligned_frame(COLUMNS), []):
-            frames: Iterator[pl.LazyFrame] = iter([pairing.aligned_frame(COLUMNS)])
+        aligned = pairing.aligned_frame(COLUMNS) if pairing.may_be_aligned() else None
+        if aligned is not None and self._aligned_checks(aligned, []) is not None:
+            frames: Iterator[pl.LazyFrame] = iter([aligned])
         else:
             frames = pairing.joined_frames(COLUMNS, [])
         parts = []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from flipguard.engines.expressions import NEW, OLD, TARGET, cut_column
+from flipguard.engines.pairing import ID
 from flipguard.engines.plan import CountingPlan
 
-ID = "__id"
 KINDS = ("negative", "positive", "wrong_to_wrong", "changed")
 CONFIDENCES = ("old_confidence", "new_confidence", "old_target_confidence", "new_target_confidence")
 

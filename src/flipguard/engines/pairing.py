@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from flipguard.engines.classes import class_dtype, id_dtype, not_whole, spelled
+from flipguard.engines.classes import class_dtype, id_dtype, not_whole, spelled, spelled_class
 from flipguard.engines.expressions import NEW, OLD, TARGET, control_column, cut_column
 from flipguard.engines.plan import CountingPlan, RowCounts
 from flipguard.errors import InputError, listed
@@ -77,12 +77,12 @@ class Pairing:
         if "id" in want and side.id is not None:
             columns.append(spelled(side.id, side, self.ids).alias(f"{i}|id"))
         if "label" in want and side.label is not None:
-            columns.append(spelled(side.label, side, self.classes).alias(f"{i}|label"))
+            columns.append(spelled_class(side.label, side, self.classes).alias(f"{i}|label"))
             fraction = not_whole(side.label, side)
             if fraction is not None:
                 columns.append(fraction.alias(f"{i}|label|fraction"))
         if "target" in want and side.target is not None:
-            columns.append(spelled(side.target, side, self.classes).alias(f"{i}|target"))
+            columns.append(spelled_class(side.target, side, self.classes).alias(f"{i}|target"))
             fraction = not_whole(side.target, side)
             if fraction is not None:
                 columns.append(fraction.alias(f"{i}|target|fraction"))
@@ -92,14 +92,25 @@ class Pairing:
                     continue
                 found = side.column(cut)
                 if found is not None:
-                    columns.append(pl.col(found).alias(f"{i}|cut|{cut}"))
+                    cut_values = self._cut_values(cut, found, side)
+                    columns.append(cut_values.alias(f"{i}|cut|{cut}"))
         if not columns:
             # A table of no columns has no height; the row number keeps it.
             columns.append(pl.int_range(pl.len(), dtype=pl.Int64).alias(f"{i}|none"))
         return frame.select(columns)
 
+    def _cut_values(self, cut: str, column: str, side: Predictions) -> pl.Expr:
+        """A column to group by; as text where two files hold it in types that do not compare."""
+        both = [(other, other.column(cut)) for other in self.sides[:2]]
+        types = {other.frame.collect_schema()[found] for other, found in both if found is not None}
+        if len(types) == 1 or all(dtype.is_numeric() for dtype in types):
+            return pl.col(column)
+        return spelled(column, side, pl.String())
+
     def _cut_is_target(self, cut: str) -> bool:
-        return any(side.target is not None and cut in ("target", side.target) for side in self.sides)
+        return any(
+            side.target is not None and cut in ("target", side.target) for side in self.sides
+        )
 
     @property
     def heights(self) -> list[int]:
@@ -110,11 +121,15 @@ class Pairing:
                 with naming(side):
                     heights.append(side.height)
                 if heights[-1] == 0:
-                    raise InputError(
-                        f"{side.name} is empty; expected at least one row of predictions."
-                    )
+                    raise self.empty(len(heights) - 1)
             self._heights = heights
         return self._heights
+
+    def empty(self, i: int) -> InputError:
+        """The sentence for a side that has no row."""
+        return InputError(
+            f"{self.sides[i].name} is empty; expected at least one row of predictions."
+        )
 
     # -- the paired table ----------------------------------------------------------------------
 
@@ -149,8 +164,10 @@ class Pairing:
                     found.append(_fraction(i, role, side.name, column))
             if f"{i}|label" in names:
                 found.append(_no_label(i, side.name, side.label))
-            if i and f"{i}|target" in names and "0|target" in names:
-                found.append(_two_targets(i, self.sides[0].name, side.name))
+            for j in range(i):
+                # Each pair: where one file leaves a target out, two others may still disagree.
+                if f"{i}|target" in names and f"{j}|target" in names:
+                    found.append(_two_targets(j, i, self.sides[j].name, side.name))
         for cut in self.plan.cuts:
             if f"0|cut|{cut}" in names and f"1|cut|{cut}" in names:
                 found.append(_two_cuts(cut, self.sides[0].name, self.sides[1].name))
@@ -160,10 +177,12 @@ class Pairing:
         """The error for a refusal, naming the first ids that it is about."""
         names = frame.collect_schema().names()
         rows = frame.with_row_index("__row").filter(refusal.where)
-        shown = pl.col("0|id") if "0|id" in names else pl.format("row {}", pl.col("__row"))
+        by_id = "0|id" in names
+        shown = pl.col("0|id") if by_id else pl.col("__row").cast(pl.Int64) + 1
         total = rows.select(pl.len()).collect(engine="streaming").item()
         first = rows.select(shown.alias("id")).head(IDS_TO_NAME).collect(engine="streaming")
-        return InputError(refusal.sentence(_named(first["id"].to_list(), total)))
+        told = _named(first["id"].to_list(), total)
+        return InputError(refusal.sentence(f"{'id' if by_id else 'row'} {told}"))
 
     # -- side by side, in order ----------------------------------------------------------------
 
@@ -183,10 +202,10 @@ class Pairing:
             return True
         if len(set(heights)) > 1:
             return False
-        heads = [
-            self.side_frame(i, frozenset({"id"})).head(ROWS_TO_PEEK).collect()
-            for i in range(len(self.sides))
-        ]
+        heads = []
+        for i, side in enumerate(self.sides):
+            with naming(side):
+                heads.append(self.side_frame(i, frozenset({"id"})).head(ROWS_TO_PEEK).collect())
         return all(heads[0][:, 0].equals(head[:, 0]) for head in heads[1:])
 
     def aligned_frame(self, want: frozenset[str]) -> pl.LazyFrame:
@@ -205,7 +224,10 @@ class Pairing:
         old = self.sides[0]
         if old_column is None or old.path is None or side.path is None:
             return False
-        if old.path.suffix not in (".parquet", ".pq") or side.path.suffix not in (".parquet", ".pq"):
+        if old.path.suffix not in (".parquet", ".pq") or side.path.suffix not in (
+            ".parquet",
+            ".pq",
+        ):
             return False
         return identical_parquet_column(old.path, old_column, side.path, column)
 
@@ -215,7 +237,9 @@ class Pairing:
             return {}
         first = pl.col("0|id")
         others = [pl.col(f"{i}|id") for i in range(1, len(self.sides)) if f"{i}|id" in names]
-        differ = pl.any_horizontal([first.ne_missing(other) for other in others]) if others else None
+        differ = (
+            pl.any_horizontal([first.ne_missing(other) for other in others]) if others else None
+        )
         return {
             "__ids_differ": differ.any() if differ is not None else pl.lit(False),
             "__ids_missing": first.null_count() > 0,
@@ -233,11 +257,12 @@ class Pairing:
         if self.by_position:
             return
         if checks["__ids_missing"]:
-            raise self._missing_id(0)
+            raise self.missing_id(0)
         if not checks["__ids_rise"]:
             self._refuse_duplicates(0)
 
-    def _missing_id(self, i: int) -> InputError:
+    def missing_id(self, i: int) -> InputError:
+        """The sentence for the first row of a side that has no id."""
         side = self.sides[i]
         row = (
             self.side_frame(i, frozenset({"id", "row"}))
@@ -259,15 +284,14 @@ class Pairing:
             )
             if parts > 1:
                 hashes = hashes.filter(pl.col("hash") % parts == part)
-            seen = hashes.select(
-                n=pl.len(), different=pl.col("hash").n_unique()
-            ).collect(engine="streaming")
+            seen = hashes.select(n=pl.len(), different=pl.col("hash").n_unique()).collect(
+                engine="streaming"
+            )
             if seen["n"][0] != seen["different"][0]:
                 self.raise_if_duplicates(i)
 
     def raise_if_duplicates(self, i: int) -> None:
         """Names the ids that stand in more than one row of a side, if there are any."""
-        side = self.sides[i]
         twice = (
             self.side_frame(i, frozenset({"id"}))
             .group_by(f"{i}|id")
@@ -277,11 +301,14 @@ class Pairing:
             .collect(engine="streaming")
         )
         if twice.height:
-            ids = _named(twice[f"{i}|id"].head(IDS_TO_NAME).to_list(), twice.height)
-            raise InputError(
-                f"{side.name} has more than one row for id {ids} in column '{side.id}'; "
-                "keep one row a sample, or name another column with --id."
-            )
+            raise self.duplicates(i, twice[f"{i}|id"].head(IDS_TO_NAME).to_list(), twice.height)
+
+    def duplicates(self, i: int, ids: list[object], total: int) -> InputError:
+        """The sentence for ids that stand in more than one row of a side."""
+        return InputError(
+            f"{self.sides[i].name} has more than one row for id {_named(ids, total)} in column "
+            f"'{self.sides[i].id}'; keep one row a sample, or name another column with --id."
+        )
 
     # -- side by side, by a join ---------------------------------------------------------------
 
@@ -295,7 +322,7 @@ class Pairing:
         for part in range(parts):
             tables = [self._hashed(i, want, part, parts) for i in range(len(self.sides))]
             if not _same_rows(tables):
-                tables, rows, absent = _inner(tables, len(self.plan.controls))
+                tables, rows, absent = _inner(tables)
                 missing += absent
             else:
                 rows = RowCounts(matched=tables[0].height)
@@ -306,7 +333,7 @@ class Pairing:
                 [tables[0], *(table.drop(HASHES) for table in tables[1:])], how="horizontal"
             ).lazy()
         if sum(rows.matched for rows in tally) == 0:
-            raise self._nothing_in_common()
+            raise self.nothing_in_common()
         if missing and self.plan.on_missing == "error":
             raise self._one_side_only()
 
@@ -335,12 +362,13 @@ class Pairing:
     def _refuse_missing_id(self, i: int) -> None:
         missing = self.side_frame(i, frozenset({"id"})).select(pl.all().null_count())
         if missing.collect(engine="streaming").item():
-            raise self._missing_id(i)
+            raise self.missing_id(i)
 
     def _id_list(self, i: int) -> pl.LazyFrame:
         return self.side_frame(i, frozenset({"id"})).rename({f"{i}|id": "id"})
 
-    def _nothing_in_common(self) -> InputError:
+    def nothing_in_common(self) -> InputError:
+        """The sentence for files that share no id."""
         shown = [
             f"{side.name} has ids such as {listed(self._id_list(i).head(2).collect()['id'])}"
             for i, side in enumerate(self.sides[:2])
@@ -350,20 +378,27 @@ class Pairing:
             "and that --id names the right column."
         )
 
-    def _one_side_only(self) -> InputError:
+    def pairs_of_sides(self) -> list[tuple[int, int]]:
+        """(have, lack): the order in which ids that a side lacks are told."""
         pairs = [(0, 1), (1, 0)] + [(0, i) for i in range(2, len(self.sides))]
-        pairs += [(i, 0) for i in range(2, len(self.sides))]
-        for have, lack in pairs:
+        return pairs + [(i, 0) for i in range(2, len(self.sides))]
+
+    def _one_side_only(self) -> InputError:
+        for have, lack in self.pairs_of_sides():
             only = self._id_list(have).join(self._id_list(lack), on="id", how="anti")
             count = only.select(pl.len()).collect(engine="streaming").item()
             if count:
                 ids = only.sort("id").head(IDS_TO_NAME).collect(engine="streaming")["id"].to_list()
-                return InputError(
-                    f"{self.sides[have].name} has {count:,} {_plural(count, 'id')} that "
-                    f"{self.sides[lack].name} lacks: {_named(ids, count)}; compare the same "
-                    "samples, or leave them out with --on-missing drop."
-                )
+                return self.lacking(have, lack, ids, count)
         raise AssertionError("Rows differ, yet no id is on one side only.")
+
+    def lacking(self, have: int, lack: int, ids: list[object], total: int) -> InputError:
+        """The sentence for ids that one side has and another lacks."""
+        return InputError(
+            f"{self.sides[have].name} has {total:,} {_plural(total, 'id')} that "
+            f"{self.sides[lack].name} lacks: {_named(ids, total)}; compare the same "
+            "samples, or leave them out with --on-missing drop."
+        )
 
 
 class naming:
@@ -386,7 +421,7 @@ def _same_rows(tables: list[pl.DataFrame]) -> bool:
 
 
 def _inner(
-    tables: list[pl.DataFrame], controls: int
+    tables: list[pl.DataFrame],
 ) -> tuple[list[pl.DataFrame], RowCounts, list[tuple[int, int]]]:
     """The rows that all sides have, and how many each lacks."""
     keys = [table.select(HASHES) for table in tables]
@@ -418,30 +453,38 @@ def _plural(count: int, word: str) -> str:
 def _no_label(i: int, name: str, column: str | None) -> Refusal:
     return Refusal(
         pl.col(f"{i}|label").is_null(),
-        lambda ids: f"{name} has no predicted class in column '{column}' for id {ids}; "
-        "give every row a label, or leave the row out.",
+        lambda rows: (
+            f"{name} has no predicted class in column '{column}' for {rows}; "
+            "give every row a label, or leave the row out."
+        ),
     )
 
 
 def _fraction(i: int, role: str, name: str, column: str | None) -> Refusal:
     return Refusal(
         pl.col(f"{i}|{role}|fraction"),
-        lambda ids: f"{name} has fractions in column '{column}', for id {ids}, where classes are "
-        "expected; classes are names or integers.",
+        lambda rows: (
+            f"{name} has fractions in column '{column}', for {rows}, where classes are "
+            "expected; classes are names or integers."
+        ),
     )
 
 
-def _two_targets(i: int, old: str, other: str) -> Refusal:
+def _two_targets(i: int, j: int, first: str, second: str) -> Refusal:
     return Refusal(
-        (pl.col("0|target") != pl.col(f"{i}|target")).fill_null(False),
-        lambda ids: f"{old} and {other} disagree on the target of id {ids}; a sample has one true "
-        "class: mend the wrong file, or leave the target out of it.",
+        (pl.col(f"{i}|target") != pl.col(f"{j}|target")).fill_null(False),
+        lambda rows: (
+            f"{first} and {second} disagree on the target of {rows}; a sample has one true class: "
+            "mend the wrong file, or leave the target out of it."
+        ),
     )
 
 
 def _two_cuts(cut: str, old: str, new: str) -> Refusal:
     return Refusal(
         pl.col(f"0|cut|{cut}").ne_missing(pl.col(f"1|cut|{cut}")),
-        lambda ids: f"{old} and {new} disagree on column '{cut}' of id {ids}, so it cannot group "
-        "their rows; leave the column out of one of them.",
+        lambda rows: (
+            f"{old} and {new} disagree on column '{cut}' of {rows}, so it cannot group "
+            "their rows; leave the column out of one of them."
+        ),
     )

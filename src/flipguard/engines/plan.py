@@ -63,12 +63,11 @@ class CountingPlan:
         if new is not None:
             scored.add("new")
         return Layout(
-            has_target=any(side.target is not None for side in (self.old, self.new)),
+            has_target=any(side.target is not None for side in self.sides),
             scored=frozenset(scored),
             has_logits=all(s is not None and s.kind == "logits" for s in (old, new)),
             controls=len(self.controls),
         )
-
 
     def tables(self) -> dict[str | None, CountTable]:
         """An empty table of counts for the whole (None) and for each column to group by."""
@@ -117,14 +116,34 @@ class Counted:
     whole: Groups
     by: dict[str, Groups]
     notes: tuple[str, ...] = ()
+    # What adds up to the above, for whoever counts a comparison in parts.
+    tables: dict[str | None, CountTable] = field(default_factory=dict, repr=False, compare=False)
+    odd_labels: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(
-        cls, tables: dict[str | None, CountTable], rows: RowCounts, notes: tuple[str, ...] = ()
+        cls,
+        plan: CountingPlan,
+        tables: dict[str | None, CountTable],
+        rows: RowCounts,
+        odd_labels: tuple[int, int] = (0, 0),
     ) -> Counted:
-        """The finished tables."""
+        """The finished tables; `odd_labels` are rows of old and new with a label off the top."""
         by = {name: table.groups() for name, table in tables.items() if name is not None}
-        return cls(rows=rows, whole=tables[None].groups(), by=by, notes=notes)
+        notes = tuple(
+            f"{side.name}: the label is not the class of the largest score in {odd:,} rows; "
+            "the label is what counts"
+            for side, odd in zip((plan.old, plan.new), odd_labels, strict=True)
+            if odd
+        )
+        return cls(
+            rows=rows,
+            whole=tables[None].groups(),
+            by=by,
+            notes=notes,
+            tables=tables,
+            odd_labels=odd_labels,
+        )
 
 
 class CountTable:
@@ -150,10 +169,11 @@ class CountTable:
         self._frames.append(frame)
         self._pending += frame.height
         if self._pending > 1_000_000:
-            self._frames = [self._summed()]
+            self._frames = [self.summed()]
             self._pending = self._frames[0].height
 
-    def _summed(self) -> pl.DataFrame:
+    def summed(self) -> pl.DataFrame:
+        """The key columns, then a column a statistic; sorted by key."""
         table = pl.concat(self._frames, how="vertical_relaxed")
         sums = [pl.col(name).sum() for name in self._layout.names]
         if not self.keys:
@@ -162,7 +182,7 @@ class CountTable:
 
     def groups(self) -> Groups:
         """The sums, sorted by key; a key beside the group's is a cluster."""
-        table = self._summed()
+        table = self.summed()
         counts = FlipCounts(self._layout, table.select(self._layout.names).to_numpy())
         if self._group is None:
             return Groups(keys=["all"] * table.height, counts=counts)

@@ -14,14 +14,23 @@ import polars as pl
 
 from flipguard.counts import (
     BINS,
-    DISTANCE_SQUARED_UNIT,
-    DISTANCE_UNIT,
+    HIGH,
     UNIT,
     IntArray,
     bin_name,
+    high_name,
+    unit,
 )
 from flipguard.engines.classes import class_series
-from flipguard.engines.expressions import NEW, OLD, TARGET, cell_sums, control_sums
+from flipguard.engines.expressions import (
+    NEW,
+    OLD,
+    TARGET,
+    cell_sums,
+    control_column,
+    control_sums,
+    cut_column,
+)
 from flipguard.engines.kernel import (
     Matching,
     PairRows,
@@ -29,18 +38,20 @@ from flipguard.engines.kernel import (
     match_classes,
     side_and_pair_rows,
 )
-from flipguard.engines.labelled import COLUMNS, LabelCounting
+from flipguard.engines.labelled import COLUMNS
 from flipguard.engines.listing import flip_rows, worst_first
-from flipguard.engines.pairing import Pairing, naming
-from flipguard.engines.plan import Counted, CountingPlan, CountTable, RowCounts, summed_rows
+from flipguard.engines.pairing import ID, Pairing, naming
+from flipguard.engines.plan import Counted, CountingPlan, CountTable, RowCounts
+from flipguard.engines.positions import paired_rows
+from flipguard.engines.unusable import unusable
 from flipguard.errors import InputError
-from flipguard.predictions.scores import ScoreReader, name_of_row, reader, rows_per_read, width
+from flipguard.predictions.scores import ScoreReader, reader, rows_per_read, width
 
 Array = npt.NDArray[Any]
 
 LABELS = (OLD, NEW)
 GROUP = "__group"
-# Beyond this a logit is a mask, not an answer, and squares of distances would overflow their sums.
+# Beyond this a logit is a mask, not an answer.
 LARGEST_DISTANCE = 1e6
 
 
@@ -62,9 +73,7 @@ class ScoredCounting:
         self.plan = plan
         self.pairing = Pairing(plan)
         self.models = (plan.old, plan.new)
-        self.widths = tuple(
-            width(side) if side.scores is not None else 0 for side in self.models
-        )
+        self.widths = tuple(width(side) if side.scores is not None else 0 for side in self.models)
         self.classes = tuple(
             class_series(side, n, self.pairing.classes) if side.scores is not None else None
             for side, n in zip(self.models, self.widths, strict=True)
@@ -90,13 +99,7 @@ class ScoredCounting:
                     odd_labels[i] += self._labels_off_the_top(block, i)
             for table in tables.values():
                 table.add(_grouped(block.table, table, sums, per_row, self.plan.layout.names))
-        notes = tuple(
-            f"{side.name}: the label is not the class of the largest score in {odd:,} rows; "
-            "the label is what counts"
-            for side, odd in zip(self.models, odd_labels, strict=True)
-            if odd
-        )
-        return Counted.of(tables, rows[0], notes)
+        return Counted.of(self.plan, tables, rows[0], (odd_labels[0], odd_labels[1]))
 
     def flips(self) -> pl.DataFrame:
         """The samples whose label changed, with the confidence that each model had in them."""
@@ -153,38 +156,10 @@ class ScoredCounting:
                 if self.plan.progress is not None:
                     self.plan.progress(stop, table.height)
 
-    def _table(
-        self, want: frozenset[str]
-    ) -> tuple[pl.DataFrame, list[IntArray | None], RowCounts]:
+    def _table(self, want: frozenset[str]) -> tuple[pl.DataFrame, list[IntArray | None], RowCounts]:
         """Labels, targets and groups of the paired rows, and where each side's rows are."""
-        pairing = self.pairing
-        checker = LabelCounting(self.plan)
-        if pairing.may_be_aligned():
-            frame = pairing.aligned_frame(want | {"id"})
-            if checker._aligned_checks(frame, []) is not None:
-                table = self._canonical(frame, want).collect(engine="streaming")
-                return table, [None, None], RowCounts(matched=table.height)
-        tally: list[RowCounts] = []
-        frames = pairing.joined_frames(want | {"row", "id"}, tally)
-        joined = pl.concat([frame.collect() for frame in frames]).sort("0|row").lazy()
-        refusals = pairing.refusals(joined.collect_schema().names())
-        for refusal in refusals:
-            if joined.select(refusal.where.any()).collect().item():
-                raise pairing.refuse(joined, refusal)
-        places = joined.select("0|row", "1|row").collect()
-        old, new = places["0|row"].to_numpy(), places["1|row"].to_numpy()
-        in_order = len(old) == pairing.heights[0]
-        table = self._canonical(joined, want).collect()
-        return table, [None if in_order else old, new], summed_rows(tally)
-
-    def _canonical(self, frame: pl.LazyFrame, want: frozenset[str]) -> pl.LazyFrame:
-        canonical = self.pairing.canonical(frame)
-        kept = [
-            name
-            for name in canonical.collect_schema().names()
-            if "|" not in name and not name.startswith("__hash") and ("id" in want or name != "__id")
-        ]
-        return canonical.select(kept)
+        paired = paired_rows(self.pairing, want)
+        return paired.table, list(paired.positions[:2]), paired.rows
 
     def _with_labels(
         self, table: pl.DataFrame, sides: tuple[SideRows | None, SideRows | None]
@@ -219,14 +194,12 @@ class ScoredCounting:
             }
             found += [(f"{name}_bin|{part}", values, bins) for part, values in parts.items()]
         if block.pair is not None:
-            found.append(("surrogate", _fixed(block.pair.surrogate), None))
-            found.append(("surrogate_squared", _fixed(block.pair.surrogate**2), None))
+            found += _in_two_parts("surrogate", block.pair.surrogate)
+            found += _in_two_parts("surrogate_squared", block.pair.surrogate**2)
             if block.pair.distance is not None:
                 self._refuse_masks(block)
-                distance = block.pair.distance
-                found.append(("distance", _fixed(distance, DISTANCE_UNIT), None))
-                squared = _fixed(distance**2, DISTANCE_SQUARED_UNIT)
-                found.append(("distance_squared", squared, None))
+                found += _in_two_parts("distance", block.pair.distance)
+                found += _in_two_parts("distance_squared", block.pair.distance**2)
         return found
 
     def _labels_off_the_top(self, block: Block, i: int) -> int:
@@ -260,25 +233,11 @@ class ScoredCounting:
             if side is None or scores is None or not side.bad.any() or model.scores is None:
                 continue
             for row in np.flatnonzero(side.bad):
-                values = scores[row].astype(np.float64)
-                place = block.start + int(row)
-                order = positions[i]
-                name = name_of_row(model, place if order is None else int(order[place]))
-                if not np.isfinite(values).all():
-                    raise InputError(
-                        f"{model.name} has NaN or infinite {model.scores.kind} for {name}; "
-                        "mend the row, or leave it out."
-                    )
-                if model.scores.kind == "probabilities":
-                    told = (
-                        f"a probability below 0 ({values.min():.4g})"
-                        if values.min() < 0
-                        else f"probabilities that sum to {values.sum():.4g} instead of 1"
-                    )
-                    raise InputError(
-                        f"{model.name} has {told}, for {name}; give softmax outputs, or call them "
-                        "logits if they are not normalised."
-                    )
+                place, order = block.start + int(row), positions[i]
+                # The distance of a pair is off for both, though only one of them may be to blame.
+                if model.scores.kind == "probabilities" or not np.isfinite(scores[row]).all():
+                    place = place if order is None else int(order[place])
+                    raise unusable(model, scores[row], place)
 
     def _refuse_masks(self, block: Block) -> None:
         if block.pair is None or block.pair.distance is None or not len(block.pair.distance):
@@ -297,8 +256,17 @@ def _read(source: ScoreReader, model: Any, start: int, stop: int) -> Array:
         return source.read(start, stop)
 
 
-def _fixed(values: npt.NDArray[np.float64], unit: float = UNIT) -> IntArray:
-    return np.rint(values / unit).astype(np.int64)
+def _fixed(values: npt.NDArray[np.float64], step: float = UNIT) -> IntArray:
+    return np.rint(values / step).astype(np.int64)
+
+
+def _in_two_parts(
+    name: str, values: npt.NDArray[np.float64]
+) -> list[tuple[str, IntArray, IntArray | None]]:
+    step = unit(name)
+    high = np.floor(values / (HIGH * step))
+    low = _fixed(values - high * (HIGH * step), step)
+    return [(name, low, None), (high_name(name), high.astype(np.int64), None)]
 
 
 def _grouped(

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import polars as pl
@@ -52,7 +53,8 @@ def read_predictions(
     try:
         if kind == "npz":
             return _read_npz(file, id=id, target=target, label=label)
-        frame, class_names = _LAZY[kind](file, id, target, label)
+        roles = frozenset({id or "id", target or "target", label or "label"})
+        frame, class_names = _LAZY[kind](file, roles)
         return with_roles(
             frame,
             name=str(path),
@@ -106,44 +108,41 @@ def _must_be_a_file(path: Path) -> None:
         raise InputError(f"{path} is empty; expected a header and at least one row of predictions.")
 
 
-Reader = Callable[
-    [Path, str | None, str | None, str | None], tuple[pl.LazyFrame, list[str] | None]
-]
+# A reader takes the file, and the columns that hold ids and classes.
+Reader = Callable[[Path, frozenset[str]], tuple[pl.LazyFrame, list[str] | None]]
 
 
 def _separated(separator: str) -> Reader:
-    def read(
-        path: Path, id: str | None, target: str | None, label: str | None
-    ) -> tuple[pl.LazyFrame, None]:
-        # Everything as text: "007" is an id of its own and must not become 7.
-        frame = pl.scan_csv(path, separator=separator, infer_schema=False)
-        names = frame.collect_schema().names()
-        wide = [c for c in names if c.startswith(tuple(WIDE_PREFIX.values()))]
-        lists = [c for c in names if c in SCORE_KINDS]
-        numbers = [pl.col(c).cast(pl.Float64) for c in wide]
-        numbers += [pl.col(c).str.json_decode(pl.List(pl.Float64)) for c in lists]
-        return frame.with_columns(numbers), None
+    def read(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, None]:
+        return scan_separated(path, separator), None
 
     return read
 
 
-def _json_lines(
-    path: Path, id: str | None, target: str | None, label: str | None
-) -> tuple[pl.LazyFrame, None]:
+def scan_separated(source: Path | IO[bytes], separator: str) -> pl.LazyFrame:
+    """A table of separated text; scores are numbers in it, and all else is text."""
+    # Everything as text: "007" is an id of its own and must not become 7.
+    frame = pl.scan_csv(source, separator=separator, infer_schema=False)
+    names = frame.collect_schema().names()
+    wide = [c for c in names if c.startswith(tuple(WIDE_PREFIX.values()))]
+    lists = [c for c in names if c in SCORE_KINDS]
+    numbers = [pl.col(c).cast(pl.Float64) for c in wide]
+    numbers += [pl.col(c).str.json_decode(pl.List(pl.Float64)) for c in lists]
+    return frame.with_columns(numbers)
+
+
+def _json_lines(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, None]:
     first = pl.scan_ndjson(path, infer_schema_length=JSON_ROWS_FOR_SCHEMA).collect_schema()
-    roles = {id or "id", target or "target", label or "label"} & set(first.names())
     # Ids and classes may be numbers in one row and text in another; as text they all fit.
     frame = pl.scan_ndjson(
         path,
         infer_schema_length=JSON_ROWS_FOR_SCHEMA,
-        schema_overrides={role: pl.String for role in roles},
+        schema_overrides=dict.fromkeys(roles & set(first.names()), pl.String),
     )
     return frame, None
 
 
-def _parquet(
-    path: Path, id: str | None, target: str | None, label: str | None
-) -> tuple[pl.LazyFrame, list[str] | None]:
+def _parquet(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -154,9 +153,7 @@ def _parquet(
     return pl.scan_parquet(path), _stored_class_names(metadata)
 
 
-def _arrow(
-    path: Path, id: str | None, target: str | None, label: str | None
-) -> tuple[pl.LazyFrame, list[str] | None]:
+def _arrow(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
     import pyarrow as pa
 
     try:
@@ -181,9 +178,7 @@ def _stored_class_names(metadata: dict[bytes, bytes] | None) -> list[str] | None
     return None if stored is None else [str(name) for name in json.loads(stored)]
 
 
-def _read_npz(
-    path: Path, *, id: str | None, target: str | None, label: str | None
-) -> Predictions:
+def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | None) -> Predictions:
     arrays = read_arrays(path)
     roles = {"ids": id, "targets": target, "labels": label}
     taken: dict[str, np.ndarray | None] = {}

@@ -142,13 +142,14 @@ def score_batches(predictions: Predictions) -> Iterator[Array]:
     at = 0
     frame = predictions.frame.select(scores.columns)
     for batch in frame.collect_batches(chunk_size=step, maintain_order=True, engine="streaming"):
-        yield _matrix(predictions, batch, classes, at)
+        yield score_matrix(predictions, batch, classes, at)
         at += batch.height
 
 
-def _matrix(predictions: Predictions, batch: pl.DataFrame, classes: int, at: int) -> Array:
+def score_matrix(predictions: Predictions, batch: pl.DataFrame, classes: int, at: int) -> Array:
+    """One batch of score columns as an array; `at` is the row of the file that it starts at."""
     scores = predictions.scores
-    assert scores is not None  # noqa: S101 - a fact for the type checker; the caller has checked
+    assert scores is not None
     if scores.wide_columns is not None:
         bad = batch.select(pl.any_horizontal(pl.all().is_null())).to_series().arg_max()
         if sum(batch.null_count().row(0)):
@@ -168,8 +169,11 @@ def _matrix(predictions: Predictions, batch: pl.DataFrame, classes: int, at: int
             )
         flat = column.explode()
         if flat.null_count():
-            _refuse_row(predictions, at + (flat.is_null().arg_max() or 0) // classes,
-                        "has no score for some class")
+            _refuse_row(
+                predictions,
+                at + (flat.is_null().arg_max() or 0) // classes,
+                "has no score for some class",
+            )
         return _floating(flat.to_numpy()).reshape(-1, classes)
     if column.null_count():
         _refuse_row(predictions, at + (column.is_null().arg_max() or 0), "has no scores")

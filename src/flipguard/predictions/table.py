@@ -138,7 +138,7 @@ class Predictions:
         elif isinstance(frame, pl.DataFrame):
             lazy = frame.lazy()
         elif type(frame).__module__.split(".")[0] == "pandas":
-            lazy = pl.from_pandas(frame).lazy()  # type: ignore[call-overload]
+            lazy = pl.from_pandas(frame).lazy()
         elif hasattr(frame, "__arrow_c_stream__"):
             lazy = pl.DataFrame(frame).lazy()
         else:

@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -85,7 +85,9 @@ def replacing(path: Path) -> Iterator[Path]:
             f"{path} cannot be written ({told}); choose a place with room that you may write to."
         ) from problem
     finally:
-        partial.unlink(missing_ok=True)
+        # Where the name itself is what the disk refuses, there is nothing to remove either.
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 # -- what goes out -----------------------------------------------------------------------------
@@ -169,7 +171,7 @@ class _Outgoing:
 
 def _refuse_clashes(predictions: Predictions, slices: list[str], kind: str, path: Path) -> None:
     """A slice must not read back as something else."""
-    kept, prefixes = KEPT_BY_NPZ, ()
+    kept, prefixes = KEPT_BY_NPZ, tuple[str, ...]()
     if kind != "npz":
         scores = predictions.scores
         # Logits are looked for first, so probabilities beside them are read as plain columns.

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable
 
 from flipguard.comparison import Comparison, Grouping
-from flipguard.gate import Judgement, Verdict
+from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.metrics import METRICS
 from flipguard.render.text import (
+    FLOOR,
     count,
     estimate_interval,
     headline,
@@ -49,44 +50,47 @@ def verdict_markdown(verdict: Verdict) -> str:
         listed = rule.judgements if rule.rule.by is None else _worst(rule.judgements)
         for judgement in listed:
             rows.append(_judgement_row(judgement))
-        rest = len(rule.judgements) - len(listed)
-        if rest:
-            name = f"`{rule.rule.metric}` by {_cell(str(rule.rule.by))}"
-            rows.append(["", f"{name}: {count(rest, 'other group')}", limit(rule.rule), "", "", ""])
+        rows += _other_groups(rule, listed)
     if verdict.pinned is not None:
         pinned = verdict.pinned
         told = f"{len(pinned.flipped)} of {pinned.n:,}"
         rows.append([MARK[pinned.verdict], "pinned samples", "none may flip", told, "", ""])
     lines += _table(["", "rule", "limit", "value", "interval", ""], rows, right=(3, 4))
     if verdict.pinned is not None and verdict.pinned.flipped:
-        shown = ", ".join(_cell(item) for item in verdict.pinned.flipped[:IDS_SHOWN])
+        shown = ", ".join(_code(item) for item in verdict.pinned.flipped[:IDS_SHOWN])
         rest = len(verdict.pinned.flipped) - IDS_SHOWN
-        lines += ["", f"Pinned samples that flipped: {shown}" + (f" and {rest:,} more" if rest > 0 else "")]
+        lines += [
+            "",
+            f"Pinned samples that flipped: {shown}" + (f" and {rest:,} more" if rest > 0 else ""),
+        ]
     return "\n".join([*lines, "", *_comparison(verdict.comparison)]) + "\n"
 
 
 def _pair(result: Comparison) -> str:
-    return f"{_cell(result.old)} → {_cell(result.new)}"
+    return f"{_code(result.old)} → {_code(result.new)}"
 
 
 def _comparison(result: Comparison) -> list[str]:
     lines = [headline(result), ""]
+    if result.rows.only_old or result.rows.only_new:
+        lines += [
+            f"{count(result.rows.only_old, 'row')} only in old and "
+            f"{count(result.rows.only_new, 'row')} only in new were left out.",
+            "",
+        ]
     known = [name for name in METRICS if METRICS[name].needs <= result.layout.available]
     key = [name for name in KEY_METRICS if name in known]
     lines += _metric_table(result, key)
+    if result.noise_floor:
+        lines += ["", *_noise(result)]
     for grouping in result.by.values():
         lines += ["", *_grouping(grouping)]
     lines += ["", "<details><summary>All metrics</summary>", ""]
     lines += _metric_table(result, known)
     told = [f"{count(result.n, 'sample')}", f"{percent(result.confidence)} intervals"]
     if result.clusters is not None:
-        told.append(f"{count(result.clusters, 'cluster')} of {_cell(str(result.cluster))}")
-    if result.rows.only_old or result.rows.only_new:
-        told.append(
-            f"{count(result.rows.only_old, 'row')} only in old and "
-            f"{count(result.rows.only_new, 'row')} only in new left out"
-        )
-    lines += ["", "; ".join(told) + ".", *(_cell(note) + "." for note in result.notes)]
+        told.append(f"{count(result.clusters, 'cluster')} of {_code(str(result.cluster))}")
+    lines += ["", "; ".join(told) + ".", *(_sentence(note) + "." for note in result.notes)]
     return [*lines, "", "</details>"]
 
 
@@ -96,6 +100,22 @@ def _metric_table(result: Comparison, names: Iterable[str]) -> list[str]:
         for name in names
     ]
     return _table(["metric", "value", "interval"], rows, right=(1, 2))
+
+
+def _noise(result: Comparison) -> list[str]:
+    rows = [
+        [
+            f"`{floor.metric}`",
+            number(floor.metric, floor.value),
+            interval(floor.metric, floor.low, floor.high),
+            FLOOR[floor.verdict],
+        ]
+        for floor in result.noise_floor
+    ]
+    told = count(len(result.controls), "retrain")
+    return _table(
+        [f"beside {told}", "this update", "a retrain", "so it changes"], rows, right=(1, 2)
+    )
 
 
 def _grouping(grouping: Grouping) -> list[str]:
@@ -115,7 +135,7 @@ def _grouping(grouping: Grouping) -> list[str]:
         ]
         for group in shown
     ]
-    header = [f"{_cell(grouping.column)}", "n", f"`{rate}`", "interval", "gain", ""]
+    header = [_cell(grouping.column), "n", f"`{rate}`", "interval", "gain", ""]
     lines = _table(header, rows, right=(1, 2, 3, 4))
     rest = len(grouping) - len(shown)
     return [*lines, "", f"… and {count(rest, 'more group')}."] if rest else lines
@@ -124,6 +144,19 @@ def _grouping(grouping: Grouping) -> list[str]:
 def _worst(judgements: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
     open_or_failed = [j for j in judgements if j.verdict in ("fail", "inconclusive")]
     return tuple(open_or_failed[:GROUPS_SHOWN])
+
+
+def _other_groups(rule: RuleVerdict, listed: tuple[Judgement, ...]) -> list[list[str]]:
+    """A row for those groups of each outcome that have none of their own."""
+    rows = []
+    for outcome, word in WORD.items():
+        rest = sum(j.verdict == outcome for j in rule.judgements)
+        rest -= sum(j.verdict == outcome for j in listed)
+        if rest:
+            name = f"`{rule.rule.metric}` by {_cell(str(rule.rule.by))}: {count(rest, 'group')}"
+            small = f"fewer than {rule.rule.min_n:,} samples" if outcome == "not_judged" else ""
+            rows.append([MARK[outcome], f"{name} {word}", limit(rule.rule), "", "", small])
+    return rows
 
 
 def _judgement_row(judgement: Judgement) -> list[str]:
@@ -148,7 +181,26 @@ def _table(header: list[str], rows: list[list[str]], *, right: tuple[int, ...]) 
 
 
 def _cell(text: str) -> str:
-    """Text from a file that stays text: no markup, no links, no mentions, one line."""
-    shown = printable(text, longest=100)
-    shown = re.sub(r"([\\`*_{}\[\]()#+!|~$^])", r"\\\1", shown)
-    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@\u200b")
+    """A name as code in a table's cell, where a pipe would start the next cell."""
+    # A backslash before a pipe would itself be read as escaped, so that pair gets another sign.
+    return _code(text.replace("\\|", "\\¦").replace("|", "\\|"))
+
+
+def _code(text: str) -> str:
+    """A name from a file as code: in there nothing is markup, a link or a mention.
+
+    >>> _code("cat"), _code("a`b")
+    ('`cat`', '``a`b``')
+    """
+    shown = printable(text, longest=100) or " "
+    fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    pad = " " if shown[0] in "` " or shown[-1] in "` " else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def _sentence(text: str) -> str:
+    """A note that holds names from a file, with nothing in it that could become markup."""
+    shown = re.sub(r"([\\`*_{}\[\]()+!|~$^])", r"\\\1", printable(text, longest=400))
+    shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # Mentions, references and bare addresses become links after everything else was read.
+    return re.sub(r"(@|#|:(?=//)|www(?=\.))", "\\1\u200b", shown, flags=re.IGNORECASE)

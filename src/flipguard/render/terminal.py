@@ -14,6 +14,7 @@ from flipguard.comparison import Comparison, Group, Grouping
 from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.metrics import METRICS
 from flipguard.render.text import (
+    FLOOR,
     count,
     estimate_interval,
     headline,
@@ -39,14 +40,13 @@ OUTCOME = {
 VERDICT = {
     "pass": ("PASS", "bold green", "every rule holds"),
     "fail": ("FAIL", "bold red", "a rule is broken"),
-    "inconclusive": ("INCONCLUSIVE", "bold yellow", "more samples are needed"),
+    "inconclusive": ("INCONCLUSIVE", "bold yellow", "a rule is not decided"),
 }
 CHANGE = {"regressed": ("▼ regressed", "red"), "improved": ("▲ improved", "green"), None: ("", "")}
-FLOOR = {
-    "above": "more than a retrain would",
-    "within": "as a retrain would",
-    "below": "less than a retrain would",
-    "unknown": "unknown",
+CORRECTED = {
+    "holm": "after Holm's correction over the groups",
+    "benjamini-hochberg": "after Benjamini and Hochberg's correction over the groups",
+    "none": "not corrected for the number of groups",
 }
 
 
@@ -61,24 +61,36 @@ def comparison_parts(result: Comparison) -> Iterator[RenderableType]:
         yield from _noise(result)
     for grouping in result.by.values():
         yield from _grouping(grouping)
-    yield from _notes(result)
+    yield from _notes(result, marked=bool(result.by))
 
 
 def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
-    """What `gate` prints: the verdict first."""
+    """What `gate` prints: the verdict first, each rule, and of the comparison what was asked for.
+
+    The other metrics are what `compare` is for: under the rules they would only push the verdict
+    out of sight.
+    """
     word, style, meaning = VERDICT[verdict.verdict]
     broken = [rule for rule in verdict.rules if rule.verdict == verdict.verdict != "pass"]
     names = ", ".join(dict.fromkeys(_rule_name(rule) for rule in broken))
     if verdict.pinned is not None and verdict.pinned.verdict == "fail":
-        names = ", ".join([*([names] if names else []), "pinned samples"])
+        names = f"{names}, pinned samples" if names else "pinned samples"
     yield Text.assemble((word, style), f"  {meaning}" + (f": {names}" if names else ""), "\n")
     yield Padding(_rules(verdict), (0, 0, 1, 2), expand=False)
     if verdict.pinned is not None and verdict.pinned.flipped:
         flipped = verdict.pinned.flipped
         shown = ", ".join(printable(item, longest=40) for item in flipped[:IDS_SHOWN])
         more = f" and {len(flipped) - IDS_SHOWN:,} more" if len(flipped) > IDS_SHOWN else ""
-        yield Text(f"  Pinned samples that flipped: {shown}{more}\n")
-    yield from comparison_parts(verdict.comparison)
+        yield Padding(Text(f"Pinned samples that flipped: {shown}{more}"), (0, 0, 1, 2))
+    result = verdict.comparison
+    yield _title(result)
+    yield Text(headline(result) + "\n")
+    if result.noise_floor:
+        yield from _noise(result)
+    for grouping in result.by.values():
+        if grouping.column not in verdict.policy.by:
+            yield from _grouping(grouping)
+    yield from _notes(result, marked=not set(result.by) <= set(verdict.policy.by))
 
 
 def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:
@@ -93,7 +105,7 @@ def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:
     table.add_column("error", justify="right")
     for i, name in enumerate(matrix.names):
         error = number("error_rate_old", float(matrix.error_rate[i]))
-        table.add_row(str(i + 1), printable(name, longest=50), error)
+        table.add_row(str(i + 1), Text(printable(name, longest=50)), error)
     yield Padding(table, (0, 0, 1, 2), expand=False)
     for metric in ("negative_flip_rate", "churn", "accuracy_gain"):
         square = Table(box=None, pad_edge=False, title=f"{metric}, %", title_justify="left")
@@ -111,7 +123,9 @@ def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:
 def _title(result: Comparison) -> Text:
     details = [count(result.n, "sample"), f"{percent(result.confidence)} intervals"]
     if result.clusters is not None:
-        details.insert(1, f"{count(result.clusters, 'cluster')} of {printable(str(result.cluster))}")
+        details.insert(
+            1, f"{count(result.clusters, 'cluster')} of {printable(str(result.cluster))}"
+        )
     return Text.assemble(
         (printable(result.old), "bold"),
         " → ",
@@ -167,7 +181,9 @@ def _metrics(result: Comparison) -> Table:
 
 def _noise(result: Comparison) -> Iterator[RenderableType]:
     table = Table(
-        box=None, pad_edge=False, title=f"Beside {len(result.controls)} retrains (controls)",
+        box=None,
+        pad_edge=False,
+        title=f"Beside {len(result.controls)} retrains (controls)",
         title_justify="left",
     )
     table.add_column("metric")
@@ -192,7 +208,9 @@ def _grouping(grouping: Grouping) -> Iterator[RenderableType]:
     table = Table(
         box=None,
         pad_edge=False,
-        title=f"By {printable(grouping.column)}: {_shown(len(shown), len(grouping))}",
+        title=Text(
+            f"By {printable(grouping.column, longest=80)}: {_shown(len(shown), len(grouping))}"
+        ),
         title_justify="left",
     )
     table.add_column("group", overflow="fold", max_width=24)
@@ -224,7 +242,7 @@ def _group_row(grouping: Grouping, group: Group, rate: str) -> list[RenderableTy
     ]
 
 
-def _notes(result: Comparison) -> Iterator[RenderableType]:
+def _notes(result: Comparison, *, marked: bool) -> Iterator[RenderableType]:
     notes = [printable(note, longest=400) for note in result.notes]
     dropped = result.rows.only_old + result.rows.only_new
     if dropped:
@@ -233,19 +251,19 @@ def _notes(result: Comparison) -> Iterator[RenderableType]:
             f"{count(result.rows.only_old, 'row')} only in old and "
             f"{count(result.rows.only_new, 'row')} only in new were left out",
         )
-    if result.by:
+    if marked:
         corrections = {grouping.correction for grouping in result.by.values()}
         notes.append(
-            "groups are marked where negative and positive flips differ beyond chance, after "
-            f"{corrections.pop()} correction over the groups"
+            "groups are marked where negative and positive flips differ beyond chance, "
+            + CORRECTED[corrections.pop()]
         )
     for note in notes:
-        yield Text(f"  note: {note}", style="dim")
+        yield Padding(Text(f"note: {note}", style="dim"), (0, 0, 0, 2))
 
 
 def _rule_name(rule: RuleVerdict) -> str:
     name = rule.rule.metric
-    return name if rule.rule.by is None else f"{name} by {rule.rule.by}"
+    return name if rule.rule.by is None else f"{name} by {printable(rule.rule.by, longest=40)}"
 
 
 def _rules(verdict: Verdict) -> Table:
@@ -283,7 +301,7 @@ def _add_rule(table: Table, rule: RuleVerdict) -> None:
     )
     told = Text.assemble(_rule_name(rule), (f"\n{tally}", "dim"))
     table.add_row(Text(word, style=style), told, limit(rule.rule), "", "")
-    worst = [j for j in rule.judgements if j.verdict in ("fail", "inconclusive")]
+    worst = [j for j in rule.judgements if j.verdict != "pass"]
     for judgement in worst[:GROUPS_SHOWN]:
         name = "  " + printable(str(judgement.group), longest=40)
         _add_judgement(table, judgement, name, "")
@@ -294,17 +312,14 @@ def _add_rule(table: Table, rule: RuleVerdict) -> None:
 def _add_judgement(table: Table, judgement: Judgement, name: str, told_limit: str) -> None:
     word, style = OUTCOME[judgement.verdict]
     metric = judgement.rule.metric
-    shown: RenderableType = name
     why = what_would_decide(judgement)
-    if why:
-        shown = Text.assemble(name, (f"\n  {why}", "dim"))
+    shown = Text.assemble(name, (f"\n  {why}" if why else "", "dim"))
     ends = (
-        "point" if judgement.rule.judge == "point"
+        "point"
+        if judgement.rule.judge == "point"
         else interval(metric, judgement.low, judgement.high)
     )
-    table.add_row(
-        Text(word, style=style), shown, told_limit, number(metric, judgement.value), ends
-    )
+    table.add_row(Text(word, style=style), shown, told_limit, number(metric, judgement.value), ends)
 
 
 def metric_parts() -> Iterator[RenderableType]:

@@ -12,6 +12,14 @@ from flipguard.metrics import METRICS
 from flipguard.policy import Rule
 
 SIGNED = frozenset({"accuracy_gain"})
+# Control, format (direction) and surrogate characters, and the separators that break a line.
+UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+FLOOR = {
+    "above": "more than a retrain would",
+    "within": "as a retrain would",
+    "below": "less than a retrain would",
+    "unknown": "unknown",
+}
 
 
 def number(metric: str, value: float, *, unit: bool = True) -> str:
@@ -71,7 +79,7 @@ def printable(text: str, *, longest: int = 200) -> str:
     'a�[31mb'
     """
     shown = text[:longest] + ("…" if len(text) > longest else "")
-    return "".join("�" if unicodedata.category(c) in ("Cc", "Cf", "Cs") else c for c in shown)
+    return "".join("�" if unicodedata.category(c) in UNPRINTABLE else c for c in shown)
 
 
 def headline(result: Comparison) -> str:
@@ -105,5 +113,15 @@ def what_would_decide(judgement: Judgement) -> str:
     if judgement.verdict != "inconclusive":
         return ""
     if judgement.further_samples is None:
-        return "the value sits on the limit: no number of samples would decide"
-    return f"about {count(judgement.further_samples, 'further sample')} would decide"
+        return "on the limit: no number of samples decides"
+    return f"needs ~{count(_rounded_up(judgement.further_samples), 'more sample')}"
+
+
+def _rounded_up(samples: int) -> int:
+    """Three figures: the rest would pretend to know the future.
+
+    >>> _rounded_up(111_683), _rounded_up(42)
+    (112000, 42)
+    """
+    unit: int = 10 ** max(len(str(samples)) - 3, 0)
+    return -(-samples // unit) * unit

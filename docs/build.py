@@ -1,0 +1,200 @@
+"""Renders the generated pages of the documentation: `make docs`.
+
+With ``--check`` nothing is written, and the exit code tells whether a page is out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tomllib
+from pathlib import Path
+
+from flipguard import METRICS, Predictions, compare
+
+DOCS = Path(__file__).resolve().parent
+RESULTS = DOCS.parent / "benchmarks" / "results"
+NEEDS = {
+    "target": "targets",
+    "old scores": "old's scores",
+    "new scores": "new's scores",
+    "logits": "logits on both sides",
+    "control": "a control",
+}
+
+
+def metrics_page() -> str:
+    """A card a metric: what it says, its formula, an example that was computed just now."""
+    cards = tomllib.loads((DOCS / "cards.toml").read_text())
+    missing, extra = set(METRICS) - set(cards), set(cards) - set(METRICS)
+    if missing or extra:
+        sys.exit(f"docs/cards.toml lacks {sorted(missing)} and has too much: {sorted(extra)}.")
+    example = _example()
+    lines = [
+        "# Metrics",
+        "",
+        "Rates are between 0 and 1 in code and files, and in percent where a person reads. Undefined is",
+        "`nan` in Python and `null` in JSON, never 0. Every metric is a pure function of counts that",
+        "add, so shards can be counted apart.",
+        "",
+        "The example on each card is one and the same: five samples, of which the old model gets the",
+        "first three right.",
+        "",
+        "| sample | target | old's probabilities | new's probabilities | control's label |",
+        "|---|---|---|---|---|",
+    ]
+    for i, target in enumerate(TARGETS):
+        lines.append(f"| {i + 1} | {target} | {OLD[i]} | {NEW[i]} | {CONTROL[i]} |")
+    for name, metric in METRICS.items():
+        card = cards[name]
+        needs = ", ".join(NEEDS[n] for n in sorted(metric.needs)) or "predicted labels only"
+        estimate = example[name]
+        better = {"lower": "lower is better", "higher": "higher is better", "neither": ""}
+        interval = "" if estimate.low != estimate.low else (
+            f", interval {estimate.low:.3f} to {estimate.high:.3f}"
+        )
+        value = "undefined here" if not estimate.is_defined else f"{estimate.value:.4g}{interval}"
+        lines += [
+            "",
+            f"## `{name}`",
+            "",
+            metric.sentence + (f" ({better[metric.better]})" if better[metric.better] else ""),
+            "",
+            f"- **When to use it.** {card['use']}",
+            f"- **Formula.** `{metric.formula}`",
+            f"- **Needs.** {needs}",
+            f"- **Example.** {value}",
+            f"- **Paper.** {card['paper']}",
+            f"- **Pitfalls.** {card['beware']}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+TARGETS = [0, 1, 2, 0, 1]
+OLD = [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.3, 0.6, 0.1], [0.1, 0.2, 0.7]]
+NEW = [[0.8, 0.1, 0.1], [0.5, 0.4, 0.1], [0.1, 0.1, 0.8], [0.6, 0.3, 0.1], [0.5, 0.2, 0.3]]
+CONTROL = [1, 1, 1, 0, 2]
+
+
+def _example():
+    import numpy as np
+
+    return compare(
+        old=Predictions.from_arrays(logits=np.log(OLD), targets=TARGETS),
+        new=Predictions.from_arrays(logits=np.log(NEW)),
+        control=Predictions.from_arrays(labels=CONTROL),
+    )
+
+
+def evidence_page() -> str:
+    """Speed and memory, from the committed rows."""
+    document = json.loads((RESULTS / "evidence.json").read_text())
+    machine = document["machine"]
+    lines = [
+        "# Speed and memory of counting",
+        "",
+        f"Measured by `{document['command']}` on {machine['cores']} cores of {machine['cpu']} with "
+        f"{machine['memory_gib']} GiB (Python {machine['python']}, Polars {machine['polars']}, "
+        f"numpy {machine['numpy']}, pandas {machine['pandas']}). Each case is a process of its own; "
+        "times are the best of its runs on a warm disk.",
+        "",
+        "| case | seconds | peak MiB |",
+        "|---|---:|---:|",
+    ]
+    section = None
+    for row in document["rows"]:
+        if row.get("section", section) != section:
+            section = row["section"]
+            lines.append(f"| **{section}** | | |")
+        if "seconds" in row:
+            name = row["case"].split(": ", 1)[1]
+            lines.append(f"| {name} | {row['seconds']:.3f} | {row['peak_mib']:,} |")
+        else:
+            lines.append(f"| {row['case']} | failed: {' '.join(row['failed'])[:80]} | |")
+    lines += ["", "| ratio of times | |", "|---|---:|"]
+    lines += [f"| {r['of']} / {r['to']} | {r['ratio']:.2f} |" for r in document["ratios"]]
+    return "\n".join(lines) + "\n"
+
+
+def calibration_page() -> str:
+    """How often intervals cover and the gate errs, from the committed rows."""
+    document = json.loads((RESULTS / "calibration.json").read_text())
+    lines = [
+        "# How often the intervals are right",
+        "",
+        f"Measured by `{document['command']}` (seed {document['seed']}), by drawing test sets from known",
+        "truths. A 95 % interval should hold the truth in 95 % of them.",
+        "",
+        "| quantity | settings | lowest | highest | lowest of the rejected methods |",
+        "|---|---:|---:|---:|---|",
+    ]
+    for quantity in dict.fromkeys(row["quantity"] for row in document["rows"]):
+        rows = [row for row in document["rows"] if row["quantity"] == quantity]
+        covers = [row["coverage"] for row in rows]
+        rivals = {name for row in rows for name in row["rejected"]}
+        worst = {
+            name: min(row["rejected"][name] for row in rows if name in row["rejected"])
+            for name in sorted(rivals)
+        }
+        told = ", ".join(f"{name} {100 * value:.1f} %" for name, value in worst.items())
+        lines.append(
+            f"| {quantity} | {len(rows)} | {100 * min(covers):.1f} % | {100 * max(covers):.1f} % | {told} |"
+        )
+    lines += [
+        "",
+        "## Every setting",
+        "",
+        "| quantity | setting | n | expected count | method | covers |",
+        "|---|---|---:|---:|---|---:|",
+    ]
+    for row in document["rows"]:
+        lines.append(
+            f"| {row['quantity']} | {row['setting']} | {row['n']:,} | {row['expected_count']} "
+            f"| {row['method']} | {100 * row['coverage']:.1f} % |"
+        )
+    lines += [
+        "",
+        "## How often the gate errs",
+        "",
+        "| world | n | pass | fail | inconclusive | must be rare |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for row in document["gate"]:
+        rare = row["must_be_rare"]
+        told = "" if rare is None else f"{rare}: {100 * row['rate']:.1f} %"
+        lines.append(
+            f"| {row['setting']} | {row['n']:,} | {100 * row['pass']:.1f} % | {100 * row['fail']:.1f} % "
+            f"| {100 * row['inconclusive']:.1f} % | {told} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {
+    "metrics.md": metrics_page,
+    "results/evidence.md": evidence_page,
+    "results/calibration.md": calibration_page,
+}
+
+
+def main() -> None:
+    """Writes the pages, or checks them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    stale = []
+    for name, render in PAGES.items():
+        path, text = DOCS / name, render()
+        if options.check:
+            if not path.exists() or path.read_text() != text:
+                stale.append(name)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            print(f"docs/{name}")
+    if stale:
+        sys.exit(f"Out of date: {', '.join(stale)}; run `make docs`.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Every ordered pair of several models: what each update from one to another would break."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from flipguard.engines.expressions import NEW, OLD, TARGET, control_column
+from flipguard.engines.labelled import naming_any
+from flipguard.engines.local import with_labels
+from flipguard.engines.pairing import Pairing
+from flipguard.engines.plan import CountingPlan, RowCounts
+from flipguard.engines.positions import checked_frames
+from flipguard.engines.unusable import usable_batches
+from flipguard.errors import InputError
+from flipguard.metrics import ratio
+from flipguard.predictions.read import COMPRESSIONS
+from flipguard.predictions.table import Predictions
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+SCHEMA = "flipguard.matrix/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Matrix:
+    """The metrics of every ordered pair: [i, j] is the update from model i to model j.
+
+    What needs targets is nan where there are none.
+    """
+
+    names: tuple[str, ...]
+    n: int
+    error_rate: FloatArray
+    negative_flip_rate: FloatArray
+    churn: FloatArray
+    accuracy_gain: FloatArray
+
+    def as_dict(self) -> dict[str, Any]:
+        """The matrix as the JSON has it."""
+        return {
+            "schema": SCHEMA,
+            "models": list(self.names),
+            "n": self.n,
+            "error_rate": _nullable(self.error_rate),
+            "negative_flip_rate": [_nullable(row) for row in self.negative_flip_rate],
+            "churn": [_nullable(row) for row in self.churn],
+            "accuracy_gain": [_nullable(row) for row in self.accuracy_gain],
+        }
+
+    def to_json(self) -> str:
+        """The matrix as a JSON document."""
+        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def matrix(
+    models: Sequence[Predictions], *, on_missing: Literal["error", "drop"] = "error"
+) -> Matrix:
+    """Negative flips, churn and accuracy gain of every ordered pair of models.
+
+    >>> target = [0, 1, 1, 0]
+    >>> first = Predictions.from_arrays(labels=[0, 1, 0, 1], targets=target, name="first")
+    >>> second = Predictions.from_arrays(labels=[1, 1, 1, 0], targets=target, name="second")
+    >>> matrix([first, second]).negative_flip_rate
+    array([[0.  , 0.25],
+           [0.5 , 0.  ]])
+    """
+    if len(models) < 2:
+        raise InputError(f"Expected at least 2 models to set side by side, but got {len(models)}.")
+    if on_missing not in ("error", "drop"):
+        raise InputError(f"Expected `on_missing` to be error or drop, but got '{on_missing}'.")
+    labelled = [_labelled(model) for model in models]
+    plan = CountingPlan(
+        old=labelled[0], new=labelled[1], controls=tuple(labelled[2:]), on_missing=on_missing
+    )
+    counts = _count(plan)
+    return _rates(counts, names=_names(models))
+
+
+@dataclass(slots=True, kw_only=True)
+class _PairCounts:
+    """Counts of all pairs, which add: right[i, j] of both right, same[i, j] of one label."""
+
+    n: int
+    known: int
+    right: IntArray
+    same: IntArray
+
+
+def _labelled(model: Predictions) -> Predictions:
+    """A model whose labels can be counted; scores are read only where there are no labels."""
+    if model.label is None:
+        for _ in usable_batches(model):
+            pass
+        model = with_labels(model)
+    return replace(model, scores=None)
+
+
+def _count(plan: CountingPlan) -> _PairCounts:
+    """All pairs in one pass over the rows, or over each part of a join."""
+    pairing, tally = Pairing(plan), list[RowCounts]()
+    labels = [OLD, NEW, *(control_column(i) for i in range(len(plan.controls)))]
+    k = len(labels)
+    pairs = [(i, j) for i in range(k) for j in range(i, k)]
+    right = [(pl.col(label) == pl.col(TARGET)).alias(f"__right{i}") for i, label in enumerate(labels)]
+    sums = [
+        pl.len().alias("n"),
+        pl.col(TARGET).count().alias("known"),
+        *[_both_right(i, j).sum().alias(f"right {i} {j}") for i, j in pairs],
+        *[(pl.col(labels[i]) == pl.col(labels[j])).sum().alias(f"same {i} {j}") for i, j in pairs],
+    ]
+    total = np.zeros(len(sums), dtype=np.int64)
+    for frame in checked_frames(pairing, frozenset({"label", "target"}), tally):
+        columns = pairing.canonical(frame).select(TARGET, *labels)
+        with naming_any(plan):
+            row = columns.with_columns(right).select(sums).collect(engine="streaming").row(0)
+        total += np.array(row, dtype=np.int64)
+    places = tuple(np.array(pairs).T)
+    found = []
+    for part in (total[2 : 2 + len(pairs)], total[2 + len(pairs) :]):
+        square = np.zeros((k, k), dtype=np.int64)
+        square[places] = part
+        found.append(np.maximum(square, square.T))
+    return _PairCounts(n=int(total[0]), known=int(total[1]), right=found[0], same=found[1])
+
+
+def _both_right(i: int, j: int) -> pl.Expr:
+    # A comparison with a null target is null, and a sum passes over it.
+    return pl.col(f"__right{i}") if i == j else pl.col(f"__right{i}") & pl.col(f"__right{j}")
+
+
+def _rates(counts: _PairCounts, *, names: tuple[str, ...]) -> Matrix:
+    n, known = np.array(float(counts.n)), np.array(float(counts.known))
+    right = counts.right.diagonal()
+    return Matrix(
+        names=names,
+        n=counts.n,
+        error_rate=ratio((counts.known - right).astype(np.float64), known),
+        negative_flip_rate=ratio((right[:, None] - counts.right).astype(np.float64), known),
+        churn=ratio((counts.n - counts.same).astype(np.float64), n),
+        accuracy_gain=ratio((right[None, :] - right[:, None]).astype(np.float64), known),
+    )
+
+
+def _names(models: Sequence[Predictions]) -> tuple[str, ...]:
+    """The stem of each file's name; its whole path where stems are the same."""
+    stems = [_stem(model) for model in models]
+    often = Counter(stems)
+    names = [
+        stem if often[stem] == 1 else model.name
+        for stem, model in zip(stems, models, strict=True)
+    ]
+    seen: Counter[str] = Counter()
+    told = []
+    for name in names:
+        seen[name] += 1
+        told.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return tuple(told)
+
+
+def _stem(model: Predictions) -> str:
+    # A name that somebody chose stays as it is.
+    if model.path is None or model.name != str(model.path):
+        return model.name
+    path = model.path.with_suffix("") if model.path.suffix in COMPRESSIONS else model.path
+    return path.stem
+
+
+def _nullable(values: FloatArray) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in values]

@@ -1,0 +1,1 @@
+"""Pictures of results. Nothing is imported here: a plot loads its library when it is drawn."""

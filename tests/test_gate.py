@@ -1,0 +1,802 @@
+"""The gate: rules against intervals, groups, pinned samples, and the JSON of both documents."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from statsmodels.stats.proportion import proportion_confint
+
+from flipguard import METRICS, Policy, PolicyError, Predictions, Verdict, check, compare
+from flipguard.gate import Judgement
+from tests.designed import Flips, judged, policy, update
+
+NFR_2 = {"metric": "negative_flip_rate", "max": 0.02}
+
+
+def only(verdict: Verdict) -> Judgement:
+    (rule,) = verdict.rules
+    (judgement,) = rule.judgements
+    return judgement
+
+
+def with_flips(n: int, negative: int, positive: int = 0) -> Flips:
+    """n samples, half of the rest right in both models and half wrong in both."""
+    rest = n - negative - positive
+    return Flips(
+        both_right=rest // 2, negative=negative, positive=positive, wrong_same=rest - rest // 2
+    )
+
+
+# -- one rule against one interval ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("negative", [0, 1, 5, 12, 13, 14, 20, 27, 28, 29, 30, 31, 60, 1000])
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_a_maximum_is_judged_by_the_whole_interval(negative: int, confidence: float) -> None:
+    low, high = proportion_confint(negative, 1000, alpha=1 - confidence, method="wilson")
+    expected = "pass" if high <= 0.02 else "fail" if low > 0.02 else "inconclusive"
+    verdict = judged(with_flips(1000, negative), NFR_2, confidence=confidence)
+    judgement = only(verdict)
+    assert judgement.verdict == verdict.verdict == expected
+    assert judgement.value == negative / 1000
+    assert judgement.n == 1000
+    assert (judgement.low, judgement.high) == pytest.approx((low, high), abs=1e-9)
+
+
+def test_the_maximum_cases_above_reach_every_outcome() -> None:
+    outcomes = {judged(with_flips(1000, k), NFR_2).verdict for k in (5, 20, 60)}
+    assert outcomes == {"pass", "inconclusive", "fail"}
+
+
+@pytest.mark.parametrize(
+    ("negative", "positive", "expected"),
+    [(10, 10, "pass"), (10, 40, "pass"), (40, 40, "inconclusive"), (90, 10, "fail")],
+)
+def test_non_inferiority_by_a_minimum(negative: int, positive: int, expected: str) -> None:
+    rule = {"metric": "accuracy_gain", "min": -0.015}
+    judgement = only(judged(with_flips(1000, negative, positive), rule))
+    assert judgement.verdict == expected
+    assert judgement.value == pytest.approx((positive - negative) / 1000)
+    # The interval is the one that the comparison tells, and it alone decides.
+    old, new = update(with_flips(1000, negative, positive))
+    gain = compare(old=old, new=new)["accuracy_gain"]
+    assert (judgement.low, judgement.high) == (gain.low, gain.high)
+    decided = "pass" if gain.low >= -0.015 else "fail" if gain.high < -0.015 else "inconclusive"
+    assert decided == expected
+
+
+@pytest.mark.parametrize(
+    ("negative", "positive", "expected"),
+    [
+        (20, 20, "pass"),
+        (20, 90, "fail"),
+        (90, 20, "fail"),
+        (20, 45, "inconclusive"),
+        (300, 300, "inconclusive"),
+    ],
+)
+def test_equivalence_by_both_limits(negative: int, positive: int, expected: str) -> None:
+    rule = {"metric": "accuracy_gain", "min": -0.02, "max": 0.02}
+    assert judged(with_flips(1000, negative, positive), rule).verdict == expected
+
+
+def test_the_limit_itself_is_within_the_limit() -> None:
+    zero = {"metric": "negative_flip_rate", "max": 0.0, "judge": "point"}
+    all_flip = {"metric": "negative_flip_rate", "max": 1.0}
+    assert judged(with_flips(100, 0), zero).verdict == "pass"
+    assert judged(Flips(negative=100), all_flip).verdict == "pass"
+
+
+@pytest.mark.parametrize(("negative", "expected"), [(19, "pass"), (20, "pass"), (21, "fail")])
+def test_judged_by_the_point_the_interval_does_not_matter(negative: int, expected: str) -> None:
+    judgement = only(judged(with_flips(1000, negative), {**NFR_2, "judge": "point"}))
+    assert judgement.verdict == expected
+    assert judgement.low < 0.02 < judgement.high
+
+
+def test_a_p_value_is_judged_by_the_point() -> None:
+    rule = {"metric": "mcnemar_p", "min": 0.05, "judge": "point"}
+    assert judged(with_flips(1000, 20, 25), rule).verdict == "pass"
+    assert judged(with_flips(1000, 20, 60), rule).verdict == "fail"
+
+
+# -- the verdict ---------------------------------------------------------------------------------
+
+PASSES = {"metric": "negative_flip_rate", "max": 0.10}
+FAILS = {"metric": "negative_flip_rate", "max": 0.01}
+OPEN = {"metric": "negative_flip_rate", "max": 0.03}
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        chosen
+        for k in (1, 2, 3)
+        for chosen in itertools.permutations([("pass", 0), ("fail", 1), ("inconclusive", 2)], k)
+    ],
+)
+def test_the_verdict_is_that_of_the_worst_rule(rules: tuple[tuple[str, int], ...]) -> None:
+    given = [(PASSES, FAILS, OPEN)[i] for _, i in rules]
+    verdict = judged(with_flips(1000, 30), *given)
+    outcomes = [outcome for outcome, _ in rules]
+    assert [rule.verdict for rule in verdict.rules] == outcomes
+    worst = next(o for o in ("fail", "inconclusive", "pass") if o in outcomes)
+    assert verdict.verdict == worst
+    assert verdict.exit_code == {"pass": 0, "fail": 1, "inconclusive": 3}[worst]
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("surrogate_churn", "new's class scores and old's class scores"),
+        ("expected_calibration_error_new", "new's class scores"),
+        ("confidence_old", "old's class scores"),
+        ("logit_displacement", "logits on both sides"),
+        ("churn_ratio", "a control"),
+        ("negative_flip_ratio", "a control"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_not_passed(metric: str, words: str) -> None:
+    with pytest.raises(PolicyError) as refused:
+        judged(with_flips(1000, 0), PASSES, {"metric": metric, "max": 1.0})
+    assert metric in str(refused.value)
+    assert words in str(refused.value)
+    assert str(refused.value).endswith(".")
+
+
+@pytest.mark.parametrize("metric", [m for m in METRICS if "target" in METRICS[m].needs])
+def test_without_targets_nothing_about_right_and_wrong_is_judged(metric: str) -> None:
+    old, new = update(with_flips(100, 3), targets=False)
+    rule = policy({"metric": metric, "max": 0.5, "judge": "point"})
+    with pytest.raises(PolicyError, match="targets"):
+        check(compare(old=old, new=new), rule)
+
+
+def test_churn_needs_no_targets() -> None:
+    old, new = update(with_flips(1000, 5), targets=False)
+    verdict = check(compare(old=old, new=new), policy({"metric": "churn", "max": 0.05}))
+    assert verdict.verdict == "pass"
+
+
+@pytest.mark.parametrize("judge", ["interval", "point"])
+def test_an_undefined_value_is_inconclusive(judge: str) -> None:
+    # The new model makes no error, so there is no share of its errors.
+    verdict = judged(
+        Flips(both_right=90, positive=10),
+        {"metric": "negative_flip_impact", "max": 1.0, "judge": judge},
+    )
+    judgement = only(verdict)
+    assert verdict.verdict == "inconclusive"
+    assert judgement.as_json()["value"] is None
+    assert judgement.reason is not None
+    assert "undefined" in judgement.reason
+
+
+def test_targets_that_nobody_knows_are_inconclusive() -> None:
+    verdict = judged(Flips(unlabelled_same=90, unlabelled_different=10), NFR_2)
+    assert verdict.verdict == "inconclusive"
+
+
+def test_one_cluster_is_one_observation_and_decides_nothing() -> None:
+    flips = with_flips(1000, 0)
+    old, new = update(flips, slices={"user": ["u"] * flips.n})
+    verdict = check(compare(old=old, new=new, cluster="user"), policy(PASSES))
+    judgement = only(verdict)
+    assert verdict.verdict == "inconclusive"
+    assert judgement.reason is not None
+    assert "interval" in judgement.reason
+
+
+# -- groups --------------------------------------------------------------------------------------
+
+
+def test_groups_below_min_n_are_listed_but_not_judged() -> None:
+    groups = {"large": with_flips(1000, 0), "small": Flips(negative=49)}
+    rule = {"metric": "negative_flip_rate", "by": "group", "max": 0.10, "min_n": 50}
+    verdict = judged(groups, rule)
+    found = {j.group: j for j in verdict.rules[0].judgements}
+    assert verdict.verdict == "pass"
+    assert found["small"].verdict == "not_judged"
+    assert (found["small"].value, found["small"].n) == (1.0, 49)
+    assert found["large"].verdict == "pass"
+    # One sample more, and it is judged.
+    assert judged({**groups, "small": Flips(negative=50)}, rule).verdict == "fail"
+
+
+def test_where_every_group_is_too_small_nothing_was_shown() -> None:
+    groups = {"a": with_flips(20, 0), "b": with_flips(30, 0)}
+    rule = {"metric": "negative_flip_rate", "by": "group", "max": 0.5, "min_n": 31}
+    verdict = judged(groups, rule)
+    assert verdict.verdict == "inconclusive"
+    assert {j.verdict for j in verdict.rules[0].judgements} == {"not_judged"}
+
+
+def test_too_few_samples_for_a_rule_on_the_whole() -> None:
+    rule = {"metric": "negative_flip_rate", "max": 0.5, "min_n": 101}
+    assert judged(with_flips(100, 0), rule).verdict == "inconclusive"
+
+
+def test_only_judges_the_named_groups() -> None:
+    groups = {"stop_sign": with_flips(500, 0), "cat": Flips(negative=500)}
+    rule = {"metric": "negative_flip_rate", "by": "group", "max": 0.05}
+    assert judged(groups, rule).verdict == "fail"
+    verdict = judged(groups, {**rule, "only": ["stop_sign"]})
+    assert verdict.verdict == "pass"
+    assert [j.group for j in verdict.rules[0].judgements] == ["stop_sign"]
+
+
+def test_only_with_an_absent_group_is_refused() -> None:
+    rule = {"metric": "churn", "by": "group", "max": 0.5, "only": ["cat", "stop_sing"]}
+    with pytest.raises(PolicyError) as refused:
+        judged({"stop_sign": with_flips(50, 0), "cat": with_flips(50, 0)}, rule)
+    assert "'stop_sing'" in str(refused.value)
+    assert "'stop_sign'" in str(refused.value)
+
+
+def test_groups_that_were_not_compared_are_refused() -> None:
+    old, new = update({"a": with_flips(50, 0)})
+    with pytest.raises(PolicyError, match="compare with by="):
+        check(compare(old=old, new=new), policy({"metric": "churn", "by": "group", "max": 0.5}))
+
+
+def test_the_worst_group_comes_first() -> None:
+    groups = {f"g{k}": with_flips(500, k) for k in (0, 10, 25, 40, 100, 200)}
+    rule = {"metric": "negative_flip_rate", "by": "group", "max": 0.05}
+    judgements = judged(groups, rule).rules[0].judgements
+    assert [j.group for j in judgements] == ["g200", "g100", "g40", "g25", "g10", "g0"]
+    assert [j.verdict for j in judgements] == [
+        "fail",
+        "fail",
+        "inconclusive",
+        "inconclusive",
+        "pass",
+        "pass",
+    ]
+
+
+def adjusted_by_hand(p_values: list[float], correction: str) -> list[float]:
+    """The textbook procedures, read aloud."""
+    m = len(p_values)
+    order = sorted(range(m), key=lambda i: p_values[i])
+    adjusted = [math.nan] * m
+    if correction == "holm":
+        running = 0.0
+        for rank, i in enumerate(order):
+            running = max(running, (m - rank) * p_values[i])
+            adjusted[i] = min(running, 1.0)
+    else:
+        running = 1.0
+        for rank, i in reversed(list(enumerate(order, start=1))):
+            running = min(running, p_values[i] * m / rank)
+            adjusted[i] = running
+    return adjusted
+
+
+@pytest.mark.parametrize("correction", ["holm", "benjamini-hochberg"])
+def test_a_group_fails_where_its_adjusted_p_value_is_within_alpha(correction: str) -> None:
+    limit, n = 0.05, 400
+    flips = [20, 25, 29, 30, 31, 32, 33, 34, 36, 40, 45]
+    groups = {f"g{k}": with_flips(n, k) for k in flips}
+    rule = {
+        "metric": "negative_flip_rate",
+        "by": "group",
+        "max": limit,
+        "correction": correction,
+    }
+    found = {j.group: j for j in judged(groups, rule).rules[0].judgements}
+    # A Wilson interval turned round is the score test.
+    p_values = []
+    for k in flips:
+        z = (k / n - limit) / math.sqrt(limit * (1 - limit) / n)
+        p_values.append(math.erfc(z / math.sqrt(2)) if z > 0 else 1.0)
+    adjusted = adjusted_by_hand(p_values, correction)
+    failed = {k for k in flips if found[f"g{k}"].verdict == "fail"}
+    assert failed == {k for k, p in zip(flips, adjusted, strict=True) if p <= 0.05}
+    assert 0 < len(failed) < len([p for p in p_values if p <= 0.05])
+
+
+@pytest.mark.parametrize("correction", ["none", "holm", "benjamini-hochberg"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"metric": "negative_flip_rate", "max": 0.05},
+        {"metric": "accuracy_gain", "min": -0.03},
+        {"metric": "accuracy_gain", "min": -0.03, "max": 0.03},
+    ],
+)
+def test_the_interval_that_is_told_is_the_one_that_decided(
+    rule: dict[str, Any], correction: str
+) -> None:
+    pairs = itertools.product([0, 5, 10, 20, 30, 36, 60], [0, 15, 30, 40, 60])
+    groups = {f"{k}-{j}": with_flips(400, k, j) for k, j in pairs}
+    verdict = judged(groups, {**rule, "by": "group", "correction": correction})
+    low, high = rule.get("min", -math.inf), rule.get("max", math.inf)
+    outcomes = set()
+    for judgement in verdict.rules[0].judgements:
+        inside = low <= judgement.low and judgement.high <= high
+        outside = judgement.low > high or judgement.high < low
+        expected = "pass" if inside else "fail" if outside else "inconclusive"
+        assert judgement.verdict == expected, judgement
+        outcomes.add(expected)
+    assert outcomes == {"pass", "fail", "inconclusive"}
+
+
+def test_a_correction_makes_failing_harder_and_passing_no_different() -> None:
+    groups = {f"g{k}": with_flips(400, k) for k in (0, 4, 8, 15, 20, 25, 30, 31, 32, 60)}
+    rule = {"metric": "negative_flip_rate", "by": "group", "max": 0.05}
+    plain, holm = (
+        {j.group: j for j in judged(groups, {**rule, "correction": c}).rules[0].judgements}
+        for c in ("none", "holm")
+    )
+
+    def of(found: dict[str | None, Judgement], outcome: str) -> set[str | None]:
+        return {name for name, j in found.items() if j.verdict == outcome}
+
+    assert of(holm, "pass") == of(plain, "pass") != set()
+    assert of(holm, "fail") < of(plain, "fail")
+
+
+def test_holm_keeps_false_alarms_over_groups_within_five_percent() -> None:
+    """Twenty groups that are all exactly at the limit: no failure would be right."""
+    rng = np.random.default_rng(7)
+    worlds, groups, n, limit = 200, 20, 300, 0.10
+    alarms = {"none": 0, "holm": 0}
+    for _ in range(worlds):
+        flips = rng.binomial(n, limit, size=groups)
+        old, new = update({f"g{i}": with_flips(n, int(k)) for i, k in enumerate(flips)}, ids=False)
+        result = compare(old=old, new=new, by=["group"])
+        for correction in alarms:
+            rule = {
+                "metric": "negative_flip_rate",
+                "by": "group",
+                "max": limit,
+                "correction": correction,
+            }
+            alarms[correction] += check(result, policy(rule)).verdict == "fail"
+    # A group fails by its lower end alone, which is 2.5 % of chance at 95 % confidence.
+    assert alarms["holm"] <= 0.05 * worlds
+    assert alarms["none"] >= 0.25 * worlds
+
+
+# -- how many samples would decide ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flips", "rule"),
+    [
+        (with_flips(1000, 18), NFR_2),
+        (with_flips(1000, 23), NFR_2),
+        (with_flips(10_000, 195), NFR_2),
+        (with_flips(1000, 40, 38), {"metric": "accuracy_gain", "min": -0.015}),
+        (with_flips(1000, 60, 40), {"metric": "accuracy_gain", "min": -0.015}),
+        (with_flips(500, 40, 45), {"metric": "accuracy_gain", "min": -0.03, "max": 0.03}),
+        (with_flips(500, 4), {"metric": "negative_flip_impact", "max": 0.02}),
+        (with_flips(500, 20), {"metric": "relative_negative_flip_rate", "max": 0.2}),
+        (with_flips(500, 20), {"metric": "churn", "min": 0.05}),
+    ],
+)
+def test_the_further_samples_do_decide_and_fewer_do_not(flips: Flips, rule: dict[str, Any]) -> None:
+    judgement = only(judged(flips, rule))
+    assert judgement.verdict == "inconclusive"
+    further = judgement.further_samples
+    assert further is not None
+    assert further > 0
+    old, new = update(flips)
+    sample = compare(old=old, new=new).whole.sample
+    low_limit, high_limit = rule.get("min", -math.inf), rule.get("max", math.inf)
+
+    def decided(samples: float) -> bool:
+        """With so many samples in all, and every share as it is."""
+        low, high = sample.interval(METRICS[rule["metric"]], 0.95, scale=samples / flips.n)
+        inside = low_limit <= low and high <= high_limit
+        return inside or low > high_limit or high < low_limit
+
+    assert decided(flips.n + further)
+    assert decided(flips.n + 3 * further)
+    assert not decided(flips.n + 0.95 * further)
+    assert not decided(flips.n + further - 1)
+
+
+def test_the_further_samples_decide_when_they_are_really_there() -> None:
+    flips = with_flips(1000, 23)
+    further = only(judged(flips, NFR_2)).further_samples
+    assert further is not None
+    factor = (1000 + further) / 1000
+    larger = with_flips(round(1000 * factor), round(23 * factor))
+    assert judged(larger, NFR_2).verdict == "fail"
+    factor = (1000 + 0.95 * further) / 1000
+    smaller = with_flips(round(1000 * factor), round(23 * factor))
+    assert judged(smaller, NFR_2).verdict == "inconclusive"
+
+
+def test_on_the_limit_no_number_of_samples_decides() -> None:
+    judgement = only(judged(with_flips(1000, 20), NFR_2))
+    assert judgement.verdict == "inconclusive"
+    assert judgement.further_samples is None
+    assert judgement.as_json()["further_samples"] is None
+
+
+# -- clusters ------------------------------------------------------------------------------------
+
+
+def test_rows_that_belong_together_widen_the_interval() -> None:
+    """Ten rows a user, all alike: the evidence is that of the users, not of the rows."""
+    users = 200
+    rng = np.random.default_rng(3)
+    flipped = np.repeat(rng.random(users) < 0.05, 10)
+    target = np.zeros(users * 10, dtype=int)
+    old = Predictions.from_arrays(
+        labels=target, targets=target, slices={"user": np.repeat(np.arange(users), 10)}
+    )
+    new = Predictions.from_arrays(labels=flipped.astype(int), targets=target)
+    rule = policy({"metric": "negative_flip_rate", "max": float(flipped.mean()) + 0.015})
+    alone, together = (
+        only(check(compare(old=old, new=new, cluster=cluster), rule)) for cluster in (None, "user")
+    )
+    assert alone.value == together.value == flipped.mean()
+    # Variance is ten times as large, so the interval is about √10 times as wide.
+    ratio = (together.high - together.low) / (alone.high - alone.low)
+    assert 2.6 < ratio < 4.0
+    assert (alone.verdict, together.verdict) == ("pass", "inconclusive")
+
+
+# -- two retrains of one model -------------------------------------------------------------------
+
+
+def test_an_update_that_changes_nothing_is_seldom_called_a_regression() -> None:
+    rng = np.random.default_rng(11)
+    n, pairs, failed, passed = 2000, 300, 0, 0
+    rule = policy({"metric": "accuracy_gain", "min": -0.02})
+    for _ in range(pairs):
+        # One model's chance to be right on each sample; two trainings draw from it.
+        chance = rng.beta(6, 1.5, size=n)
+        target = np.zeros(n, dtype=np.int64)
+        old, new = (
+            Predictions.from_arrays(
+                labels=(rng.random(n) > chance).astype(np.int64), targets=target
+            )
+            for _ in range(2)
+        )
+        verdict = check(compare(old=old, new=new), rule).verdict
+        failed += verdict == "fail"
+        passed += verdict == "pass"
+    assert failed <= 0.05 * pairs
+    # And not because nothing is ever decided.
+    assert passed >= 0.2 * pairs
+
+
+# -- pinned samples ------------------------------------------------------------------------------
+
+
+def pinned_policy(folder: Path, name: str, ids: list[str], *, header: str = "id") -> Policy:
+    path = folder / name
+    table = pl.DataFrame({header: ids}, schema={header: pl.String})
+    if name.endswith(".txt"):
+        path.write_text("\n".join(ids) + "\n", encoding="utf-8")
+    elif name.endswith(".csv"):
+        table.write_csv(path)
+    elif name.endswith(".tsv"):
+        table.write_csv(path, separator="\t")
+    elif name.endswith(".jsonl"):
+        table.write_ndjson(path)
+    elif name.endswith(".parquet"):
+        table.write_parquet(path)
+    return Policy.from_dict({"pinned": {"ids": name}}, folder=folder)
+
+
+# s0, s1 stay right; s2, s3 flip; s4 was wrong and is right; s5, s6 are wrong in both.
+SIX = Flips(both_right=2, negative=2, positive=1, wrong_same=1, wrong_different=1)
+FORMATS = ["pins.txt", "pins.csv", "pins.tsv", "pins.jsonl", "pins.parquet"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_pinned_sample_that_flips_fails(name: str, tmp_path: Path) -> None:
+    old, new = update(SIX)
+    verdict = check(
+        compare(old=old, new=new), pinned_policy(tmp_path, name, ["s0", "s3", "s5", "s2"])
+    )
+    assert verdict.verdict == "fail"
+    assert verdict.pinned is not None
+    assert sorted(verdict.pinned.flipped) == ["s2", "s3"]
+    (row,) = verdict.as_dict()["rules"]
+    assert row["metric"] == "pinned"
+    assert (row["value"], row["n"], row["verdict"]) == (2, 4, "fail")
+    assert sorted(row["flipped"]) == ["s2", "s3"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_old_already_got_wrong_is_no_flip(name: str, tmp_path: Path) -> None:
+    old, new = update(SIX)
+    pins = pinned_policy(tmp_path, name, ["s0", "s1", "s4", "s5", "s6"])
+    verdict = check(compare(old=old, new=new), pins)
+    assert verdict.verdict == "pass"
+    assert verdict.pinned is not None
+    assert (verdict.pinned.n, verdict.pinned.flipped) == (5, ())
+
+
+def test_a_pinned_flip_outweighs_rules_that_hold(tmp_path: Path) -> None:
+    (tmp_path / "pins.txt").write_text("s998\n", encoding="utf-8")
+    old, new = update(Flips(both_right=998, negative=2))
+    document = {"rule": [NFR_2], "pinned": {"ids": "pins.txt"}}
+    verdict = check(compare(old=old, new=new), Policy.from_dict(document, folder=tmp_path))
+    assert verdict.rules[0].verdict == "pass"
+    assert verdict.verdict == "fail"
+
+
+def test_numbers_as_ids_are_pinned_by_their_text(tmp_path: Path) -> None:
+    target = np.zeros(10, dtype=int)
+    labels = np.arange(10) // 8
+    old = Predictions.from_arrays(labels=target, targets=target, ids=np.arange(10))
+    new = Predictions.from_arrays(labels=labels, targets=target, ids=np.arange(10))
+    for name in ("pins.txt", "pins.csv", "pins.jsonl"):
+        path = tmp_path / name
+        path.write_text(
+            {"pins.txt": "7\n8\n", "pins.csv": "id\n7\n8\n", "pins.jsonl": '{"id":7}\n{"id":8}\n'}[
+                name
+            ],
+            encoding="utf-8",
+        )
+        pins = Policy.from_dict({"pinned": {"ids": name}}, folder=tmp_path)
+        verdict = check(compare(old=old, new=new), pins)
+        assert verdict.pinned is not None
+        assert verdict.pinned.flipped == ("8",)
+
+
+@pytest.mark.parametrize(
+    ("name", "ids", "words"),
+    [
+        ("pins.csv", ["s0", "s77"], "'s77'"),
+        ("pins.txt", [], "pins no sample"),
+        ("pins.csv", [], "pins no sample"),
+        ("absent.csv.", [], "does not exist"),
+        ("pins.npz", None, "cannot hold pinned ids"),
+        ("pins.xml", None, "no format known"),
+    ],
+)
+def test_pins_that_mean_nothing_are_refused(
+    name: str, ids: list[str] | None, words: str, tmp_path: Path
+) -> None:
+    old, new = update(SIX)
+    if ids is None:
+        (tmp_path / name).write_bytes(b"x")
+    pins = pinned_policy(tmp_path, name, ids or [])
+    with pytest.raises(PolicyError) as refused:
+        check(compare(old=old, new=new), pins)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_pins_without_a_column_of_ids_are_refused(tmp_path: Path) -> None:
+    old, new = update(SIX)
+    pins = pinned_policy(tmp_path, "pins.csv", ["s0"], header="sample")
+    with pytest.raises(PolicyError, match=r"no column 'id'.*'sample'"):
+        check(compare(old=old, new=new), pins)
+
+
+def test_a_damaged_file_of_pins_is_refused(tmp_path: Path) -> None:
+    old, new = update(SIX)
+    (tmp_path / "pins.parquet").write_bytes(b"PAR1 and then nothing")
+    pins = Policy.from_dict({"pinned": {"ids": "pins.parquet"}}, folder=tmp_path)
+    with pytest.raises(PolicyError, match="cannot be read"):
+        check(compare(old=old, new=new), pins)
+
+
+def test_pins_need_ids_and_targets(tmp_path: Path) -> None:
+    pins = pinned_policy(tmp_path, "pins.txt", ["s0"])
+    old, new = update(SIX, ids=False)
+    with pytest.raises(PolicyError, match="has no ids"):
+        check(compare(old=old, new=new), pins)
+    old, new = update(SIX, targets=False)
+    with pytest.raises(PolicyError, match="needs targets"):
+        check(compare(old=old, new=new), pins)
+
+
+def test_a_pinned_sample_without_target_that_changed_is_refused(tmp_path: Path) -> None:
+    old, new = update(Flips(both_right=1, unlabelled_same=1, unlabelled_different=1))
+    with pytest.raises(PolicyError, match=r"'s2'.*no target"):
+        check(compare(old=old, new=new), pinned_policy(tmp_path, "pins.txt", ["s0", "s2"]))
+    # Its label is the same in both, so whatever is true, it did not flip.
+    verdict = check(compare(old=old, new=new), pinned_policy(tmp_path, "pins.txt", ["s0", "s1"]))
+    assert verdict.verdict == "pass"
+
+
+def test_a_pinned_sample_that_was_dropped_is_refused(tmp_path: Path) -> None:
+    old = Predictions.from_arrays(labels=[0, 0], targets=[0, 0], ids=["a", "b"])
+    new = Predictions.from_arrays(labels=[0], targets=[0], ids=["a"])
+    result = compare(old=old, new=new, on_missing="drop")
+    assert check(result, pinned_policy(tmp_path, "pins.txt", ["a"])).verdict == "pass"
+    with pytest.raises(PolicyError, match="'b'"):
+        check(result, pinned_policy(tmp_path, "pins.txt", ["a", "b"]))
+
+
+# -- JSON ----------------------------------------------------------------------------------------
+
+ROW = {"metric", "by", "group", "limit", "value", "low", "high", "n", "verdict"}
+CELLS = {"both_right", "negative_flip", "positive_flip", "wrong_same", "wrong_different"}
+# Whatever else the documents hold: keys may be added, and each addition is a decision.
+EXTRA_ROW = {"judge", "further_samples", "reason", "flipped"}
+EXTRA_VERDICT = {"policy", "confidence"}
+EXTRA_COMPARISON = {"significance", "controls", "noise_floor", "cluster", "notes"}
+
+
+def parsed(text: str) -> Any:
+    def refuse(token: str) -> None:
+        raise AssertionError(f"{token} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def scored_update() -> tuple[Predictions, Predictions, list[Predictions]]:
+    rng = np.random.default_rng(5)
+    n = 600
+    target = rng.integers(0, 3, n)
+    slices = {"site": rng.choice(["north", "south"], n), "user": rng.integers(0, 40, n)}
+    shared = rng.normal(size=(n, 3)) + 2 * np.eye(3)[target]
+    old, new, *controls = (
+        Predictions.from_arrays(
+            logits=shared + rng.normal(size=(n, 3)),
+            targets=target,
+            ids=np.arange(n),
+            slices=slices,
+            name=name,
+        )
+        for name in ("old", "new", "first", "second")
+    )
+    return old, new, controls
+
+
+def test_the_comparison_has_the_documented_shape() -> None:
+    old, new, controls = scored_update()
+    result = compare(
+        old=old, new=new, by=["target", "site"], control=controls, cluster="user", confidence=0.9
+    )
+    document = parsed(result.to_json())
+    named = {"schema", "old", "new", "n", "confidence", "counts", "rows", "metrics", "by"}
+    assert named <= set(document)
+    assert set(document) - named <= EXTRA_COMPARISON
+    assert document["schema"] == "flipguard.comparison/1"
+    assert (document["old"], document["new"]) == ("old", "new")
+    assert (document["n"], document["confidence"]) == (600, 0.9)
+    assert document["rows"] == {"matched": 600, "only_old": 0, "only_new": 0}
+    assert set(document["by"]) == {"target", "site"}
+    assert set(document["by"]["target"]) == {"0", "1", "2"}
+    assert set(document["by"]["site"]) == {"north", "south"}
+    wholes = [document, *document["by"]["target"].values(), *document["by"]["site"].values()]
+    for whole in wholes:
+        assert set(whole["counts"]) == CELLS
+        assert sum(whole["counts"].values()) == whole["n"]
+        assert set(whole["metrics"]) == set(METRICS)
+        for name, estimate in whole["metrics"].items():
+            assert set(estimate) == {"value", "low", "high", "n"}, name
+    for column in ("target", "site"):
+        for cell in CELLS:
+            parts = document["by"][column].values()
+            assert sum(part["counts"][cell] for part in parts) == document["counts"][cell]
+    assert document["metrics"]["negative_flip_rate"]["value"] == pytest.approx(
+        document["counts"]["negative_flip"] / 600
+    )
+
+
+RATES = {name for name in METRICS if name.endswith("_rate") and not name.startswith("relative")} | {
+    "error_rate_old",
+    "error_rate_new",
+    "negative_flip_impact",
+    "churn",
+    "churn_correct",
+    "churn_incorrect",
+    "wrong_to_wrong",
+    "backward_trust_compatibility",
+    "backward_error_compatibility",
+    "expected_calibration_error_old",
+    "expected_calibration_error_new",
+    "confidence_old",
+    "confidence_new",
+    "mcnemar_p",
+}
+
+
+def test_rates_are_between_0_and_1() -> None:
+    old, new, controls = scored_update()
+    document = compare(old=old, new=new, control=controls, by=["target"]).as_dict()
+    for whole in (document, *document["by"]["target"].values()):
+        for name in RATES:
+            estimate = whole["metrics"][name]
+            ends = [estimate["value"], estimate["low"], estimate["high"]]
+            assert all(0 <= end <= 1 for end in ends if end is not None), (name, ends)
+            if name != "mcnemar_p":
+                assert estimate["low"] <= estimate["high"]
+        gain = whole["metrics"]["accuracy_gain"]
+        assert -1 <= gain["low"] <= gain["value"] <= gain["high"] <= 1
+
+
+@pytest.mark.parametrize("both_right", [0, 1, 4])
+def test_few_samples_give_null_never_nan_or_0(both_right: int) -> None:
+    for negative, positive, same, different in itertools.product([0, 1, 4], repeat=4):
+        flips = Flips(
+            both_right=both_right,
+            negative=negative,
+            positive=positive,
+            wrong_same=same,
+            wrong_different=different,
+        )
+        if not flips.n:
+            continue
+        old, new = update(flips)
+        metrics = parsed(compare(old=old, new=new, control=[new, old]).to_json())["metrics"]
+        right_old = both_right + negative
+        wrong_new = negative + same + different
+        assert (metrics["churn_correct"]["value"] is None) == (right_old == 0)
+        assert (metrics["negative_flip_impact"]["value"] is None) == (wrong_new == 0)
+        expected = right_old == 0 or wrong_new == 0
+        assert (metrics["relative_negative_flip_rate"]["value"] is None) == expected
+        assert metrics["surrogate_churn"] == {"value": None, "low": None, "high": None, "n": 0}
+
+
+def test_without_targets_the_counts_of_right_and_wrong_are_null() -> None:
+    old, new = update(with_flips(10, 2), targets=False)
+    document = parsed(compare(old=old, new=new).to_json())
+    assert {document["counts"][cell] for cell in CELLS} == {None}
+    assert document["metrics"]["negative_flip_rate"]["value"] is None
+    assert document["metrics"]["churn"]["value"] == 0.2
+
+
+def test_the_verdict_has_the_documented_shape(tmp_path: Path) -> None:
+    (tmp_path / "pins.txt").write_text("3\n", encoding="utf-8")
+    old, new, _ = scored_update()
+    document = {
+        "confidence": 0.9,
+        "rule": [
+            {"metric": "negative_flip_rate", "max": 0.9},
+            {"metric": "accuracy_gain", "min": -0.02, "max": 0.02},
+            {"metric": "churn", "by": "site", "max": 0.3, "correction": "holm", "min_n": 10},
+            {"metric": "mcnemar_p", "by": "target", "min": 0.0, "judge": "point", "min_n": 10**6},
+        ],
+        "pinned": {"ids": "pins.txt"},
+    }
+    rules = Policy.from_dict(document, folder=tmp_path)
+    result = compare(old=old, new=new, by=rules.by, confidence=rules.confidence)
+    verdict = check(result, rules)
+    found = parsed(verdict.to_json())
+    named = {"schema", "verdict", "rules", "comparison"}
+    assert named <= set(found)
+    assert set(found) - named <= EXTRA_VERDICT
+    assert found["schema"] == "flipguard.verdict/1"
+    assert found["verdict"] == verdict.verdict
+    assert found["comparison"] == parsed(result.to_json())
+    for row in found["rules"]:
+        assert set(row) >= ROW
+        assert set(row) - ROW <= EXTRA_ROW
+        assert row["verdict"] in ("pass", "fail", "inconclusive", "not_judged")
+        assert row["limit"]
+        assert set(row["limit"]) <= {"min", "max"}
+    told = [(row["metric"], row["by"], row["group"]) for row in found["rules"]]
+    assert told[:2] == [("negative_flip_rate", None, None), ("accuracy_gain", None, None)]
+    assert sorted(told[2:4]) == [("churn", "site", "north"), ("churn", "site", "south")]
+    assert sorted(told[4:7]) == [("mcnemar_p", "target", str(i)) for i in range(3)]
+    assert told[7:] == [("pinned", None, None)]
+    assert found["rules"][1]["limit"] == {"min": -0.02, "max": 0.02}
+    whole = found["comparison"]["metrics"]["negative_flip_rate"]
+    assert {key: found["rules"][0][key] for key in ("value", "low", "high", "n")} == whole
+
+
+@pytest.mark.parametrize("correction", ["holm", "benjamini-hochberg", "none"])
+def test_the_comparison_tells_how_it_corrected(correction: Any) -> None:
+    old, new, _ = scored_update()
+    result = compare(old=old, new=new, by=["site"], correction=correction)
+    significance = parsed(result.to_json())["significance"]["site"]
+    assert significance["correction"] == correction
+    assert set(significance["groups"]) == {"north", "south"}
+
+
+def test_names_that_are_no_plain_text_survive_json() -> None:
+    hostile = 'a"\\\n\x1b[31m\u202eé😀'
+    old, new = update({hostile: with_flips(20, 1), "": with_flips(20, 1)})
+    document = parsed(compare(old=old, new=new, by=["group"]).to_json())
+    assert set(document["by"]["group"]) == {hostile, ""}

@@ -1,0 +1,220 @@
+"""Gate policies: what parses, and the sentence for each that does not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from flipguard import METRICS, Policy, PolicyError
+from flipguard.policy import Rule
+
+EXAMPLE = """
+confidence = 0.95
+[[rule]]
+metric = "negative_flip_rate"
+max = 0.02
+[[rule]]
+metric = "accuracy_gain"
+min = -0.005                 # non-inferiority: may lose at most half a point
+[[rule]]
+metric = "negative_flip_rate"
+by = "target"
+max = 0.10
+min_n = 50                   # smaller groups are listed, not judged
+correction = "holm"          # over the groups
+[[rule]]
+metric = "negative_flip_rate"
+by = "target"
+only = ["stop_sign"]
+max = 0.0
+judge = "point"              # default "interval"
+[pinned]
+ids = "must_stay_right.csv"  # samples that may never flip
+"""
+
+
+def read(folder: Path, text: str) -> Policy:
+    file = folder / "gate.toml"
+    file.write_text(text, encoding="utf-8")
+    return Policy.read(file)
+
+
+def test_the_documented_example_parses_to_its_values(tmp_path: Path) -> None:
+    found = read(tmp_path, EXAMPLE)
+    assert found.confidence == 0.95
+    assert found.name == str(tmp_path / "gate.toml")
+    assert found.pinned == tmp_path / "must_stay_right.csv"
+    assert found.by == ("target",)
+    whole = {"by": None, "only": None, "min_n": 0, "correction": "none", "judge": "interval"}
+    expected = [
+        {"metric": "negative_flip_rate", "min": None, "max": 0.02, **whole},
+        {"metric": "accuracy_gain", "min": -0.005, "max": None, **whole},
+        {
+            "metric": "negative_flip_rate",
+            "min": None,
+            "max": 0.10,
+            **whole,
+            "by": "target",
+            "min_n": 50,
+            "correction": "holm",
+        },
+        {
+            "metric": "negative_flip_rate",
+            "min": None,
+            "max": 0.0,
+            **whole,
+            "by": "target",
+            "only": ("stop_sign",),
+            "judge": "point",
+        },
+    ]
+    fields = list(Rule.__dataclass_fields__)
+    assert [{name: getattr(rule, name) for name in fields} for rule in found.rules] == expected
+
+
+def test_confidence_is_95_percent_unless_told() -> None:
+    assert Policy.from_dict({"rule": [{"metric": "churn", "max": 0.1}]}).confidence == 0.95
+
+
+def test_groups_that_are_whole_numbers_match_groups_by_their_text() -> None:
+    rule = {"metric": "churn", "max": 0.1, "by": "target", "only": [7, "eight"]}
+    assert Policy.from_dict({"rule": [rule]}).rules[0].only == ("7", "eight")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_metric_can_have_a_limit(metric: str) -> None:
+    rule = {"metric": metric, "max": 0.5, "judge": "point"}
+    assert Policy.from_dict({"rule": [rule]}).rules[0].limit == {"max": 0.5}
+
+
+RULE = '[[rule]]\nmetric = "negative_flip_rate"\nmax = 0.02\n'
+BY = RULE + 'by = "target"\n'
+
+# The words that each refusal must have, so that none can stand in for another.
+REFUSED = {
+    "unknown key": ("colour = 1\n" + RULE, ["unknown 'colour'", "confidence, rule, pinned"]),
+    "unknown rule key": (
+        RULE + "maximum = 3\n",
+        ["rule 1", "unknown 'maximum'", "metric, min, max, by, only, min_n, correction, judge"],
+    ),
+    "second rule is named": (RULE + RULE + "x = 1\n", ["rule 2", "unknown 'x'"]),
+    "unknown pinned key": ('[pinned]\nids = "a.txt"\nid = 1\n', ["[pinned]", "unknown 'id'"]),
+    "unknown metric": ('[[rule]]\nmetric = "nfr"\nmax = 0.1\n', ["no metric 'nfr'", *METRICS]),
+    "no metric": ("[[rule]]\nmax = 0.1\n", ["no metric None", "negative_flip_rate"]),
+    "metric of a wrong type": (
+        '[[rule]]\nmetric = ["churn"]\nmax = 0.1\n',
+        ["no metric ['churn']", "negative_flip_rate"],
+    ),
+    "no limit": ('[[rule]]\nmetric = "churn"\n', ["no limit on churn", "min, max or both"]),
+    "min above max": (RULE + "min = 0.5\n", ["min 0.5 is above max 0.02"]),
+    "text as a limit": (
+        '[[rule]]\nmetric = "churn"\nmax = "2 %"\n',
+        ["max must be a number", "'2 %'"],
+    ),
+    "truth as a limit": (
+        '[[rule]]\nmetric = "churn"\nmax = true\n',
+        ["max must be a number", "True"],
+    ),
+    "nan as a limit": (
+        '[[rule]]\nmetric = "churn"\nmax = nan\n',
+        ["max must be a number", "nan"],
+    ),
+    "infinity as a limit": (
+        '[[rule]]\nmetric = "churn"\nmin = -inf\n',
+        ["min must be a number", "inf"],
+    ),
+    "endless limit": (
+        f'[[rule]]\nmetric = "churn"\nmax = {10**400}\n',
+        ["max must be a number", "1000"],
+    ),
+    "percent as a limit": (
+        '[[rule]]\nmetric = "churn"\nmax = 2\n',
+        ["`max` of churn", "from 0 to 1", "got 2", "2 % is written 0.02"],
+    ),
+    "limit below any rate": (
+        '[[rule]]\nmetric = "churn"\nmin = -0.1\n',
+        ["`min` of churn", "from 0 to 1", "got -0.1"],
+    ),
+    "gain in points": (
+        '[[rule]]\nmetric = "accuracy_gain"\nmin = -5\n',
+        ["`min` of accuracy_gain", "from -1 to 1"],
+    ),
+    "by of a wrong type": (RULE + 'by = ["a", "b"]\n', ["`by`", "one column"]),
+    "only of a wrong type": (BY + 'only = "stop_sign"\n', ["`only`", "list", "'stop_sign'"]),
+    "only of nothing": (BY + "only = []\n", ["`only`", "list", "[]"]),
+    "only of lists": (BY + 'only = [["a"]]\n', ["`only`", "list"]),
+    "only without by": (RULE + 'only = ["a"]\n', ["`only`", "name their column with `by`"]),
+    "correction without by": (
+        RULE + 'correction = "holm"\n',
+        ["`correction`", "name their column with `by`"],
+    ),
+    "unknown correction": (
+        BY + 'correction = "bonferroni"\n',
+        ["`correction`", "none, holm, benjamini-hochberg", "'bonferroni'"],
+    ),
+    "negative min_n": (BY + "min_n = -1\n", ["`min_n`", "-1"]),
+    "broken min_n": (BY + "min_n = 0.5\n", ["`min_n`", "0.5"]),
+    "truth as min_n": (BY + "min_n = true\n", ["`min_n`", "True"]),
+    "unknown judge": (RULE + 'judge = "jury"\n', ["`judge`", "interval or point", "'jury'"]),
+    "correction of points": (
+        BY + 'judge = "point"\ncorrection = "holm"\n',
+        ["a correction widens intervals", 'judge = "point"', "leave one"],
+    ),
+    "interval of a p value": (
+        '[[rule]]\nmetric = "mcnemar_p"\nmin = 0.05\n',
+        ["mcnemar_p has no interval", 'judge = "point"'],
+    ),
+    "nothing": ("", ["no [[rule]] and no [pinned]", "pass anything"]),
+    "only a confidence": ("confidence = 0.9\n", ["no [[rule]] and no [pinned]"]),
+    "one bracket": ('[rule]\nmetric = "churn"\nmax = 0.1\n', ["[[rule]]", "two brackets"]),
+    "rules of a wrong type": ("rule = [1, 2]\n", ["[[rule]]", "two brackets"]),
+    "bad TOML": ("[[rule]\nmetric = ", ["not valid TOML", "line 1"]),
+    "confidence of 0": ("confidence = 0\n" + RULE, ["`confidence`", "between 0 and 1"]),
+    "confidence of 1": ("confidence = 1.0\n" + RULE, ["`confidence`", "between 0 and 1"]),
+    "confidence in percent": ("confidence = 95\n" + RULE, ["`confidence`", "got 95"]),
+    "confidence of nan": ("confidence = nan\n" + RULE, ["confidence must be a number"]),
+    "truth as confidence": ("confidence = true\n" + RULE, ["confidence must be a number"]),
+    "text as confidence": ('confidence = "high"\n' + RULE, ["confidence must be a number"]),
+    "pinned without ids": (RULE + "[pinned]\n", ["[pinned]", "`ids`"]),
+    "pinned to nothing": (RULE + '[pinned]\nids = ""\n', ["[pinned]", "`ids`"]),
+    "pinned to a number": (RULE + "[pinned]\nids = 3\n", ["[pinned]", "`ids`"]),
+    "pinned of a wrong type": ('pinned = "a.csv"\n' + RULE, ["[pinned]", "table with `ids`"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_policy_that_means_nothing_is_refused(case: str, tmp_path: Path) -> None:
+    text, words = REFUSED[case]
+    with pytest.raises(PolicyError) as refused:
+        read(tmp_path, text)
+    sentence = str(refused.value)
+    assert "\n" not in sentence
+    assert sentence.endswith(".")
+    assert not sentence.endswith("..")
+    assert sentence.startswith(str(tmp_path / "gate.toml"))
+    assert [word for word in words if word not in sentence] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "does not exist"),
+        (b"\xff\xfe\x00 not text", "cannot be read as a policy"),
+        (b"", "has no [[rule]]"),
+    ],
+)
+def test_a_file_that_is_no_policy(content: bytes | None, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "gate.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(PolicyError, match=re.escape(words)) as refused:
+        Policy.read(file)
+    assert str(file) in str(refused.value)
+    assert str(refused.value).endswith(".")
+
+
+def test_a_folder_is_no_policy(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="cannot be read as a policy"):
+        Policy.read(tmp_path)
