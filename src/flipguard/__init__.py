@@ -14,10 +14,10 @@ from flipguard.errors import FlipguardError, InputError, MissingExtraError, Poli
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison, compare
     from flipguard.counts import FlipCounts
-    from flipguard.ensemble import ensemble
+    from flipguard.ensembles import ensemble
     from flipguard.estimates import Estimate
     from flipguard.gate import Verdict, check
-    from flipguard.matrix import matrix
+    from flipguard.matrices import matrix
     from flipguard.metrics import METRICS
     from flipguard.policy import Policy
     from flipguard.predictions.read import read_predictions
@@ -34,8 +34,8 @@ _HOMES = {
     "Verdict": "flipguard.gate",
     "check": "flipguard.gate",
     "compare": "flipguard.comparison",
-    "ensemble": "flipguard.ensemble",
-    "matrix": "flipguard.matrix",
+    "ensemble": "flipguard.ensembles",
+    "matrix": "flipguard.matrices",
     "read_predictions": "flipguard.predictions.read",
     "write_predictions": "flipguard.predictions.write",
 }

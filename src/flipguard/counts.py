@@ -137,8 +137,8 @@ class FlipCounts:
     >>> layout = Layout(has_target=True)
     >>> shard = FlipCounts.of(layout, both_right=90, negative_flip=2, positive_flip=5, wrong_same=3)
     >>> whole = shard + shard
-    >>> whole["negative_flip"], whole.rows
-    (array(4.), array(200.))
+    >>> whole["negative_flip"].item(), whole.rows.item()
+    (4.0, 200.0)
     """
 
     layout: Layout
@@ -202,12 +202,12 @@ class FlipCounts:
     @property
     def rows(self) -> FloatArray:
         """All samples, with or without a target."""
-        return self.columns([*CELLS, *UNLABELLED]).sum(axis=-1)
+        return np.asarray(self.columns([*CELLS, *UNLABELLED]).sum(axis=-1))
 
     @property
     def labelled(self) -> FloatArray:
         """Samples whose target is known."""
-        return self.columns(CELLS).sum(axis=-1)
+        return np.asarray(self.columns(CELLS).sum(axis=-1))
 
     @property
     def old_right(self) -> FloatArray:
@@ -223,7 +223,7 @@ class FlipCounts:
     def different(self) -> FloatArray:
         """Samples on which the two labels differ."""
         names = ["negative_flip", "positive_flip", "wrong_different", "unlabelled_different"]
-        return self.columns(names).sum(axis=-1)
+        return np.asarray(self.columns(names).sum(axis=-1))
 
     def bins(self, side: Side, part: str) -> FloatArray:
         """One part of every confidence bin, shape (..., 15)."""

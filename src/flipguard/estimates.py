@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from flipguard import statistics
-from flipguard.counts import BIN_PARTS, FlipCounts, FloatArray
+from flipguard.counts import FlipCounts, FloatArray
 from flipguard.metrics import (
     CalibrationError,
     Mean,

@@ -243,16 +243,24 @@ def _corrected_alphas(
 
 
 def _p_beyond(metric: Metric, rule: Rule, group: Group) -> float:
-    found = [1.0]
-    for limit, side in ((rule.max, "above"), (rule.min, "below")):
-        if limit is not None:
-            p = statistics.p_value_by_inversion(
-                lambda confidence: group.sample.interval_array(metric, confidence),
-                limit=limit,
-                side=side,  # type: ignore[arg-type]
-            )
-            found.append(float(p))
-    return min(found) if not any(math.isnan(p) for p in found) else math.nan
+    """The p value of the value lying beyond a limit; 1 where it does not, nan where undefined."""
+    value = group[metric.name].value
+    if math.isnan(value):
+        return math.nan
+
+    def p_value(limit: float, side: Literal["above", "below"]) -> float:
+        p = statistics.p_value_by_inversion(
+            lambda confidence: group.sample.interval_array(metric, confidence),
+            limit=limit,
+            side=side,
+        )
+        return float(p)
+
+    if rule.max is not None and value > rule.max:
+        return p_value(rule.max, "above")
+    if rule.min is not None and value < rule.min:
+        return p_value(rule.min, "below")
+    return 1.0
 
 
 def _judge_group(
@@ -283,13 +291,12 @@ def _judge_group(
 
         def interval_at(scale: float) -> tuple[float, float]:
             # To fail takes the corrected interval, which is wider; to pass, the plain one. Only
-            # the end beyond which the value already lies could fail, so only that one is widened.
+            # where the value lies beyond a limit can it fail, and only by the end at that limit.
             plain = group.sample.interval(metric, confidence, scale=scale)
+            if rule.correction == "none" or lowest <= estimate.value <= highest:
+                return plain
             wide = group.sample.interval(metric, 1.0 - alpha, scale=scale)
-            return (
-                wide[0] if estimate.value > highest else plain[0],
-                wide[1] if estimate.value < lowest else plain[1],
-            )
+            return (wide[0], plain[1]) if estimate.value > highest else (plain[0], wide[1])
 
         low, high = interval_at(1.0)
         inside = low >= lowest and high <= highest

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from flipguard.counts import FlipCounts, FloatArray, Side
 
@@ -151,16 +152,24 @@ class Metric:
         return self.shape.value(counts)
 
 
-def mcnemar(counts: FlipCounts) -> FloatArray:
-    """Exact two-sided p value of negative against positive flips, were both equally likely."""
+def mcnemar(negative: ArrayLike, positive: ArrayLike) -> FloatArray:
+    """Exact two-sided McNemar p value: are negative and positive flips equally likely?
+
+    1 when nothing flipped: no flip is no evidence either way.
+
+    >>> print(f"{mcnemar(2, 10):.4f}")
+    0.0386
+    """
     from scipy.special import betainc  # here, because SciPy would double the time of an import
 
-    negative, positive = counts["negative_flip"], counts["positive_flip"]
-    fewer, flips = np.minimum(negative, positive), negative + positive
-    # P(X <= k) for X ~ Binomial(n, 1/2) is a regularised incomplete beta function: no sum of
-    # binomial coefficients, so a thousand million flips neither overflow nor take time.
-    tail = betainc(np.maximum(flips - fewer, 1), fewer + 1, 0.5)
-    return np.where(flips == 0, 1.0, np.minimum(2 * tail, 1.0))
+    losses, gains = np.asarray(negative, dtype=np.float64), np.asarray(positive, dtype=np.float64)
+    fewer, more = np.minimum(losses, gains), np.maximum(losses, gains)
+    # P(X <= fewer) of a fair coin is an incomplete beta function: no sum of binomial coefficients,
+    # so a thousand million flips neither overflow nor take time.
+    with np.errstate(all="ignore"):
+        tail = betainc(np.maximum(more, 1.0), fewer + 1.0, 0.5)
+    p_value = np.where(fewer == more, 1.0, np.minimum(2.0 * tail, 1.0))
+    return np.where(np.isnan(losses + gains), np.nan, p_value)
 
 
 def _needs(*what: str) -> frozenset[str]:
@@ -337,7 +346,7 @@ METRICS: dict[str, Metric] = {
             formula="two-sided exact binomial test of negative against positive flips",
             needs=_needs("target"),
             better="neither",
-            shape=ProbabilityOfChance(mcnemar),
+            shape=ProbabilityOfChance(lambda c: mcnemar(c["negative_flip"], c["positive_flip"])),
             percent=False,
         ),
         Metric(

@@ -29,7 +29,7 @@ def ensemble(
 
     Example: [bold]flipguard ensemble a.npz b.npz c.npz --out ensemble.npz[/bold]
     """
-    from flipguard.ensemble import ensemble as averaged
+    from flipguard.ensembles import ensemble as averaged
     from flipguard.predictions.read import read_predictions
     from flipguard.predictions.write import write_predictions
 

@@ -34,7 +34,7 @@ def matrix(
     Example: [bold]flipguard matrix v1.parquet v2.parquet v3.parquet --plot matrix.png[/bold]
     """
     check_destinations(json=json)
-    from flipguard.matrix import matrix as matrix_of
+    from flipguard.matrices import matrix as matrix_of
     from flipguard.predictions.read import read_predictions
     from flipguard.render.terminal import matrix_parts
 

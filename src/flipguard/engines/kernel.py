@@ -204,7 +204,8 @@ def _softmax_weights(scores: Array, largest: Array, room: Array) -> tuple[Array,
 
 def _row_sums(values: Array) -> Array:
     # Not by a matrix product: that adds up a row in an order that depends on its neighbours.
-    return np.einsum("ij->i", values)
+    sums: Array = np.einsum("ij->i", values)
+    return sums
 
 
 def _surrogate_block(

@@ -11,7 +11,9 @@ from flipguard.engines.labelled import LabelCounting
 from flipguard.engines.pairing import naming
 from flipguard.engines.plan import Counted, CountingPlan
 from flipguard.engines.scored import ScoredCounting
-from flipguard.predictions.scores import score_batches, width
+from flipguard.engines.unusable import usable_batches
+from flipguard.errors import InputError
+from flipguard.predictions.scores import width
 from flipguard.predictions.table import Predictions
 
 
@@ -36,7 +38,11 @@ def with_control_labels(plan: CountingPlan) -> CountingPlan:
 def with_labels(predictions: Predictions) -> Predictions:
     """Predictions whose label is the class of the largest score."""
     with naming(predictions):
-        tops = np.concatenate([batch.argmax(axis=1) for batch in score_batches(predictions)])
+        if predictions.height == 0:
+            raise InputError(
+                f"{predictions.name} is empty; expected at least one row of predictions."
+            )
+        tops = np.concatenate([batch.argmax(axis=1) for batch in usable_batches(predictions)])
     names = predictions.class_names or tuple(str(i) for i in range(width(predictions)))
     labels = pl.Series("__label", list(names)).gather(tops)
     if predictions.class_names is None:

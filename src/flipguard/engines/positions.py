@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import combinations
 
 import polars as pl
 
 from flipguard.counts import IntArray
-from flipguard.engines.labelled import LabelCounting
-from flipguard.engines.pairing import Pairing, Refusal
+from flipguard.engines.pairing import HASHES, Pairing, naming
 from flipguard.engines.plan import RowCounts, summed_rows
 
 
@@ -33,7 +32,8 @@ def paired_rows(pairing: Pairing, want: frozenset[str]) -> PairedRows:
     frames = list(checked_frames(pairing, want, tally, if_joined=frozenset({"row"})))
     rows, sides = summed_rows(tally), range(len(pairing.sides))
     if "0|row" not in frames[0].collect_schema():
-        table = _canonical(pairing, frames[0], want).collect(engine="streaming")
+        with _naming_any(pairing):
+            table = _canonical(pairing, frames[0], want).collect(engine="streaming")
         return PairedRows(table=table, positions=tuple(None for _ in sides), rows=rows)
     joined = pl.concat([frame.collect() for frame in frames]).sort("0|row")
     places = [joined[f"{i}|row"].to_numpy() for i in sides]
@@ -59,52 +59,55 @@ def checked_frames(
     """
     if pairing.may_be_aligned():
         frame = pairing.aligned_frame(want | {"id"})
-        checker = LabelCounting(pairing.plan)
-        checker.pairing = pairing
-        if checker._aligned_checks(frame, []) is not None:
-            _refuse_first(pairing, frame, _other_targets(pairing, frame))
-            tally.append(RowCounts(matched=pairing.heights[0]))
-            yield frame
-            return
+        with _naming_any(pairing):
+            if _is_aligned(pairing, frame):
+                _refuse_first(pairing, frame)
+                tally.append(RowCounts(matched=pairing.heights[0]))
+                yield frame
+                return
     for frame in pairing.joined_frames(want | {"id"} | if_joined, tally):
-        refusals = pairing.refusals(frame.collect_schema().names())
-        _refuse_first(pairing, frame, refusals + _other_targets(pairing, frame))
+        _refuse_first(pairing, frame)
         yield frame
 
 
-def _refuse_first(pairing: Pairing, frame: pl.LazyFrame, refusals: list[Refusal]) -> None:
-    if not refusals:
-        return
+def _is_aligned(pairing: Pairing, frame: pl.LazyFrame) -> bool:
+    """Whether ids are equal row for row; then they must be unique, too."""
+    checks = pairing.alignment(frame.collect_schema().names())
+    if not checks:
+        return True
+    query = frame.select([expression.alias(name) for name, expression in checks.items()])
+    found = query.collect(engine="streaming").row(0, named=True)
+    if found["__ids_differ"]:
+        return False
+    pairing.confirm_unique({name: bool(value) for name, value in found.items()})
+    return True
+
+
+def _refuse_first(pairing: Pairing, frame: pl.LazyFrame) -> None:
+    names = frame.collect_schema().names()
+    refusals = pairing.refusals(names)
     flags = [refusal.where.any().alias(str(i)) for i, refusal in enumerate(refusals)]
+    if not flags:
+        return
     found = frame.select(flags).collect(engine="streaming").row(0)
     for refusal, refused in zip(refusals, found, strict=True):
         if refused:
-            order = "0|row" if "0|row" in frame.collect_schema() else "0|id"
-            raise pairing.refuse(frame.sort(order), refusal)
+            # A join leaves rows in the order of their hashes, in which no one would look for them.
+            joined = "0|row" if "0|row" in names else "0|id"
+            in_order = frame.sort(joined) if HASHES[0] in names else frame
+            raise pairing.refuse(in_order, refusal)
 
 
-def _other_targets(pairing: Pairing, frame: pl.LazyFrame) -> list[Refusal]:
-    """The pairing holds every file's targets against the first's; this is for what that lacks."""
-    names = frame.collect_schema().names()
-    having = [i for i in range(1, len(pairing.sides)) if f"{i}|target" in names]
-    if len(having) < 2:
-        return []
-    if "0|target" in names:
-        missing = frame.select(pl.col("0|target").null_count()).collect(engine="streaming")
-        if missing.item() == 0:
-            return []
-    return [_two_targets(i, j, pairing) for i, j in combinations(having, 2)]
-
-
-def _two_targets(i: int, j: int, pairing: Pairing) -> Refusal:
-    first, second = pairing.sides[i].name, pairing.sides[j].name
-    return Refusal(
-        (pl.col(f"{i}|target") != pl.col(f"{j}|target")).fill_null(False),
-        lambda rows: (
-            f"{first} and {second} disagree on the target of {rows}; a sample has one "
-            "true class: mend the wrong file, or leave the target out of it."
-        ),
-    )
+@contextmanager
+def _naming_any(pairing: Pairing) -> Iterator[None]:
+    """When a query over all files breaks, reads each alone to say which one it was."""
+    try:
+        yield
+    except pl.exceptions.PolarsError:
+        for side in pairing.sides:
+            with naming(side):
+                side.frame.select(pl.all().null_count()).collect(engine="streaming")
+        raise
 
 
 def _canonical(pairing: Pairing, frame: pl.LazyFrame, want: frozenset[str]) -> pl.LazyFrame:

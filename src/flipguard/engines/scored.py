@@ -27,9 +27,7 @@ from flipguard.engines.expressions import (
     OLD,
     TARGET,
     cell_sums,
-    control_column,
     control_sums,
-    cut_column,
 )
 from flipguard.engines.kernel import (
     Matching,
@@ -40,12 +38,13 @@ from flipguard.engines.kernel import (
 )
 from flipguard.engines.labelled import COLUMNS
 from flipguard.engines.listing import flip_rows, worst_first
-from flipguard.engines.pairing import ID, Pairing, naming
+from flipguard.engines.pairing import Pairing, naming
 from flipguard.engines.plan import Counted, CountingPlan, CountTable, RowCounts
 from flipguard.engines.positions import paired_rows
 from flipguard.engines.unusable import unusable
-from flipguard.errors import InputError
-from flipguard.predictions.scores import ScoreReader, reader, rows_per_read, width
+from flipguard.errors import InputError, listed
+from flipguard.predictions.scores import ScoreReader, name_of_row, reader, rows_per_read, width
+from flipguard.predictions.table import Predictions
 
 Array = npt.NDArray[Any]
 
@@ -73,7 +72,7 @@ class ScoredCounting:
         self.plan = plan
         self.pairing = Pairing(plan)
         self.models = (plan.old, plan.new)
-        self.widths = tuple(width(side) if side.scores is not None else 0 for side in self.models)
+        self.widths = tuple(_width(side) if side.scores is not None else 0 for side in self.models)
         self.classes = tuple(
             class_series(side, n, self.pairing.classes) if side.scores is not None else None
             for side, n in zip(self.models, self.widths, strict=True)
@@ -124,11 +123,12 @@ class ScoredCounting:
     def _blocks(self, want: frozenset[str], rows: list[RowCounts]) -> Iterator[Block]:
         """The paired rows in blocks, checked; the row counts go to `rows[0]`."""
         table, positions, rows[0] = self._table(want)
+        self._refuse_nameless(table)
         step = rows_per_read(max(self.widths))
         kinds = tuple(None if m.scores is None else m.scores.kind for m in self.models)
         with tempfile.TemporaryDirectory(prefix="flipguard-") as spool:
             readers: list[ScoreReader | None] = [
-                None if m.scores is None else reader(m, p, Path(spool))
+                None if m.scores is None else _reader(m, p, Path(spool))
                 for m, p in zip(self.models, positions, strict=True)
             ]
             for start in range(0, table.height, step):
@@ -152,6 +152,7 @@ class ScoredCounting:
                     pair=pair,
                 )
                 self._refuse_bad_scores(block, positions)
+                self._refuse_masks(block, positions)
                 yield block
                 if self.plan.progress is not None:
                     self.plan.progress(stop, table.height)
@@ -197,7 +198,6 @@ class ScoredCounting:
             found += _in_two_parts("surrogate", block.pair.surrogate)
             found += _in_two_parts("surrogate_squared", block.pair.surrogate**2)
             if block.pair.distance is not None:
-                self._refuse_masks(block)
                 found += _in_two_parts("distance", block.pair.distance)
                 found += _in_two_parts("distance_squared", block.pair.distance**2)
         return found
@@ -227,6 +227,16 @@ class ScoredCounting:
                 "too: columns logit_<class> or probability_<class>, or class_names in an NPZ."
             )
 
+    def _refuse_nameless(self, table: pl.DataFrame) -> None:
+        """Numbered classes beside targets and labels by name can only meet by a guess."""
+        if self.pairing.classes != pl.String:
+            return
+        for i, model in enumerate(self.models):
+            if model.scores is None or model.class_names is not None or model.label is not None:
+                continue
+            others = [c for c in (TARGET, LABELS[1 - i]) if c in table.columns]
+            refuse_nameless(model, pl.concat([table[c].unique() for c in others]))
+
     def _refuse_bad_scores(self, block: Block, positions: list[IntArray | None]) -> None:
         for i, side in enumerate(block.sides):
             scores, model = block.scores[i], self.models[i]
@@ -239,19 +249,42 @@ class ScoredCounting:
                     place = place if order is None else int(order[place])
                     raise unusable(model, scores[row], place)
 
-    def _refuse_masks(self, block: Block) -> None:
+    def _refuse_masks(self, block: Block, positions: list[IntArray | None]) -> None:
         if block.pair is None or block.pair.distance is None or not len(block.pair.distance):
             return
         worst = int(block.pair.distance.argmax())
         if block.pair.distance[worst] > LARGEST_DISTANCE:
+            place, order = block.start + worst, positions[0]
+            row = name_of_row(self.plan.old, place if order is None else int(order[place]))
             raise InputError(
                 f"The logits of {self.plan.old.name} and {self.plan.new.name} are "
-                f"{block.pair.distance[worst]:.3g} apart in row {block.start + worst + 1:,}, as "
-                "masked classes are; leave masked classes out, or give probabilities."
+                f"{block.pair.distance[worst]:.3g} apart for {row}, as masked classes are; leave "
+                "masked classes out, or give probabilities."
             )
 
 
-def _read(source: ScoreReader, model: Any, start: int, stop: int) -> Array:
+def refuse_nameless(model: Predictions, names: pl.Series) -> None:
+    """Refuses scores of numbered classes if all the names that they should match are no numbers."""
+    names = names.unique().drop_nulls().sort()
+    if len(names) and not names.str.contains(r"^-?[0-9]+$").any():
+        raise InputError(
+            f"{model.name} does not name the classes of its scores, so they cannot be "
+            f"matched with {listed(names)}; name them: columns logit_<class> or "
+            "probability_<class>, or class_names in an NPZ."
+        )
+
+
+def _width(model: Predictions) -> int:
+    with naming(model):
+        return width(model)
+
+
+def _reader(model: Predictions, positions: IntArray | None, spool: Path) -> ScoreReader:
+    with naming(model):
+        return reader(model, positions, spool)
+
+
+def _read(source: ScoreReader, model: Predictions, start: int, stop: int) -> Array:
     with naming(model):
         return source.read(start, stop)
 

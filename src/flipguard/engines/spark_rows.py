@@ -22,7 +22,11 @@ import pyarrow as pa
 
 from flipguard.engines import local
 from flipguard.engines.classes import spelled
+from flipguard.engines.expressions import TARGET, cut_column
+from flipguard.engines.labelled import COLUMNS
+from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import CountingPlan
+from flipguard.engines.scored import LABELS
 from flipguard.errors import InputError
 from flipguard.predictions.read import scan_separated, unreadable
 from flipguard.predictions.scores import rows_per_read, score_matrix
@@ -81,8 +85,8 @@ def _record_batch(fields: dict[str, str], columns: dict[str, pl.Series], height:
     """Columns under Spark's types; those that are not there are empty."""
     arrays = []
     for name, kind in fields.items():
-        to = ARROW_TYPES[kind]
-        arrays.append(columns[name].to_arrow().cast(to) if name in columns else pa.nulls(height, to))
+        to, column = ARROW_TYPES[kind], columns.get(name)
+        arrays.append(pa.nulls(height, to) if column is None else column.to_arrow().cast(to))
     return pa.RecordBatch.from_arrays(arrays, names=list(fields))
 
 
@@ -104,6 +108,12 @@ class SideRows:
     format: str | None
     width: int = 0
     score_type: str = "double"
+
+    @property
+    def nameless(self) -> bool:
+        """Whether nothing but its scores, which name no class, tells what the model says."""
+        side = self.side
+        return side.scores is not None and side.class_names is None and side.label is None
 
     @property
     def schema(self) -> pl.Schema:
@@ -136,15 +146,16 @@ class SideRows:
         """Rows of a text file, in (line, start of its part of the file) from Spark."""
         header_seen = self.format not in SEPARATORS
         for batch in batches:
-            lines = pl.Series("lines", batch.column(0))
-            if not header_seen and len(lines) and batch.column(1)[0].as_py() == 0:
-                # The header is the first line of the file that says anything.
-                blank = lines.to_frame().select(pl.col("lines").bin.strip() if False else pl.all())
-                del blank
-                told = [bool(line.strip()) for line in lines.head(100)]
-                first = told.index(True) if True in told else len(lines)
-                header_seen, lines = True in told, lines[first + 1 :]
-            if len(lines):
+            lines: list[bytes] = batch.column(0).to_pylist()
+            if not header_seen:
+                # The header is the first line that says anything, of the part that starts at 0.
+                starts = batch.column(1).to_pylist()
+                told = (at for at, line in enumerate(lines) if starts[at] == 0 and line.strip())
+                header = next(told, None)
+                if header is not None:
+                    header_seen = True
+                    del lines[header]
+            if lines:
                 yield self._travelling(partial(self._parsed, lines))
 
     def from_frames(self, frames: Iterable[tuple[pl.DataFrame, Array | None]]) -> Iterator[Any]:
@@ -152,8 +163,8 @@ class SideRows:
         for frame, scores in frames:
             yield self._travelling(partial(_same, frame), scores)
 
-    def _parsed(self, lines: pl.Series) -> pl.DataFrame:
-        text = b"".join(lines.to_list())
+    def _parsed(self, lines: list[bytes]) -> pl.DataFrame:
+        text = b"".join(lines)
         if self.format == "jsonl":
             return pl.read_ndjson(io.BytesIO(text), schema=self.schema).select(self.read_columns)
         if b'"' in text and any(line.count(b'"') % 2 for line in lines):
@@ -209,6 +220,8 @@ class Findings:
 
     numbers: Counter[str] = field(default_factory=Counter)
     ids: dict[str, list[Any]] = field(default_factory=dict)
+    names: dict[str, list[str]] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def see(self, what: str, ids: pl.Series) -> None:
@@ -220,22 +233,26 @@ class Findings:
     def add(self, other: Findings) -> None:
         """Takes in what another worker saw."""
         self.numbers.update(other.numbers)
+        self.unreadable = sorted({*self.unreadable, *other.unreadable})
         self.problems = sorted({*self.problems, *other.problems})
         for what, ids in other.ids.items():
             self._keep(what, ids)
+        for model, names in other.names.items():
+            self.names[model] = sorted({*self.names.get(model, []), *names})
 
     def _keep(self, what: str, ids: list[Any]) -> None:
         self.ids[what] = sorted([*self.ids.get(what, []), *ids])[:IDS_TO_NAME]
 
     def to_json(self, worker: int) -> str:
         """As text; no two workers write the same."""
-        return json.dumps([worker, self.numbers, self.ids, self.problems])
+        found = [self.numbers, self.ids, self.names, self.unreadable, self.problems]
+        return json.dumps([worker, *found])
 
     @classmethod
     def from_json(cls, text: str) -> Findings:
         """The findings of one worker."""
-        _, numbers, ids, problems = json.loads(text)
-        return cls(numbers=Counter(numbers), ids=ids, problems=problems)
+        _, numbers, *rest = json.loads(text)
+        return cls(Counter(numbers), *rest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,24 +278,42 @@ class PairedRows:
         for rows in self._in_blocks(batches):
             self._look(rows, findings)
             matched = rows.filter(pl.all_horizontal(pl.col(r"^number\d+$") == 1))
-            if not matched.height or findings.problems:
+            findings.numbers["paired"] += matched.height
+            if not matched.height or findings.unreadable or findings.problems:
                 continue
+            plan = self._plan_of(matched)
             try:
-                counted = local.count(self._plan_of(matched))
+                counted = local.count(plan)
             except InputError as problem:
                 findings.problems.append(str(problem))
                 continue
+            self._note_names(plan, findings)
             findings.numbers["matched"] += matched.height
             for i, odd in enumerate(counted.odd_labels):
-                findings.numbers[f"odd{i}"] += odd
+                if self.sides[i].side.class_names is not None:
+                    findings.numbers[f"odd{i}"] += odd
             for name, table in tables.items():
                 table.add(counted.tables[name].summed())
         task = TaskContext.get()
         told = findings.to_json(-1 if task is None else task.partitionId())
         yield _record_batch(self.fields, {"findings": pl.Series([told])}, 1)
-        if not findings.problems and findings.numbers["matched"]:
+        if findings.numbers["matched"]:
             for number, table in enumerate(tables.values()):
                 yield self._counts(number, table.summed())
+
+    def key_types(self) -> dict[str, pl.DataType]:
+        """The columns by which the counts are grouped, and their types."""
+        # One row of nothing is enough to see the types that the local engine would group by.
+        columns: dict[str, pl.Series] = {}
+        for side in self.sides:
+            row = _record_batch(side.fields, {}, 1)
+            columns |= {name: pl.Series(name, row.column(name)) for name in side.fields}
+            if side.width:
+                columns[f"scores{side.index}"] = pl.Series([[0.0] * side.width])
+        plan = local.with_control_labels(self._plan_of(pl.DataFrame(columns)))
+        pairing = Pairing(plan)
+        schema = pairing.canonical(pairing.aligned_frame(COLUMNS)).collect_schema()
+        return {cut_column(cut): schema[cut_column(cut)] for cut in self.plan.cuts}
 
     def _counts(self, number: int, table: pl.DataFrame) -> Any:
         columns = {name: table[name] for name in self.plan.layout.names}
@@ -309,8 +344,7 @@ class PairedRows:
         ids = unpacked(rows["id"], self.sides[0].ids)
         number = [rows[f"number{i}"] for i in sides]
         for i in sides:
-            told = rows[f"problem{i}"].drop_nulls().unique().to_list()
-            findings.problems += [text for text in told if text not in findings.problems]
+            findings.unreadable += rows[f"problem{i}"].drop_nulls().unique().to_list()
             here = number[i].is_not_null()
             findings.numbers[f"rows{i}"] += int(here.sum())
             findings.see(f"missing{i}", ids.filter(here & ids.is_null()))
@@ -324,6 +358,18 @@ class PairedRows:
                 if i != j and 0 in (i, j):
                     only = here & number[j].is_null() & ids.is_not_null()
                     findings.see(f"only{i}lacks{j}", ids.filter(only))
+
+    def _note_names(self, plan: CountingPlan, findings: Findings) -> None:
+        """The classes beside scores that name none: only all of them tell whether they match."""
+        bare = [i for i in (0, 1) if self.sides[i].nameless]
+        pairing = Pairing(local.with_control_labels(plan)) if bare else None
+        if pairing is None or pairing.classes != pl.String:
+            return
+        table = pairing.canonical(pairing.aligned_frame(COLUMNS)).collect()
+        for i in bare:
+            others = [c for c in (TARGET, LABELS[1 - i]) if c in table.columns]
+            seen = {name for c in others for name in table[c].unique().drop_nulls()}
+            findings.names[str(i)] = sorted(seen.union(findings.names.get(str(i), [])))
 
     def _plan_of(self, rows: pl.DataFrame) -> CountingPlan:
         """The plan over these rows alone."""
@@ -341,5 +387,9 @@ class PairedRows:
         scores = side.side.scores
         if scores is not None:
             flat = rows[f"scores{i}"].explode().to_numpy().reshape(-1, side.width)
-            scores = replace(scores, array=flat, list_column=None, wide_columns=None)
+            # Some rows cannot tell whether numbered classes are meant by names: all rows will.
+            names = scores.class_names or tuple(str(j) for j in range(side.width))
+            scores = replace(
+                scores, array=flat, list_column=None, wide_columns=None, class_names=names
+            )
         return replace(side.side, frame=pl.DataFrame(columns).lazy(), scores=scores)

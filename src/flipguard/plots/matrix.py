@@ -19,7 +19,7 @@ from flipguard.errors import InputError, MissingExtraError
 from flipguard.predictions.write import replacing
 
 if TYPE_CHECKING:
-    from flipguard.matrix import Matrix
+    from flipguard.matrices import Matrix
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -41,7 +41,7 @@ EQUAL_CONTRAST = 0.22
 INK, FAINT, EMPTY = "#1f2430", "#6b7280", "#eef0f3"
 GAIN_COLOURS = ("#a50f15", "#de4b3a", "#f7a58b", "#fbfaf8", "#9cc5e0", "#3a86bf", "#08457e")
 FLIP_COLOURS = ("#fdf7f0", "#fdd9b0", "#fcab6b", "#ef6a3b", "#c22e22", "#7a0c18")
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "svg.hashsalt": "flipguard",
@@ -171,12 +171,13 @@ def _draw_panel(figure: Any, axes: Any, panel: Panel, *, inches: float) -> None:
     plain = LinearSegmentedColormap.from_list(panel.title, panel.colours)
     colours = plain.with_extremes(bad=EMPTY)
     # No model is an update of itself: the diagonal is left empty.
-    shown = np.ma.masked_where(np.eye(k, dtype=bool) | np.isnan(panel.values), panel.values)
+    empty = np.eye(k, dtype=np.bool_) | np.isnan(panel.values)
+    shown = np.where(empty, np.nan, panel.values)
     image = axes.imshow(shown, cmap=colours, vmin=low, vmax=high, aspect="auto")
     size = float(np.clip(inches * 72 / 4.6, 5.5, 12.0))
     for i in range(k):
         for j in range(k):
-            if shown.mask[i, j]:
+            if empty[i, j]:
                 text, colour = "–", FAINT
             else:
                 text = panel.text(float(panel.values[i, j]))

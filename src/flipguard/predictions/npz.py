@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,24 +17,49 @@ from flipguard.errors import InputError
 
 Array = npt.NDArray[Any]
 
+# What numpy and zipfile raise for a file that is cut short, altered, or made by something else.
+DAMAGE = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
 
 def read_arrays(path: Path) -> dict[str, Array]:
     """Every array of the file, refusing pickles and damage."""
+    _must_be_an_archive(path)
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError(
-                    f"{path} is a single array, not an NPZ archive; "
-                    "save it with numpy.savez(file, ids=…, targets=…, labels=… or logits=…)."
-                )
+        # Opened here, because numpy leaves a file open that turns out to be damaged.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: _member(archive, name, path) for name in archive.files}
     except InputError:
         raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as problem:
+    except DAMAGE as problem:
+        raise _unreadable(path, first_sentence(problem)) from problem
+
+
+def _must_be_an_archive(path: Path) -> None:
+    # What is no archive numpy takes for a pickle, and then offers to load it.
+    with path.open("rb") as file:
+        start = file.read(6)
+    if start == b"\x93NUMPY":
         raise InputError(
-            f"{path} cannot be read as NPZ ({_first_line(problem)}); "
-            "it may be truncated or of another format."
-        ) from problem
+            f"{path} is a single array, not an NPZ archive; "
+            "save it with numpy.savez(file, ids=…, targets=…, labels=… or logits=…)."
+        )
+    if not start.startswith(b"PK"):
+        raise _unreadable(path, "it is no archive of arrays")
+
+
+def _unreadable(path: Path, why: str) -> InputError:
+    return InputError(
+        f"{path} cannot be read as NPZ ({why}); it may be truncated or of another format."
+    )
 
 
 def _member(archive: Any, name: str, path: Path) -> Array:
@@ -94,6 +121,7 @@ def _plain(value: Sequence[object] | Array, name: str) -> Array:
     return array
 
 
-def _first_line(problem: BaseException) -> str:
-    text = str(problem).strip()
-    return text.splitlines()[0] if text else type(problem).__name__
+def first_sentence(problem: BaseException) -> str:
+    """What another library says about a problem, cut to what fits in a sentence of ours."""
+    text = " ".join(str(problem).split())
+    return re.split(r"\.(?: |$)", text)[0] or type(problem).__name__

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from flipguard.errors import InputError, listed
-from flipguard.predictions.npz import read_arrays
+from flipguard.predictions.npz import first_sentence, read_arrays
 from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, with_roles
 
 COMPRESSIONS = (".gz", ".zst")
@@ -91,10 +91,10 @@ def format_of(path: Path) -> tuple[str, str | None]:
 
 def unreadable(name: str, problem: BaseException) -> InputError:
     """The sentence for a file that its format's reader gives up on."""
-    text = " ".join(str(problem).split()) or type(problem).__name__
+    text = first_sentence(problem)
     text = text if len(text) <= 160 else text[:159] + "…"
     return InputError(
-        f"{name} cannot be read ({text.rstrip('.')}); it may be truncated, or not of the format "
+        f"{name} cannot be read ({text}); it may be truncated, or not of the format "
         "that its name says."
     )
 
@@ -180,13 +180,14 @@ def _stored_class_names(metadata: dict[bytes, bytes] | None) -> list[str] | None
 
 def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | None) -> Predictions:
     arrays = read_arrays(path)
+    known = list(arrays)
     roles = {"ids": id, "targets": target, "labels": label}
     taken: dict[str, np.ndarray | None] = {}
     for usual, asked in roles.items():
         if asked is not None and asked not in arrays:
             raise InputError(
                 f"{path} has no array '{asked}', which --{usual.removesuffix('s')} asks for; "
-                f"its arrays are {listed(arrays, most=12)}."
+                f"its arrays are {listed(known, most=12)}."
             )
         taken[usual] = arrays.pop(asked or usual, None)
     logits = arrays.pop("logits", None)
@@ -196,7 +197,7 @@ def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | No
     if main is None:
         raise InputError(
             f"{path} has neither labels nor logits nor probabilities (arrays: "
-            f"{listed(arrays, most=8)}); name the array of predicted classes with --label."
+            f"{listed(known, most=8)}); name the array of predicted classes with --label."
         )
     if main.ndim == 0 or len(main) == 0:
         raise InputError(f"{path} is empty; expected at least one row of predictions.")

@@ -78,7 +78,9 @@ def width(predictions: Predictions) -> int:
     if isinstance(dtype, pl.Array):
         return int(dtype.shape[0])
     first = predictions.frame.select(column.list.len()).head(1).collect()
-    found = first.item() if first.height else None
+    if not first.height:
+        raise InputError(f"{predictions.name} is empty; expected at least one row of predictions.")
+    found = first.item()
     classes = int(found) if found is not None else 0
     if classes == 0:
         raise InputError(

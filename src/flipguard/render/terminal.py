@@ -27,10 +27,11 @@ from flipguard.render.text import (
 )
 
 if TYPE_CHECKING:
-    from flipguard.matrix import Matrix
+    from flipguard.matrices import Matrix
 
 GROUPS_SHOWN = 10
 IDS_SHOWN = 10
+MODELS_ABREAST = 9
 OUTCOME = {
     "pass": ("PASS", "bold green"),
     "fail": ("FAIL", "bold red"),
@@ -108,16 +109,24 @@ def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:
         table.add_row(str(i + 1), Text(printable(name, longest=50)), error)
     yield Padding(table, (0, 0, 1, 2), expand=False)
     for metric in ("negative_flip_rate", "churn", "accuracy_gain"):
-        square = Table(box=None, pad_edge=False, title=f"{metric}, %", title_justify="left")
-        square.add_column("old \\ new", justify="right", style="dim")
-        for i in range(len(matrix.names)):
-            square.add_column(str(i + 1), justify="right")
-        for i, row in enumerate(getattr(matrix, metric)):
-            cells = [
-                "·" if i == j else number(metric, float(v), unit=False) for j, v in enumerate(row)
-            ]
-            square.add_row(str(i + 1), *cells)
-        yield Padding(square, (0, 0, 1, 2), expand=False)
+        # Columns that do not fit beside each other go below each other, rather than being cut.
+        for start in range(0, len(matrix.names), MODELS_ABREAST):
+            shown = range(start, min(start + MODELS_ABREAST, len(matrix.names)))
+            whole = len(shown) == len(matrix.names)
+            part = "" if whole else f", new models {shown[0] + 1} to {shown[-1] + 1}"
+            yield Text(f"  {metric}, %{part}", style="italic")
+            yield Padding(_matrix_part(matrix, metric, shown), (0, 0, 1, 2), expand=False)
+
+
+def _matrix_part(matrix: Matrix, metric: str, shown: range) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("old", justify="right", style="dim", no_wrap=True)
+    for j in shown:
+        table.add_column(str(j + 1), justify="right", no_wrap=True)
+    for i, row in enumerate(getattr(matrix, metric)):
+        cells = [number(metric, float(row[j]), unit=False) if i != j else "·" for j in shown]
+        table.add_row(str(i + 1), *cells)
+    return table
 
 
 def _title(result: Comparison) -> Text:

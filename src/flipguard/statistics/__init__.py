@@ -14,7 +14,6 @@ from flipguard.statistics.clusters import (
 from flipguard.statistics.hypotheses import (
     benjamini_hochberg,
     holm,
-    mcnemar,
     p_value_by_inversion,
 )
 from flipguard.statistics.means import mean, mean_variance, prediction_interval
@@ -45,7 +44,6 @@ __all__ = [
     "leave_one_out",
     "log_paired_ratio_variance",
     "log_relative_negative_flip_rate_variance",
-    "mcnemar",
     "mean",
     "mean_variance",
     "non_inferiority_p",

@@ -17,8 +17,7 @@ Interval = tuple[FloatArray, FloatArray]
 
 
 def floats(*values: ArrayLike) -> list[FloatArray]:
-    """
-    Broadcast the values against each other, as float64.
+    """Broadcast the values against each other, as float64.
 
     >>> [x.shape for x in floats([1, 2], 3)]
     [(2,), (2,)]
@@ -27,8 +26,7 @@ def floats(*values: ArrayLike) -> list[FloatArray]:
 
 
 def divide(numerator: ArrayLike, denominator: ArrayLike) -> FloatArray:
-    """
-    Divide, with nan wherever the denominator is 0: an undefined rate is never 0.
+    """Divide, with nan wherever the denominator is 0: an undefined rate is never 0.
 
     >>> divide([1.0, 0.0], [2.0, 0.0])
     array([0.5, nan])
@@ -40,8 +38,7 @@ def divide(numerator: ArrayLike, denominator: ArrayLike) -> FloatArray:
 
 
 def critical_value(*, confidence: ArrayLike, degrees: ArrayLike = np.inf) -> FloatArray:
-    """
-    Two-sided critical value: of the normal, or of Student's t where `degrees` is finite.
+    """Two-sided critical value: of the normal, or of Student's t where `degrees` is finite.
 
     >>> float(critical_value(confidence=0.95).round(3))
     1.96
@@ -72,8 +69,7 @@ def tail_of(critical: FloatArray) -> FloatArray:
 def find_root(
     function: Callable[[FloatArray], FloatArray], *, low: FloatArray, high: FloatArray
 ) -> FloatArray:
-    """
-    A root of each element's function in its bracket, by Chandrupatla's method.
+    """A root of each element's function in its bracket, by Chandrupatla's method.
 
     Where the ends have the same sign the end nearer to zero is returned.
 

@@ -25,8 +25,7 @@ def calibration_error(
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike = np.inf,
 ) -> Interval:
-    """
-    Interval of the binned expected calibration error from sums per bin (last axis).
+    """Interval of the binned expected calibration error from sums per bin (last axis).
 
     The plug-in sum of |gaps| is too large on average, most of all for a calibrated model. It serves
     as it is for the upper limit, where too large is safe. For the lower limit each bin gives up at

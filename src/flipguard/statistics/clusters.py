@@ -14,8 +14,7 @@ MOST_DISTINCT_ROWS = 30_000
 
 
 def cluster_replicates(values: ArrayLike, *, replicates: int, seed: int) -> FloatArray:
-    """
-    Bootstrap sums over clusters: each row adds up G clusters drawn with replacement from G.
+    """Bootstrap sums over clusters: each row adds up G clusters drawn with replacement from G.
 
     `values` is (clusters, k), the sums of each cluster; the answer is (replicates, k). Clusters
     with equal sums are drawn as one, so the cost follows the number of distinct rows.
@@ -69,8 +68,7 @@ def design_effect(
     *,
     largest: float = np.nan,
 ) -> FloatArray:
-    """
-    How much larger the variance is than that of independent rows, at least 1.
+    """How much larger the variance is than that of independent rows, at least 1.
 
     `replicate_values` (replicates, ...) are the values (logarithms, for ratios) on bootstrap sums,
     `iid_variance` (...) their variance if rows were independent. Bootstrap variances are too small
@@ -96,8 +94,7 @@ def design_effect(
 
 
 def leave_one_out(values: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """
-    Sums without one cluster, for each distinct cluster, and how many clusters are like it.
+    """Sums without one cluster, for each distinct cluster, and how many clusters are like it.
 
     >>> sums, weights = leave_one_out([[1.0], [1.0], [5.0]])
     >>> sums.ravel(), weights
@@ -109,8 +106,7 @@ def leave_one_out(values: ArrayLike) -> tuple[FloatArray, FloatArray]:
 
 
 def effective_degrees(values: ArrayLike, weights: ArrayLike) -> FloatArray:
-    """
-    Degrees of freedom of a cluster variance: Satterthwaite's, from leave-one-out values.
+    """Degrees of freedom of a cluster variance: Satterthwaite's, from leave-one-out values.
 
     `values` (distinct, ...) are the metric (its logarithm, for ratios) on the sums that
     `leave_one_out` gives, `weights` (distinct,) its counts. Equal influence of all G clusters gives

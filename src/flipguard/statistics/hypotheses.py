@@ -1,4 +1,4 @@
-"""P values: McNemar's exact test, corrections for many groups, and any interval turned round."""
+"""P values: corrections for many groups, and any interval turned round."""
 
 from __future__ import annotations
 
@@ -8,34 +8,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flipguard.statistics._arrays import FloatArray, Interval, find_root, floats
+from flipguard.statistics._arrays import FloatArray, Interval, find_root
 
 SMALLEST_ALPHA = 1e-12
 
 
-def mcnemar(negative: ArrayLike, positive: ArrayLike) -> FloatArray:
-    """
-    Exact two-sided McNemar p value: are negative and positive flips equally likely?
-
-    1 when nothing flipped: no flip is no evidence either way.
-
-    >>> print(f"{mcnemar(2, 10):.4f}")
-    0.0386
-    """
-    from scipy.special import betainc
-
-    losses, gains = floats(negative, positive)
-    fewer, more = np.minimum(losses, gains), np.maximum(losses, gains)
-    # P(X <= fewer) of a fair coin is an incomplete beta function: no sum and no overflow.
-    with np.errstate(all="ignore"):
-        tail = betainc(np.maximum(more, 1.0), fewer + 1.0, 0.5)
-    p_value = np.where(fewer == more, 1.0, np.minimum(2.0 * tail, 1.0))
-    return np.where(np.isnan(losses + gains), np.nan, p_value)[()]
-
-
 def holm(p_values: ArrayLike) -> FloatArray:
-    """
-    Holm's adjusted p values (family-wise error); nan passes through and is not counted.
+    """Holm's adjusted p values (family-wise error); nan passes through and is not counted.
 
     >>> holm([0.01, 0.04, float("nan")])
     array([0.02, 0.04,  nan])
@@ -44,8 +23,7 @@ def holm(p_values: ArrayLike) -> FloatArray:
 
 
 def benjamini_hochberg(p_values: ArrayLike) -> FloatArray:
-    """
-    Benjamini and Hochberg's adjusted p values (false discovery rate); nan passes through.
+    """Benjamini and Hochberg's adjusted p values (false discovery rate); nan passes through.
 
     >>> benjamini_hochberg([0.01, 0.04, float("nan")])
     array([0.02, 0.04,  nan])
@@ -80,8 +58,7 @@ def p_value_by_inversion(
     limit: ArrayLike,
     side: Literal["above", "below"],
 ) -> FloatArray:
-    """
-    The alpha at which the (1 - alpha) interval just touches the limit.
+    """The alpha at which the (1 - alpha) interval just touches the limit.
 
     `interval(confidence)` gives (low, high) for an array of confidences, one an element. `side`
     "above" asks whether the value lies above the limit (low > limit), "below" whether it lies

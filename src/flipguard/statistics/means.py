@@ -17,8 +17,7 @@ def mean(
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike | None = None,
 ) -> Interval:
-    """
-    Student's t interval of a mean from the sum and the sum of squares.
+    """Student's t interval of a mean from the sum and the sum of squares.
 
     `degrees` is n - 1 unless told; nan for fewer than two samples.
 
@@ -35,8 +34,7 @@ def mean(
 
 
 def mean_variance(total: ArrayLike, total_of_squares: ArrayLike, n: ArrayLike) -> FloatArray:
-    """
-    Sampling variance of a mean when the samples are independent: s^2 / n, s^2 unbiased.
+    """Sampling variance of a mean when the samples are independent: s^2 / n, s^2 unbiased.
 
     >>> print(mean_variance(15.0, 55.0, 5))
     0.5
@@ -49,8 +47,7 @@ def mean_variance(total: ArrayLike, total_of_squares: ArrayLike, n: ArrayLike) -
 
 
 def prediction_interval(values: ArrayLike, *, confidence: ArrayLike) -> Interval:
-    """
-    Where one further draw will fall, from the draws seen so far (last axis).
+    """Where one further draw will fall, from the draws seen so far (last axis).
 
     This is the noise floor of retraining: k control retrains say what another one would measure.
     Student's t, so normal scatter is assumed; nan for fewer than two draws.

@@ -30,8 +30,7 @@ def paired_difference(
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike = np.inf,
 ) -> Interval:
-    """
-    Tango's score interval of (positive - negative) / n.
+    """Tango's score interval of (positive - negative) / n.
 
     >>> low, high = paired_difference(30, 20, 1000, confidence=0.95)
     >>> print(f"{low:.4f} {high:.4f}")
@@ -94,8 +93,7 @@ def _score(gains: FloatArray, losses: FloatArray, n: FloatArray, gain: FloatArra
 def non_inferiority_p(
     positive: ArrayLike, negative: ArrayLike, n: ArrayLike, *, margin: ArrayLike
 ) -> FloatArray:
-    """
-    One-sided p value of "new loses `margin` or more" by Tango's score.
+    """One-sided p value of "new loses `margin` or more" by Tango's score.
 
     Small means: new is shown to be less than `margin` worse than old.
 
@@ -112,8 +110,7 @@ def non_inferiority_p(
 def equivalence_p(
     positive: ArrayLike, negative: ArrayLike, n: ArrayLike, *, margin: ArrayLike
 ) -> FloatArray:
-    """
-    P value of "the gain is `margin` or more, either way": two one-sided tests, the larger.
+    """P value of "the gain is `margin` or more, either way": two one-sided tests, the larger.
 
     Small means: old and new are shown to be within `margin` of each other.
 
@@ -128,8 +125,7 @@ def equivalence_p(
 def paired_difference_variance(
     positive: ArrayLike, negative: ArrayLike, n: ArrayLike
 ) -> FloatArray:
-    """
-    Sampling variance of (positive - negative) / n when the samples are independent.
+    """Sampling variance of (positive - negative) / n when the samples are independent.
 
     >>> print(f"{paired_difference_variance(30, 20, 1000):.4g}")
     4.99e-05

@@ -14,8 +14,7 @@ def deciding_sample_size(
     high_limit: float,
     largest: int = 10**12,
 ) -> int | None:
-    """
-    Further samples until the interval lies wholly inside or wholly outside the limits.
+    """Further samples until the interval lies wholly inside or wholly outside the limits.
 
     `interval_at(scale)` is the interval with all counts multiplied by `scale`: the rates stay what
     they are, only the evidence grows. None where no sample up to `largest` decides, which is where

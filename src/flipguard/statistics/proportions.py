@@ -28,8 +28,7 @@ def wilson(
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike = np.inf,
 ) -> Interval:
-    """
-    Wilson's score interval of a rate, with the small-count limit of Brown, Cai and DasGupta.
+    """Wilson's score interval of a rate, with the small-count limit of Brown, Cai and DasGupta.
 
     Plain Wilson covers as little as 89.5 % where about one success is expected, because its lower
     limit of a few successes is too high. There the lower limit is the exact one with most of the
@@ -78,8 +77,7 @@ def _one_sided_low(hits: FloatArray, misses: FloatArray, tail: FloatArray) -> Fl
 
 
 def proportion_variance(successes: ArrayLike, n: ArrayLike) -> FloatArray:
-    """
-    Sampling variance of a rate when the samples are independent: p (1 - p) / n.
+    """Sampling variance of a rate when the samples are independent: p (1 - p) / n.
 
     >>> print(proportion_variance(50, 100))
     0.0025

@@ -26,8 +26,7 @@ def relative_negative_flip_rate(
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike = np.inf,
 ) -> Interval:
-    """
-    Interval of R = NFR / ((1 - ER_old) ER_new).
+    """Interval of R = NFR / ((1 - ER_old) ER_new).
 
     With w the share that old got right, R = 1 / (w + (1 - w) / rho), where rho is the risk ratio
     of new's errors on what old got right and on what it got wrong: two independent binomials. The
@@ -94,8 +93,7 @@ def _risk_share(
 def log_relative_negative_flip_rate_variance(
     negative_flip: ArrayLike, old_right: ArrayLike, new_wrong: ArrayLike, n: ArrayLike
 ) -> FloatArray:
-    """
-    Sampling variance of log R when the samples are independent (delta method).
+    """Sampling variance of log R when the samples are independent (delta method).
 
     >>> print(f"{log_relative_negative_flip_rate_variance(20, 900, 80, 1000):.5f}")
     0.03594
@@ -118,8 +116,7 @@ def paired_ratio(
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike = np.inf,
 ) -> Interval:
-    """
-    Score interval of mean(new flagged) / mean(share of k controls flagged), same samples.
+    """Score interval of mean(new flagged) / mean(share of k controls flagged), same samples.
 
     `joint` (..., 2, k + 1) counts samples by new's flag and by how many of the k controls are
     flagged. A ratio r is inside when mean(new - r * controls) lies within the critical value of 0,
@@ -168,8 +165,7 @@ def _ratio_limits(table: FloatArray, critical: FloatArray) -> Interval:
 
 
 def _variance_at_zero(counts: FloatArray, contrast: FloatArray) -> FloatArray:
-    """
-    Variance of the contrast under the most likely cell chances with a mean contrast of 0.
+    """Variance of the contrast under the most likely cell chances with a mean contrast of 0.
 
     Those chances are counts / (total (1 + tilt * contrast)): multinomial likelihood under one
     linear constraint has a single multiplier, whichever the number of cells.
@@ -209,8 +205,7 @@ def _joint(joint: ArrayLike) -> FloatArray:
 
 
 def log_paired_ratio_variance(joint: ArrayLike) -> FloatArray:
-    """
-    Sampling variance of the logarithm of the ratio when the samples are independent.
+    """Sampling variance of the logarithm of the ratio when the samples are independent.
 
     >>> print(f"{log_paired_ratio_variance([[900, 50], [20, 30]]):.5f}")
     0.01750

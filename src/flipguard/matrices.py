@@ -18,7 +18,6 @@ from flipguard.engines.local import with_labels
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import CountingPlan, RowCounts
 from flipguard.engines.positions import checked_frames
-from flipguard.engines.unusable import usable_batches
 from flipguard.errors import InputError
 from flipguard.metrics import ratio
 from flipguard.predictions.read import COMPRESSIONS
@@ -98,8 +97,6 @@ class _PairCounts:
 def _labelled(model: Predictions) -> Predictions:
     """A model whose labels can be counted; scores are read only where there are no labels."""
     if model.label is None:
-        for _ in usable_batches(model):
-            pass
         model = with_labels(model)
     return replace(model, scores=None)
 
@@ -110,7 +107,9 @@ def _count(plan: CountingPlan) -> _PairCounts:
     labels = [OLD, NEW, *(control_column(i) for i in range(len(plan.controls)))]
     k = len(labels)
     pairs = [(i, j) for i in range(k) for j in range(i, k)]
-    right = [(pl.col(label) == pl.col(TARGET)).alias(f"__right{i}") for i, label in enumerate(labels)]
+    right = [
+        (pl.col(label) == pl.col(TARGET)).alias(f"__right{i}") for i, label in enumerate(labels)
+    ]
     sums = [
         pl.len().alias("n"),
         pl.col(TARGET).count().alias("known"),
@@ -155,8 +154,7 @@ def _names(models: Sequence[Predictions]) -> tuple[str, ...]:
     stems = [_stem(model) for model in models]
     often = Counter(stems)
     names = [
-        stem if often[stem] == 1 else model.name
-        for stem, model in zip(stems, models, strict=True)
+        stem if often[stem] == 1 else model.name for stem, model in zip(stems, models, strict=True)
     ]
     seen: Counter[str] = Counter()
     told = []

@@ -1,0 +1,358 @@
+"""Counting on a Spark cluster: Spark reads, joins and adds up, and the local engine counts.
+
+Each worker pairs the rows that Spark brings together by their id and hands them, some at a time,
+to the local engine. Counts are whole numbers, so adding up what the workers found gives the local
+engine's counts to the last bit, whatever the cluster does with the rows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from flipguard.engines.labelled import naming_any
+from flipguard.engines.pairing import Pairing
+from flipguard.engines.plan import Counted, CountingPlan, RowCounts
+from flipguard.engines.scored import ScoredCounting, refuse_nameless
+from flipguard.engines.spark_rows import Findings, PairedRows, SideRows, unpacked
+from flipguard.errors import FlipguardError, InputError, MissingExtraError
+from flipguard.predictions.read import TEXT_FORMATS, format_of
+from flipguard.predictions.scores import rows_per_read, score_matrix, width
+from flipguard.predictions.table import Predictions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Types of Parquet columns that Spark and Polars read alike.
+FLAT = frozenset(
+    {
+        pl.Int8,
+        pl.Int16,
+        pl.Int32,
+        pl.Int64,
+        pl.UInt8,
+        pl.UInt16,
+        pl.UInt32,
+        pl.Float32,
+        pl.Float64,
+        pl.Boolean,
+        pl.String,
+        pl.Categorical,
+        pl.Enum,
+        pl.Date,
+    }
+)
+# Spark would take these in a path for a pattern, or for something encoded.
+PATTERN = frozenset("{}[]*?\\%:")
+ROWS_TO_SEND = 100_000
+
+
+def count(plan: CountingPlan) -> Counted:
+    """The counts of a plan, the same as the local engine's."""
+    with _quietly(), _session() as session:
+        _refuse_without_ids(plan)
+        plan = _as_needed(plan)
+        if plan.layout.scored:
+            # For what it refuses before it reads a row.
+            ScoredCounting(plan)
+        sides = tuple(_side_rows(i, side, plan) for i, side in enumerate(plan.sides))
+        paired = _paired_rows(plan, sides)
+        try:
+            frame = _joined([_travelling(session, plan.sides[s.index], s) for s in sides])
+            table = _summed(frame, paired)
+        except _spark_errors() as problem:
+            raise _told(plan, problem) from problem
+        if plan.progress is not None:
+            plan.progress(1, 1)
+        return _counted(plan, paired, table)
+
+
+# -- the session -------------------------------------------------------------------------------
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what PySpark says about the version of pandas, which nothing here uses."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        yield
+
+
+@contextmanager
+def _session() -> Iterator[SparkSession]:
+    """The user's session, or one on this machine that ends with the counting."""
+    try:
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as problem:
+        raise MissingExtraError("The Spark engine", package="pyspark", extra="spark") from problem
+    active = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:
+        active = SparkSession.builder.getOrCreate()
+    if active is not None:
+        yield active
+        return
+    own = _own_session()
+    try:
+        yield own
+    finally:
+        own.stop()
+
+
+def _own_session() -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=None if home is None else str(Path(home, "bin"))) is None:
+        raise _no_java("none was found")
+    # Workers must be of this Python, which has flipguard, not of the first one on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    conf = SparkConf().setMaster("local[*]").setAppName("flipguard")
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        # Few rows need few tasks, each of which has its price.
+        "spark.sql.shuffle.partitions": "64",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    }.items():
+        conf.set(key, value)
+    try:
+        if SparkContext._gateway is None:
+            # What Java says while it starts is for no one; what goes wrong is raised.
+            silent = {"stderr": subprocess.DEVNULL}
+            gateway = launch_gateway(conf, popen_kwargs=silent)  # type: ignore[no-untyped-call]
+            SparkContext._ensure_initialized(gateway=gateway)
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+    except PySparkException as problem:
+        raise _no_java("the one that was found does not start it") from problem
+
+
+def _no_java(told: str) -> FlipguardError:
+    return FlipguardError(
+        f"The Spark engine needs a Java runtime, 17 or newer, and {told}; install one, set "
+        "JAVA_HOME to it, or use --engine local."
+    )
+
+
+def _spark_errors() -> tuple[type[Exception], ...]:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return (PySparkException, Py4JError)
+
+
+def _told(plan: CountingPlan, problem: Exception) -> FlipguardError:
+    """The sentence for what Spark gave up on."""
+    try:
+        # A file that the local engine cannot read either is refused in its words.
+        with naming_any(plan):
+            for side in plan.sides:
+                side.frame.select(pl.all().null_count()).collect(engine="streaming")
+    except FlipguardError as known:
+        return known
+    text = " ".join(str(problem).split("\n\tat ")[0].split())
+    return FlipguardError(
+        f"Spark gave up on the comparison ({text[:300].rstrip('.')}); look into Spark's own log, "
+        "or use --engine local."
+    )
+
+
+# -- what each worker must know ----------------------------------------------------------------
+
+
+def _refuse_without_ids(plan: CountingPlan) -> None:
+    for side in plan.sides:
+        if side.id is None:
+            raise InputError(
+                f"{side.name} has no ids, and Spark keeps no order of rows that could stand in for "
+                "them; add ids to every file, or use --engine local."
+            )
+
+
+def _as_needed(plan: CountingPlan) -> CountingPlan:
+    """The plan without the scores of controls that have labels: of a control only those count."""
+    controls = (c if c.label is None else replace(c, scores=None) for c in plan.controls)
+    return replace(plan, controls=tuple(controls))
+
+
+def _side_rows(i: int, side: Predictions, plan: CountingPlan) -> SideRows:
+    cuts = [side.column(cut) for cut in plan.cuts] if i < 2 else []
+    columns = [c for c in (side.label, side.target, *cuts) if c is not None and c != side.id]
+    schema = side.frame.collect_schema()
+    rows = SideRows(
+        index=i,
+        side=_without_rows(side),
+        columns=tuple(dict.fromkeys(columns)),
+        ids=Pairing(plan).ids,
+        format=None,
+    )
+    if side.scores is not None:
+        array = side.scores.array
+        if array is None:
+            empty = pl.DataFrame(schema={c: schema[c] for c in side.scores.columns})
+            array = score_matrix(rows.side, empty, 1, 0)
+        single = array.dtype == np.float32
+        rows = replace(rows, width=width(side), score_type="float" if single else "double")
+    return replace(rows, format=_read_by_spark(side, rows))
+
+
+def _without_rows(side: Predictions) -> Predictions:
+    """A file's description, small enough to be sent to every worker."""
+    scores = side.scores
+    if scores is not None and scores.array is not None:
+        scores = replace(scores, array=scores.array[:0])
+    empty = pl.DataFrame(schema=side.frame.collect_schema())
+    return replace(side, frame=empty.lazy(), scores=scores, path=None)
+
+
+def _read_by_spark(side: Predictions, rows: SideRows) -> str | None:
+    """The format of a file that Spark reads itself; None if the local reader must."""
+    if side.path is None:
+        return None
+    path = side.path.absolute()
+    if PATTERN & set(str(path)) or path.name.startswith(("_", ".")):
+        return None
+    kind, compression = format_of(path)
+    names = rows.schema.names()
+    if kind in TEXT_FORMATS:
+        plain = compression is None or path.suffix == ".gz"
+        return kind if plain and not any("\n" in name for name in names) else None
+    # Spark does not tell a column from one that differs in case alone.
+    if kind != "parquet" or len({name.lower() for name in names}) < len(names):
+        return None
+    types = [rows.schema[name] for name in rows.read_columns]
+    inner = [t.inner if isinstance(t, pl.List | pl.Array) else t for t in types]
+    return kind if all(t in FLAT for t in inner) else None
+
+
+def _paired_rows(plan: CountingPlan, sides: tuple[SideRows, ...]) -> PairedRows:
+    old, new, *controls = (side.side for side in sides)
+    bare = replace(plan, old=old, new=new, controls=tuple(controls), progress=None)
+    paired = PairedRows(plan=bare, sides=sides, keys={})
+    return replace(paired, keys=paired.key_types())
+
+
+# -- Spark's part ------------------------------------------------------------------------------
+
+
+def _travelling(session: SparkSession, side: Predictions, rows: SideRows) -> DataFrame:
+    """The rows of one side as they travel, each with its number among the rows of its id."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sql
+
+    fields = ", ".join(f"{name} {kind}" for name, kind in rows.fields.items())
+    where = f"file://{side.path.absolute()}" if side.path is not None else ""
+    if rows.format is None:
+        frames = rows.from_frames(_local_frames(side, rows.read_columns))
+        table = pa.Table.from_batches(list(frames))
+        frame = session.createDataFrame(table, schema=fields)
+    elif rows.format == "parquet":
+        quoted = ["`" + name.replace("`", "``") + "`" for name in rows.read_columns]
+        columns = [sql.col(name).alias(f"column{j}") for j, name in enumerate(quoted)]
+        frame = session.read.parquet(where).select(columns).mapInArrow(rows.from_columns, fields)
+    else:
+        text = session.read.option("lineSep", "\n").text(where)
+        line = sql.concat(sql.col("value"), sql.lit("\n")).cast("binary").alias("line")
+        start = sql.col("_metadata.file_block_start").alias("start")
+        frame = text.select(line, start).mapInArrow(rows.from_lines, fields)
+    number = sql.row_number().over(Window.partitionBy("id").orderBy("id"))
+    return frame.withColumn(f"number{rows.index}", number)
+
+
+def _local_frames(side: Predictions, columns: list[str]) -> Iterator[tuple[pl.DataFrame, Any]]:
+    scores = side.scores
+    array = scores.array if scores is not None else None
+    step = ROWS_TO_SEND if array is None else min(ROWS_TO_SEND, rows_per_read(array.shape[1]))
+    at = 0
+    frame = side.frame.select(columns)
+    for batch in frame.collect_batches(chunk_size=step, maintain_order=True, engine="streaming"):
+        yield batch, None if array is None else array[at : at + batch.height]
+        at += batch.height
+
+
+def _joined(frames: list[DataFrame]) -> DataFrame:
+    """All sides side by side; a row for every id that any of them has."""
+    # The sides with scores are the first two; joined last, they are moved least often.
+    old, *others = frames[::-1] if len(frames) > 2 else frames
+    for other in others:
+        old = old.join(other, on="id", how="full_outer")
+    return old
+
+
+def _summed(frame: DataFrame, paired: PairedRows) -> pl.DataFrame:
+    """The counts of every group, and what each worker saw."""
+    from pyspark.sql import functions as sql
+
+    fields = ", ".join(f"{name} {kind}" for name, kind in paired.fields.items())
+    names = paired.plan.layout.names
+    counts = frame.mapInArrow(paired.counted, fields)
+    keys = [name for name in paired.fields if name not in names]
+    sums = [sql.sum(name).alias(name) for name in names]
+    return pl.DataFrame(counts.groupBy(*keys).agg(*sums).toArrow())
+
+
+# -- back on this machine ----------------------------------------------------------------------
+
+
+def _counted(plan: CountingPlan, paired: PairedRows, table: pl.DataFrame) -> Counted:
+    findings = Findings()
+    for text in table["findings"].drop_nulls():
+        findings.add(Findings.from_json(text))
+    _refuse(plan, findings)
+    tables = plan.tables()
+    for number, counts in enumerate(tables.values()):
+        rows = table.filter(pl.col("table_number") == number)
+        keys = [
+            unpacked(rows[f"key{j}"], dtype).alias(key)
+            for j, (key, dtype) in enumerate(paired.keys.items())
+            if key in counts.keys
+        ]
+        counts.add(pl.DataFrame([*keys, *rows.select(plan.layout.names).get_columns()]))
+    seen = findings.numbers
+    only_old, only_new = seen["only0lacks1"], seen["only1lacks0"]
+    rows_seen = RowCounts(matched=seen["matched"], only_old=only_old, only_new=only_new)
+    return Counted.of(plan, tables, rows_seen, (seen["odd0"], seen["odd1"]))
+
+
+def _refuse(plan: CountingPlan, findings: Findings) -> None:
+    """Raises the first of what was found that makes a comparison impossible."""
+    pairing, seen, ids = Pairing(plan), findings.numbers, findings.ids
+    for i in range(len(plan.sides)):
+        if not seen[f"rows{i}"]:
+            raise pairing.empty(i)
+    if findings.unreadable:
+        raise InputError(findings.unreadable[0])
+    for i in range(len(plan.sides)):
+        if seen[f"missing{i}"]:
+            raise pairing.missing_id(i)
+        if seen[f"twice{i}"]:
+            raise pairing.duplicates(i, ids[f"twice{i}"], seen[f"twice{i}"])
+    if not seen["paired"]:
+        raise pairing.nothing_in_common()
+    for have, lack in pairing.pairs_of_sides() if plan.on_missing == "error" else []:
+        what = f"only{have}lacks{lack}"
+        if seen[what]:
+            raise pairing.lacking(have, lack, ids[what], seen[what])
+    for model, names in sorted(findings.names.items()):
+        refuse_nameless(plan.sides[int(model)], pl.Series(names, dtype=pl.String))
+    if findings.problems:
+        raise InputError(findings.problems[0])
