@@ -342,6 +342,11 @@ def test_a_correction_makes_failing_harder_and_passing_no_different() -> None:
 
     assert of(holm, "pass") == of(plain, "pass") != set()
     assert of(holm, "fail") < of(plain, "fail")
+    # Only the end that could fail is wider.
+    for name in of(plain, "fail"):
+        assert holm[name].low <= plain[name].low
+        assert holm[name].high == plain[name].high
+    assert any(holm[name].low < plain[name].low for name in of(plain, "fail"))
 
 
 def test_holm_keeps_false_alarms_over_groups_within_five_percent() -> None:

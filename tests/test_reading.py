@@ -184,6 +184,8 @@ def test_columns_of_other_names(suffix, tmp_path):
     columns = {"key": ["a", "b"], "truth": ["x", "y"], "guess": ["x", "x"], "label": ["y", "y"]}
     path = tmp_path / f"t{suffix}"
     if suffix == ".npz":
+        # Beside the array that is asked for lies one of the usual name, which is then a slice.
+        columns["labels"] = columns.pop("label")
         np.savez(path, **{name: np.array(values) for name, values in columns.items()})
     else:
         write(path, columns)

@@ -537,6 +537,9 @@ def test_rows_on_one_side_only_can_be_dropped_beside_scores(save):
     # a: x, old x, new x; c: x, old y, new x.
     assert result["positive_flip_rate"].value == 0.5
     assert result["negative_flip_rate"].value == 0.0
+    # a moves from (1, 0) to (9, 0), c from (3, 4) to (9, 0).
+    distances = [8.0, (6.0**2 + 4.0**2) ** 0.5]
+    assert result["logit_displacement"].value == pytest.approx(sum(distances) / 2, abs=1e-6)
 
 
 def test_rows_that_only_a_control_lacks_can_be_dropped(save):

@@ -13,9 +13,8 @@ import numpy.typing as npt
 import polars as pl
 
 from flipguard.engines.expressions import NEW, OLD, TARGET, control_column
-from flipguard.engines.labelled import naming_any
 from flipguard.engines.local import with_labels
-from flipguard.engines.pairing import Pairing
+from flipguard.engines.pairing import Pairing, naming_any
 from flipguard.engines.plan import CountingPlan, RowCounts
 from flipguard.engines.positions import checked_frames
 from flipguard.errors import InputError
@@ -119,7 +118,7 @@ def _count(plan: CountingPlan) -> _PairCounts:
     total = np.zeros(len(sums), dtype=np.int64)
     for frame in checked_frames(pairing, frozenset({"label", "target"}), tally):
         columns = pairing.canonical(frame).select(TARGET, *labels)
-        with naming_any(plan):
+        with naming_any(plan.sides):
             row = columns.with_columns(right).select(sums).collect(engine="streaming").row(0)
         total += np.array(row, dtype=np.int64)
     places = tuple(np.array(pairs).T)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import polars as pl
@@ -40,7 +41,7 @@ def judge_pinned(result: Comparison, path: Path) -> tuple[int, list[str]]:
 
 def read_ids(path: Path) -> pl.Series:
     """The ids of a table with a column `id`, or of a text file with one id a line."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise PolicyError(f"{path}, which the policy pins, does not exist; check the path.")
     try:
         if path.suffix == ".txt":
@@ -64,11 +65,12 @@ def _id_column(path: Path) -> pl.Series:
     if kind not in (*TEXT_FORMATS, "parquet"):
         raise PolicyError(f"{path} cannot hold pinned ids; use .csv, .jsonl, .parquet or .txt.")
     if kind == "parquet":
-        frame = pl.scan_parquet(path)
+        frame = pl.scan_parquet(path, glob=False)
     elif kind == "jsonl":
-        frame = pl.scan_ndjson(path)
+        frame = pl.read_ndjson(path).lazy()
     else:
-        frame = pl.scan_csv(path, separator="," if kind == "csv" else "\t", infer_schema=False)
+        separator = "," if kind == "csv" else "\t"
+        frame = pl.scan_csv(path, separator=separator, infer_schema=False, glob=False)
     names = frame.collect_schema().names()
     if "id" not in names:
         raise PolicyError(

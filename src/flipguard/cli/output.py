@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from flipguard.errors import InputError
 
@@ -24,14 +24,10 @@ if TYPE_CHECKING:
 SECONDS_PER_LINE = 10.0
 
 
-Compression = Literal["uncompressed", "gzip", "zstd"]
-COMPRESSIONS: dict[str | None, Compression] = {
-    None: "uncompressed",
-    ".gz": "gzip",
-    ".zst": "zstd",
-}
 # What a terminal without Unicode gets in place of the few signs that the tables use.
-PLAIN_SIGNS = str.maketrans({"→": "->", "–": "-", "…": "...", "▼": "v", "▲": "^", "·": "."})
+PLAIN_SIGNS = str.maketrans(
+    {"→": "->", "–": "-", "…": "...", "▼": "v", "▲": "^", "·": ".", "≤": "<=", "≥": ">="}
+)
 
 
 def check_destinations(
@@ -43,11 +39,11 @@ def check_destinations(
         raise InputError("Only one output can be - (standard output); write the others to files.")
     for destination in given:
         folder = Path(destination).parent
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise InputError(
                 f"{destination} cannot be written because {folder} is no folder; create it first."
             )
-        if Path(destination).is_dir():
+        if os.path.isdir(destination):
             raise InputError(f"{destination} is a folder; name a file in it to write to.")
     if flips is not None and flips != "-":
         _table_format(flips)
@@ -99,11 +95,8 @@ def write_table(table: pl.DataFrame, destination: str | None) -> None:
     kind, compression = _table_format(destination)
     with _replacing(destination) as partial:
         if kind in ("csv", "tsv"):
-            table.write_csv(
-                partial,
-                separator="," if kind == "csv" else "\t",
-                compression=compression,
-            )
+            text = table.write_csv(separator="," if kind == "csv" else "\t").encode()
+            partial.write_bytes(_compressed(text, compression))
         elif kind == "jsonl":
             table.write_ndjson(partial)
         elif kind == "parquet":
@@ -112,8 +105,20 @@ def write_table(table: pl.DataFrame, destination: str | None) -> None:
             table.write_ipc(partial)
 
 
-def _table_format(destination: str) -> tuple[str, Compression]:
+def _compressed(content: bytes, codec: str | None) -> bytes:
+    if codec is None:
+        return content
+    import pyarrow as pa
+
+    stream = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(stream, codec) as squeezed:
+        squeezed.write(content)
+    return bytes(stream.getvalue())
+
+
+def _table_format(destination: str) -> tuple[str, str | None]:
     from flipguard.predictions.read import FORMATS
+    from flipguard.predictions.write import CODECS
 
     suffixes = Path(destination.lower()).suffixes
     compression = suffixes.pop() if suffixes[-1:] in ([".gz"], [".zst"]) else None
@@ -123,7 +128,7 @@ def _table_format(destination: str) -> tuple[str, Compression]:
             f"{destination} cannot hold the flips; use .csv or .tsv (these also .gz or .zst), "
             ".jsonl, .parquet or .arrow."
         )
-    return str(kind), COMPRESSIONS[compression]
+    return str(kind), None if compression is None else CODECS[compression]
 
 
 @contextmanager
@@ -132,7 +137,7 @@ def _replacing(destination: str) -> Iterator[Path]:
     from flipguard.predictions.write import replacing
 
     path = Path(destination)
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if os.path.exists(path) and not path.is_file() and not path.is_dir():
         try:
             yield path
         except OSError as problem:

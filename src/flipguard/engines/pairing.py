@@ -9,7 +9,8 @@ the hash range can be done one after the other, so that memory stays bounded.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -413,6 +414,18 @@ class naming:
     def __exit__(self, kind: object, problem: BaseException | None, traceback: object) -> None:
         if isinstance(problem, pl.exceptions.PolarsError | OSError):
             raise unreadable(self._side.name, problem) from problem
+
+
+@contextmanager
+def naming_any(sides: Iterable[Predictions]) -> Iterator[None]:
+    """When a query over several files breaks, reads each alone to say which one it was."""
+    try:
+        yield
+    except pl.exceptions.PolarsError:
+        for side in sides:
+            with naming(side):
+                side.frame.select(pl.all().null_count()).collect(engine="streaming")
+        raise
 
 
 def _same_rows(tables: list[pl.DataFrame]) -> bool:

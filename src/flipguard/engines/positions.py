@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from flipguard.counts import IntArray
-from flipguard.engines.pairing import HASHES, Pairing, naming
+from flipguard.engines.pairing import Pairing, naming_any
 from flipguard.engines.plan import RowCounts, summed_rows
 
 
@@ -32,7 +31,7 @@ def paired_rows(pairing: Pairing, want: frozenset[str]) -> PairedRows:
     frames = list(checked_frames(pairing, want, tally, if_joined=frozenset({"row"})))
     rows, sides = summed_rows(tally), range(len(pairing.sides))
     if "0|row" not in frames[0].collect_schema():
-        with _naming_any(pairing):
+        with naming_any(pairing.sides):
             table = _canonical(pairing, frames[0], want).collect(engine="streaming")
         return PairedRows(table=table, positions=tuple(None for _ in sides), rows=rows)
     joined = pl.concat([frame.collect() for frame in frames]).sort("0|row")
@@ -59,31 +58,44 @@ def checked_frames(
     """
     if pairing.may_be_aligned():
         frame = pairing.aligned_frame(want | {"id"})
-        with _naming_any(pairing):
-            if _is_aligned(pairing, frame):
-                _refuse_first(pairing, frame)
-                tally.append(RowCounts(matched=pairing.heights[0]))
-                yield frame
-                return
+        if aligned_sums(pairing, frame) is not None:
+            tally.append(RowCounts(matched=pairing.heights[0]))
+            yield frame
+            return
     for frame in pairing.joined_frames(want | {"id"} | if_joined, tally):
-        _refuse_first(pairing, frame)
+        refuse_joined(pairing, frame)
         yield frame
 
 
-def _is_aligned(pairing: Pairing, frame: pl.LazyFrame) -> bool:
-    """Whether ids are equal row for row; then they must be unique, too."""
-    checks = pairing.alignment(frame.collect_schema().names())
-    if not checks:
-        return True
-    query = frame.select([expression.alias(name) for name, expression in checks.items()])
-    found = query.collect(engine="streaming").row(0, named=True)
-    if found["__ids_differ"]:
-        return False
-    pairing.confirm_unique({name: bool(value) for name, value in found.items()})
-    return True
+def aligned_sums(
+    pairing: Pairing, frame: pl.LazyFrame, sums: Sequence[pl.Expr] = ()
+) -> pl.DataFrame | None:
+    """The sums of a table laid side by side; None if its ids turn out not to be equal row for row.
+
+    Refuses ids that are missing or not unique, and rows that cannot be compared.
+    """
+    names = frame.collect_schema().names()
+    refusals, checks = pairing.refusals(names), pairing.alignment(names)
+    flags = [expression.alias(name) for name, expression in checks.items()]
+    wrong = [r.where.any().alias(f"__refusal{i}") for i, r in enumerate(refusals)]
+    wrong.append(pl.len().alias("__rows"))
+    # Text is parsed whole for every query, so one does all. Columns are read alone, and then a
+    # query over few of them runs faster than one over many.
+    queries = [[*flags], [*wrong], [*sums]] if pairing.columnar else [[*flags, *wrong, *sums]]
+    with naming_any(pairing.sides):
+        results = [frame.select(q).collect(engine="streaming") for q in queries if q]
+    result = pl.concat(results, how="horizontal")
+    if checks and result["__ids_differ"][0]:
+        return None
+    pairing.confirm_unique({name: bool(result[name][0]) for name in checks})
+    for i, refusal in enumerate(refusals):
+        if result[f"__refusal{i}"][0]:
+            raise pairing.refuse(frame, refusal)
+    return result
 
 
-def _refuse_first(pairing: Pairing, frame: pl.LazyFrame) -> None:
+def refuse_joined(pairing: Pairing, frame: pl.LazyFrame) -> None:
+    """Refuses rows of a joined table that cannot be compared, naming ids if the table has them."""
     names = frame.collect_schema().names()
     refusals = pairing.refusals(names)
     flags = [refusal.where.any().alias(str(i)) for i, refusal in enumerate(refusals)]
@@ -93,21 +105,8 @@ def _refuse_first(pairing: Pairing, frame: pl.LazyFrame) -> None:
     for refusal, refused in zip(refusals, found, strict=True):
         if refused:
             # A join leaves rows in the order of their hashes, in which no one would look for them.
-            joined = "0|row" if "0|row" in names else "0|id"
-            in_order = frame.sort(joined) if HASHES[0] in names else frame
-            raise pairing.refuse(in_order, refusal)
-
-
-@contextmanager
-def _naming_any(pairing: Pairing) -> Iterator[None]:
-    """When a query over all files breaks, reads each alone to say which one it was."""
-    try:
-        yield
-    except pl.exceptions.PolarsError:
-        for side in pairing.sides:
-            with naming(side):
-                side.frame.select(pl.all().null_count()).collect(engine="streaming")
-        raise
+            order = [name for name in ("0|row", "0|id") if name in names]
+            raise pairing.refuse(frame.sort(order[0]) if order else frame, refusal)
 
 
 def _canonical(pairing: Pairing, frame: pl.LazyFrame, want: frozenset[str]) -> pl.LazyFrame:

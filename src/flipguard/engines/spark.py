@@ -7,27 +7,21 @@ engine's counts to the last bit, whatever the cluster does with the rows.
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from flipguard.engines.labelled import naming_any
-from flipguard.engines.pairing import Pairing
+from flipguard.engines.pairing import Pairing, naming_any
 from flipguard.engines.plan import Counted, CountingPlan, RowCounts
 from flipguard.engines.scored import ScoredCounting, refuse_nameless
-from flipguard.engines.spark_rows import Findings, PairedRows, SideRows, unpacked
-from flipguard.errors import FlipguardError, InputError, MissingExtraError
+from flipguard.engines.spark_pairs import Findings, PairedRows
+from flipguard.engines.spark_rows import SideRows, unpacked
+from flipguard.engines.spark_session import quietly, spark_session
+from flipguard.errors import FlipguardError, InputError
 from flipguard.predictions.read import TEXT_FORMATS, format_of
 from flipguard.predictions.scores import rows_per_read, score_matrix, width
 from flipguard.predictions.table import Predictions
@@ -61,7 +55,7 @@ ROWS_TO_SEND = 100_000
 
 def count(plan: CountingPlan) -> Counted:
     """The counts of a plan, the same as the local engine's."""
-    with _quietly(), _session() as session:
+    with quietly(), spark_session() as session:
         _refuse_without_ids(plan)
         plan = _as_needed(plan)
         if plan.layout.scored:
@@ -74,83 +68,10 @@ def count(plan: CountingPlan) -> Counted:
             table = _summed(frame, paired)
         except _spark_errors() as problem:
             raise _told(plan, problem) from problem
-        if plan.progress is not None:
-            plan.progress(1, 1)
         return _counted(plan, paired, table)
 
 
-# -- the session -------------------------------------------------------------------------------
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without what PySpark says about the version of pandas, which nothing here uses."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-        yield
-
-
-@contextmanager
-def _session() -> Iterator[SparkSession]:
-    """The user's session, or one on this machine that ends with the counting."""
-    try:
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-    except ModuleNotFoundError as problem:
-        raise MissingExtraError("The Spark engine", package="pyspark", extra="spark") from problem
-    active = SparkSession.getActiveSession()
-    if active is None and SparkContext._active_spark_context is not None:
-        active = SparkSession.builder.getOrCreate()
-    if active is not None:
-        yield active
-        return
-    own = _own_session()
-    try:
-        yield own
-    finally:
-        own.stop()
-
-
-def _own_session() -> SparkSession:
-    from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkException
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
-
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java", path=None if home is None else str(Path(home, "bin"))) is None:
-        raise _no_java("none was found")
-    # Workers must be of this Python, which has flipguard, not of the first one on the path.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    conf = SparkConf().setMaster("local[*]").setAppName("flipguard")
-    for key, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.session.timeZone": "UTC",
-        # Few rows need few tasks, each of which has its price.
-        "spark.sql.shuffle.partitions": "64",
-        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-    }.items():
-        conf.set(key, value)
-    try:
-        if SparkContext._gateway is None:
-            # What Java says while it starts is for no one; what goes wrong is raised.
-            silent = {"stderr": subprocess.DEVNULL}
-            gateway = launch_gateway(conf, popen_kwargs=silent)  # type: ignore[no-untyped-call]
-            SparkContext._ensure_initialized(gateway=gateway)
-        return SparkSession.builder.config(conf=conf).getOrCreate()
-    except PySparkException as problem:
-        raise _no_java("the one that was found does not start it") from problem
-
-
-def _no_java(told: str) -> FlipguardError:
-    return FlipguardError(
-        f"The Spark engine needs a Java runtime, 17 or newer, and {told}; install one, set "
-        "JAVA_HOME to it, or use --engine local."
-    )
+# -- what goes wrong ----------------------------------------------------------------------------
 
 
 def _spark_errors() -> tuple[type[Exception], ...]:
@@ -164,7 +85,7 @@ def _told(plan: CountingPlan, problem: Exception) -> FlipguardError:
     """The sentence for what Spark gave up on."""
     try:
         # A file that the local engine cannot read either is refused in its words.
-        with naming_any(plan):
+        with naming_any(plan.sides):
             for side in plan.sides:
                 side.frame.select(pl.all().null_count()).collect(engine="streaming")
     except FlipguardError as known:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -48,8 +49,8 @@ def read_predictions(
     `id`, `target` and `label` name the columns where they are not called so.
     """
     file = Path(path)
-    kind, _ = format_of(file)
     _must_be_a_file(file)
+    kind, _ = format_of(file)
     try:
         if kind == "npz":
             return _read_npz(file, id=id, target=target, label=label)
@@ -100,10 +101,13 @@ def unreadable(name: str, problem: BaseException) -> InputError:
 
 
 def _must_be_a_file(path: Path) -> None:
-    if not path.exists():
+    # Not the methods of `Path`, which raise where a name is longer than any file's could be.
+    if not os.path.exists(path):
         raise InputError(f"{path} does not exist; check the path.")
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise InputError(f"{path} is a folder, not a file of predictions; name the file in it.")
+    if re.search("[\ud800-\udfff]", str(path)):
+        raise InputError(f"{str(path)!a} has a name that is no valid text; rename the file.")
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty; expected a header and at least one row of predictions.")
 
@@ -122,7 +126,7 @@ def _separated(separator: str) -> Reader:
 def scan_separated(source: Path | IO[bytes], separator: str) -> pl.LazyFrame:
     """A table of separated text; scores are numbers in it, and all else is text."""
     # Everything as text: "007" is an id of its own and must not become 7.
-    frame = pl.scan_csv(source, separator=separator, infer_schema=False)
+    frame = pl.scan_csv(source, separator=separator, infer_schema=False, glob=False)
     names = frame.collect_schema().names()
     wide = [c for c in names if c.startswith(tuple(WIDE_PREFIX.values()))]
     lists = [c for c in names if c in SCORE_KINDS]
@@ -132,10 +136,12 @@ def scan_separated(source: Path | IO[bytes], separator: str) -> pl.LazyFrame:
 
 
 def _json_lines(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, None]:
-    first = pl.scan_ndjson(path, infer_schema_length=JSON_ROWS_FOR_SCHEMA).collect_schema()
+    # The one scan that cannot be told to take a name as it is: each sign of a pattern is wrapped.
+    source = re.sub(r"([*?\[])", r"[\1]", str(path))
+    first = pl.scan_ndjson(source, infer_schema_length=JSON_ROWS_FOR_SCHEMA).collect_schema()
     # Ids and classes may be numbers in one row and text in another; as text they all fit.
     frame = pl.scan_ndjson(
-        path,
+        source,
         infer_schema_length=JSON_ROWS_FOR_SCHEMA,
         schema_overrides=dict.fromkeys(roles & set(first.names()), pl.String),
     )
@@ -150,7 +156,7 @@ def _parquet(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str
         metadata = pq.read_schema(path).metadata
     except pa.ArrowException as problem:
         raise unreadable(str(path), problem) from problem
-    return pl.scan_parquet(path), _stored_class_names(metadata)
+    return pl.scan_parquet(path, glob=False), _stored_class_names(metadata)
 
 
 def _arrow(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
@@ -161,7 +167,7 @@ def _arrow(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] 
             metadata = pa.ipc.open_file(source).schema.metadata
     except pa.ArrowException as problem:
         raise unreadable(str(path), problem) from problem
-    return pl.scan_ipc(path), _stored_class_names(metadata)
+    return pl.scan_ipc(path, glob=False), _stored_class_names(metadata)
 
 
 _LAZY: dict[str, Reader] = {

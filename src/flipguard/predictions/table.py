@@ -332,6 +332,6 @@ def _column(column: str, values: Sequence[object] | Array, name: str) -> pl.Seri
     return pl.Series(column, items)
 
 
-def _missing_as_none(item: object) -> object:
+def _missing_as_none(item: Any) -> Any:
     value = item.item() if isinstance(item, np.generic) else item
     return None if isinstance(value, float) and value != value else value

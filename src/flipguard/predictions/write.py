@@ -69,7 +69,7 @@ def write_predictions(predictions: Predictions, path: str | os.PathLike[str]) ->
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A new file beside `path` that takes its place at the end, and vanishes if anything fails."""
-    if path.is_dir():
+    if os.path.isdir(path):
         raise InputError(f"{path} is a folder; name a file in it to write to.")
     if not path.parent.is_dir():
         raise InputError(

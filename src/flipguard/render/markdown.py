@@ -54,7 +54,7 @@ def verdict_markdown(verdict: Verdict) -> str:
     if verdict.pinned is not None:
         pinned = verdict.pinned
         told = f"{len(pinned.flipped)} of {pinned.n:,}"
-        rows.append([MARK[pinned.verdict], "pinned samples", "none may flip", told, "", ""])
+        rows.append([MARK[pinned.verdict], "pinned samples", "no flip", told, "", ""])
     lines += _table(["", "rule", "limit", "value", "interval", ""], rows, right=(3, 4))
     if verdict.pinned is not None and verdict.pinned.flipped:
         shown = ", ".join(_code(item) for item in verdict.pinned.flipped[:IDS_SHOWN])
@@ -150,12 +150,13 @@ def _other_groups(rule: RuleVerdict, listed: tuple[Judgement, ...]) -> list[list
     """A row for those groups of each outcome that have none of their own."""
     rows = []
     for outcome, word in WORD.items():
-        rest = sum(j.verdict == outcome for j in rule.judgements)
-        rest -= sum(j.verdict == outcome for j in listed)
+        shown = sum(j.verdict == outcome for j in listed)
+        rest = sum(j.verdict == outcome for j in rule.judgements) - shown
         if rest:
-            name = f"`{rule.rule.metric}` by {_cell(str(rule.rule.by))}: {count(rest, 'group')}"
+            told = f"{word} in {count(rest, 'further group' if shown else 'group')}"
+            name = f"`{rule.rule.metric}` by {_cell(str(rule.rule.by))}: {told}"
             small = f"fewer than {rule.rule.min_n:,} samples" if outcome == "not_judged" else ""
-            rows.append([MARK[outcome], f"{name} {word}", limit(rule.rule), "", "", small])
+            rows.append([MARK[outcome], name, limit(rule.rule), "", "", small])
     return rows
 
 

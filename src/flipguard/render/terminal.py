@@ -288,7 +288,7 @@ def _rules(verdict: Verdict) -> Table:
         word, style = OUTCOME[verdict.pinned.verdict]
         flipped = len(verdict.pinned.flipped)
         told = f"{flipped} of {verdict.pinned.n:,}"
-        table.add_row(Text(word, style=style), "pinned samples", "none may flip", told, "")
+        table.add_row(Text(word, style=style), "pinned samples", "no flip", told, "")
     return table
 
 

@@ -97,13 +97,13 @@ def headline(result: Comparison) -> str:
 
 
 def limit(rule: Rule) -> str:
-    """A rule's limit, such as `at most 2.00 %`."""
+    """A rule's limit, such as `≤ 2.00 %`."""
     metric = rule.metric
     if rule.min is not None and rule.max is not None:
-        return f"{number(metric, rule.min)} to {number(metric, rule.max)}"
+        return f"{number(metric, rule.min, unit=False)} to {number(metric, rule.max)}"
     if rule.max is not None:
-        return f"at most {number(metric, rule.max)}"
-    return f"at least {number(metric, rule.min if rule.min is not None else math.nan)}"
+        return f"≤ {number(metric, rule.max)}"
+    return f"≥ {number(metric, rule.min if rule.min is not None else math.nan)}"
 
 
 def what_would_decide(judgement: Judgement) -> str:

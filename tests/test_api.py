@@ -1,0 +1,102 @@
+"""The public names, and what importing them costs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+
+import pytest
+
+import flipguard
+
+# What the documentation shows, and what it takes to use that: exceptions, types, the table.
+PUBLIC = {
+    "METRICS",
+    "Comparison",
+    "Estimate",
+    "FlipCounts",
+    "FlipguardError",
+    "InputError",
+    "MissingExtraError",
+    "Policy",
+    "PolicyError",
+    "Predictions",
+    "Verdict",
+    "__version__",
+    "check",
+    "compare",
+    "ensemble",
+    "matrix",
+    "read_predictions",
+    "write_predictions",
+}
+
+
+def test_the_public_names_are_listed():
+    assert set(flipguard.__all__) == PUBLIC
+    assert len(flipguard.__all__) == len(PUBLIC)
+    assert dir(flipguard) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_every_public_name_is_there(name):
+    assert getattr(flipguard, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'flipguard' has no attribute 'comparisons'"):
+        flipguard.comparisons  # noqa: B018
+
+
+def test_old_and_new_cannot_be_swapped_by_position():
+    parameters = inspect.signature(flipguard.compare).parameters
+    for name in ("old", "new"):
+        assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert parameters[name].default is inspect.Parameter.empty
+    table = flipguard.Predictions.from_arrays(labels=[1])
+    with pytest.raises(TypeError):
+        flipguard.compare(table, table)
+
+
+def test_no_public_function_takes_old_or_new_by_position():
+    for name in flipguard.__all__:
+        value = getattr(flipguard, name)
+        if not inspect.isfunction(value):
+            continue
+        for parameter in inspect.signature(value).parameters.values():
+            if parameter.name in ("old", "new"):
+                assert parameter.kind is inspect.Parameter.KEYWORD_ONLY, name
+
+
+@pytest.mark.parametrize("name", ["InputError", "PolicyError", "MissingExtraError"])
+def test_one_except_catches_all(name):
+    assert issubclass(getattr(flipguard, name), flipguard.FlipguardError)
+
+
+def loaded_by(code: str) -> set[str]:
+    """The top-level packages that a fresh interpreter has loaded after some code."""
+    program = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return {name.split(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
+
+
+HEAVY = {"torch", "matplotlib", "polars", "pyarrow", "scipy", "numpy", "pandas", "pyspark"}
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert loaded_by("import flipguard") & HEAVY == set()
+
+
+def test_comparing_loads_neither_torch_nor_plotting():
+    code = (
+        "import flipguard as fg\n"
+        "table = fg.Predictions.from_arrays(labels=[1, 2], targets=[1, 1])\n"
+        "fg.compare(old=table, new=table, by=['target']).to_json()"
+    )
+    loaded = loaded_by(code)
+    assert "polars" in loaded
+    assert loaded & {"torch", "matplotlib", "pandas", "pyspark"} == set()
