@@ -32,10 +32,10 @@ format: setup
 	$(BIN)/ruff format .
 
 test: lint
-	$(BIN)/pytest -n auto -m "not slow"
+	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
 
 test-all: lint
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadgroup
 
 bench: setup
 	$(BIN)/python benchmarks/evidence.py

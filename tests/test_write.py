@@ -86,7 +86,7 @@ def test_everything_comes_back(tmp_path: Path, suffix: str, named: bool, kind: s
     assert os.listdir(tmp_path) == [file.name]
 
 
-@pytest.mark.parametrize("suffix", [s for s in SUFFIXES if s not in TEXT or "jsonl" in s])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_quotes_in_class_names_come_back(tmp_path: Path, suffix: str) -> None:
     names = ('q"x"', '"', "back\\slash")
     logits = np.eye(3)

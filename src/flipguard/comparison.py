@@ -343,10 +343,21 @@ def judged_counts(
         noise_floor=_noise_floor(whole, confidence),
         cluster=plan.cluster,
         clusters=len(counted.whole.counts) if clustered else None,
-        notes=counted.notes,
+        notes=(*counted.notes, *_never_right(whole, plan)),
         engine=engine,
         _plan=plan,
     )
+
+
+def _never_right(whole: Group, plan: CountingPlan) -> Iterator[str]:
+    """A model that is never right is more often a class spelled in two ways than a bad model."""
+    right = {plan.old.name: whole.counts.old_right, plan.new.name: whole.counts.new_right}
+    for name, count in right.items():
+        if whole.counts.labelled > 0 and count == 0:
+            yield (
+                f"{name}: no prediction equals its target; check that predictions and targets "
+                "name the classes alike (3 and cat are different names)"
+            )
 
 
 def _groups(groups: Groups, confidence: float, *, clustered: bool) -> list[Group]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from flipguard.errors import InputError
 
 Array = npt.NDArray[Any]
+SAVEZ_ARGUMENTS = ("file", "allow_pickle")
 
 # What numpy and zipfile raise for a file that is cut short, altered, or made by something else.
 DAMAGE = (
@@ -95,8 +96,11 @@ def write_npz(
         "logits": logits,
         "probabilities": probabilities,
         "class_names": class_names,
-        **(slices or {}),
     }
+    taken = [name for name in slices or {} if name in named or name in SAVEZ_ARGUMENTS]
+    if taken:
+        raise InputError(f"A slice cannot be called '{taken[0]}' in an NPZ; rename it.")
+    named |= slices or {}
     arrays = {name: _plain(value, name) for name, value in named.items() if value is not None}
     path = Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")

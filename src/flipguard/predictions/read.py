@@ -127,6 +127,8 @@ def scan_separated(source: Path | IO[bytes], separator: str) -> pl.LazyFrame:
     """A table of separated text; scores are numbers in it, and all else is text."""
     # Everything as text: "007" is an id of its own and must not become 7.
     frame = pl.scan_csv(source, separator=separator, infer_schema=False, glob=False)
+    # A quote inside a quoted name is written twice; the reader undoes that in rows, not in headers.
+    frame = frame.rename(lambda name: name.replace('""', '"'))
     names = frame.collect_schema().names()
     wide = [c for c in names if c.startswith(tuple(WIDE_PREFIX.values()))]
     lists = [c for c in names if c in SCORE_KINDS]
@@ -153,7 +155,7 @@ def _parquet(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str
     import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_schema(path).metadata
+        metadata = pq.read_metadata(path).metadata
     except pa.ArrowException as problem:
         raise unreadable(str(path), problem) from problem
     return pl.scan_parquet(path, glob=False), _stored_class_names(metadata)
