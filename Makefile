@@ -35,7 +35,7 @@ test: lint
 	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
 
 test-all: lint
-	$(BIN)/pytest -n auto --dist loadgroup
+	FLIPGUARD_EFFORT=10 $(BIN)/pytest -n auto --dist loadgroup
 
 bench: setup
 	$(BIN)/python benchmarks/evidence.py

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 import scipy
-from gate_errors import gate_rows, print_gate_table
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr, ndtri
 
 from flipguard import statistics
+from gate_errors import gate_rows, print_gate_table
 
 Floats = NDArray[np.float64]
 Interval = tuple[Floats, Floats]

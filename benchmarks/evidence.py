@@ -171,9 +171,7 @@ def ours(paths: tuple[Path, Path]) -> Callable[[], Any]:
     import flipguard as fg
 
     def run() -> Any:
-        result = fg.compare(
-            old=fg.read_predictions(paths[0]), new=fg.read_predictions(paths[1])
-        )
+        result = fg.compare(old=fg.read_predictions(paths[0]), new=fg.read_predictions(paths[1]))
         names = ("both_right", "negative_flip", "positive_flip", "wrong_same", "wrong_different")
         return tuple(int(result.counts[name]) for name in names)
 
@@ -271,10 +269,8 @@ def cases(quick: bool) -> dict[str, tuple[str, Callable[[], Callable[[], Any]], 
     d = f"{stream:,} x 100 float32 logits a side, streamed from Parquet"
     e = "starting up"
     return {
-        "aligned: bare Polars, ids not read": (
-            a, lambda: aligned_polars(many, with_ids=False), 5),
-        "aligned: bare Polars, ids compared": (
-            a, lambda: aligned_polars(many, with_ids=True), 5),
+        "aligned: bare Polars, ids not read": (a, lambda: aligned_polars(many, with_ids=False), 5),
+        "aligned: bare Polars, ids compared": (a, lambda: aligned_polars(many, with_ids=True), 5),
         "aligned: flipguard": (a, lambda: ours(make_aligned(many)), 5),
         "aligned: pandas, ids compared": (a, lambda: aligned_pandas(many, merge=False), 1),
         "aligned: pandas, merged on id": (a, lambda: aligned_pandas(many, merge=True), 1),
@@ -283,12 +279,14 @@ def cases(quick: bool) -> dict[str, tuple[str, Callable[[], Callable[[], Any]], 
         "scores: argmax of both": (c, lambda: scores_argmax(rows, classes), 7),
         "scores: flipguard, all metrics": (c, lambda: scores_ours(rows, classes), 7),
         "scores: plain numpy, the same": (c, lambda: scores_numpy(rows, classes), 1),
-        "streamed scores: flipguard": (
-            d, lambda: ours(make_streamed_scores(stream, 100)), 1),
+        "streamed scores: flipguard": (d, lambda: ours(make_streamed_scores(stream, 100)), 1),
         "start: python -c pass": (e, lambda: command([python, "-c", "pass"]), 7),
         "start: import flipguard": (e, lambda: command([python, "-c", "import flipguard"]), 7),
         "start: flipguard compare, 1,000 rows": (
-            e, lambda: command([python, "-m", "flipguard", "compare", *small_files()]), 7),
+            e,
+            lambda: command([python, "-m", "flipguard", "compare", *small_files()]),
+            7,
+        ),
     }
 
 

@@ -27,9 +27,7 @@ def verdict_of(tables: NDArray[np.int64], rule: Mapping[str, Any], *, clustered:
     values[:, [LAYOUT.names.index(cell) for cell in CELLS]] = tables
     grouped = "by" in rule
     whole = values if clustered else values.sum(axis=0, keepdims=True)
-    nobody = Predictions.from_arrays(
-        labels=[0], targets=[0], slices={"group": [0], "cluster": [0]}
-    )
+    nobody = Predictions.from_arrays(labels=[0], targets=[0], slices={"group": [0], "cluster": [0]})
     plan = CountingPlan(
         old=nobody,
         new=nobody,
@@ -56,37 +54,68 @@ def gate_rows(rng: np.random.Generator, replications: int) -> Iterator[Row]:
     for n in (200, 1_000, 5_000, 50_000):
         at_limit = cells(negative=0.02, positive=0.03)
         yield measured(
-            rng, replications, n, at_limit, "NFR at its limit of 2 %",
-            {"metric": "negative_flip_rate", "max": 0.02}, rare="pass",
+            rng,
+            replications,
+            n,
+            at_limit,
+            "NFR at its limit of 2 %",
+            {"metric": "negative_flip_rate", "max": 0.02},
+            rare="pass",
         )
         yield measured(
-            rng, replications, n, cells(negative=0.055, positive=0.05),
+            rng,
+            replications,
+            n,
+            cells(negative=0.055, positive=0.05),
             "accuracy gain at its limit of -0.5 points",
-            {"metric": "accuracy_gain", "min": -0.005}, rare="pass",
+            {"metric": "accuracy_gain", "min": -0.005},
+            rare="pass",
         )
         relative = 0.02 / (0.8 * (1 - 0.8 + 0.02 - 0.03))
         yield measured(
-            rng, replications, n, at_limit, f"relative NFR at its limit of {relative:.3f}",
-            {"metric": "relative_negative_flip_rate", "max": relative}, rare="pass",
+            rng,
+            replications,
+            n,
+            at_limit,
+            f"relative NFR at its limit of {relative:.3f}",
+            {"metric": "relative_negative_flip_rate", "max": relative},
+            rare="pass",
         )
         yield measured(
-            rng, replications, n, cells(negative=0.05, positive=0.05),
+            rng,
+            replications,
+            n,
+            cells(negative=0.05, positive=0.05),
             "A/A: two retrains, gain may be -1 point",
-            {"metric": "accuracy_gain", "min": -0.01}, rare="fail",
+            {"metric": "accuracy_gain", "min": -0.01},
+            rare="fail",
         )
     for groups in (10, 100):
         for correction in ("none", "holm", "benjamini-hochberg"):
             yield measured(
-                rng, replications // 5, 500, cells(negative=0.05, positive=0.05),
+                rng,
+                replications // 5,
+                500,
+                cells(negative=0.05, positive=0.05),
                 f"{groups} groups, each at its limit of 5 %, correction {correction}",
-                {"metric": "negative_flip_rate", "max": 0.05, "by": "group",
-                 "correction": correction},
-                rare="fail" if correction != "none" else None, groups=groups,
+                {
+                    "metric": "negative_flip_rate",
+                    "max": 0.05,
+                    "by": "group",
+                    "correction": correction,
+                },
+                rare="fail" if correction != "none" else None,
+                groups=groups,
             )
     yield measured(
-        rng, replications // 5, 2_000, cells(negative=0.02, positive=0.03),
+        rng,
+        replications // 5,
+        2_000,
+        cells(negative=0.02, positive=0.03),
         "200 clusters of 10 rows (ICC 0.3), NFR at its limit of 2 %",
-        {"metric": "negative_flip_rate", "max": 0.02}, rare="pass", clusters=200,
+        {"metric": "negative_flip_rate", "max": 0.02},
+        rare="pass",
+        clusters=200,
     )
 
 

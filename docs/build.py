@@ -34,12 +34,12 @@ def metrics_page() -> str:
     lines = [
         "# Metrics",
         "",
-        "Rates are between 0 and 1 in code and files, and in percent where a person reads. Undefined is",
-        "`nan` in Python and `null` in JSON, never 0. Every metric is a pure function of counts that",
-        "add, so shards can be counted apart.",
+        "Rates are between 0 and 1 in code and files, and in percent where a person reads.",
+        "Undefined is `nan` in Python and `null` in JSON, never 0. Every metric is a pure function",
+        "of counts that add, so shards can be counted apart.",
         "",
-        "The example on each card is one and the same: five samples, of which the old model gets the",
-        "first three right.",
+        "The example on each card is one and the same: five samples, of which the old model gets",
+        "the first three right.",
         "",
         "| sample | target | old's probabilities | new's probabilities | control's label |",
         "|---|---|---|---|---|",
@@ -51,8 +51,10 @@ def metrics_page() -> str:
         needs = ", ".join(NEEDS[n] for n in sorted(metric.needs)) or "predicted labels only"
         estimate = example[name]
         better = {"lower": "lower is better", "higher": "higher is better", "neither": ""}
-        interval = "" if estimate.low != estimate.low else (
-            f", interval {estimate.low:.3f} to {estimate.high:.3f}"
+        interval = (
+            ""
+            if estimate.low != estimate.low
+            else (f", interval {estimate.low:.3f} to {estimate.high:.3f}")
         )
         value = "undefined here" if not estimate.is_defined else f"{estimate.value:.4g}{interval}"
         lines += [
@@ -96,8 +98,8 @@ def evidence_page() -> str:
         "",
         f"Measured by `{document['command']}` on {machine['cores']} cores of {machine['cpu']} with "
         f"{machine['memory_gib']} GiB (Python {machine['python']}, Polars {machine['polars']}, "
-        f"numpy {machine['numpy']}, pandas {machine['pandas']}). Each case is a process of its own; "
-        "times are the best of its runs on a warm disk.",
+        f"numpy {machine['numpy']}, pandas {machine['pandas']}). Each case is a process of its "
+        "own; times are the best of its runs on a warm disk.",
         "",
         "| case | seconds | peak MiB |",
         "|---|---:|---:|",
@@ -123,8 +125,8 @@ def calibration_page() -> str:
     lines = [
         "# How often the intervals are right",
         "",
-        f"Measured by `{document['command']}` (seed {document['seed']}), by drawing test sets from known",
-        "truths. A 95 % interval should hold the truth in 95 % of them.",
+        f"Measured by `{document['command']}` (seed {document['seed']}), by drawing test sets",
+        "from known truths. A 95 % interval should hold the truth in 95 % of them.",
         "",
         "| quantity | settings | lowest | highest | lowest of the rejected methods |",
         "|---|---:|---:|---:|---|",
@@ -138,9 +140,8 @@ def calibration_page() -> str:
             for name in sorted(rivals)
         }
         told = ", ".join(f"{name} {100 * value:.1f} %" for name, value in worst.items())
-        lines.append(
-            f"| {quantity} | {len(rows)} | {100 * min(covers):.1f} % | {100 * max(covers):.1f} % | {told} |"
-        )
+        ends = f"{100 * min(covers):.1f} % | {100 * max(covers):.1f} %"
+        lines.append(f"| {quantity} | {len(rows)} | {ends} | {told} |")
     lines += [
         "",
         "## Every setting",
@@ -163,10 +164,8 @@ def calibration_page() -> str:
     for row in document["gate"]:
         rare = row["must_be_rare"]
         told = "" if rare is None else f"{rare}: {100 * row['rate']:.1f} %"
-        lines.append(
-            f"| {row['setting']} | {row['n']:,} | {100 * row['pass']:.1f} % | {100 * row['fail']:.1f} % "
-            f"| {100 * row['inconclusive']:.1f} % | {told} |"
-        )
+        shares = (f"{100 * row[verdict]:.1f} %" for verdict in ("pass", "fail", "inconclusive"))
+        lines.append(f"| {row['setting']} | {row['n']:,} | {' | '.join(shares)} | {told} |")
     return "\n".join(lines) + "\n"
 
 

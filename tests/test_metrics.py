@@ -16,6 +16,7 @@ from flipguard import METRICS, Comparison, Estimate, FlipCounts, Predictions, co
 from flipguard.counts import CELLS, UNLABELLED
 from tests import plain
 from tests.cases import Example, examples, tables
+from tests.effort import tries
 
 # The names that users rely on.
 NAMES = [
@@ -77,25 +78,25 @@ def test_no_metric_is_forgotten():
     assert all(metric.name == name for name, metric in METRICS.items())
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(examples())
 def test_every_metric_is_its_plain_definition(example):
     assert_plain(compared(example), example.case)
 
 
-@settings(max_examples=120)
+@settings(max_examples=tries(120))
 @given(examples(kinds=("logits", "probabilities"), most_controls=0))
 def test_every_metric_of_scores_is_its_plain_definition(example):
     assert_plain(compared(example), example.case)
 
 
-@settings(max_examples=80)
+@settings(max_examples=tries(80))
 @given(examples(kinds=("logits", "probabilities"), most_controls=0, far=True))
 def test_logits_far_apart_neither_overflow_nor_vanish(example):
     assert_plain(compared(example), example.case)
 
 
-@settings(max_examples=80)
+@settings(max_examples=tries(80))
 @given(
     st.booleans().flatmap(
         lambda far: examples(kinds=("logits", "probabilities"), most_controls=0, far=far)
@@ -111,7 +112,7 @@ def test_single_precision_scores_are_close_to_the_definition(example):
         assert same(result[name].value, expected, 2e-6), (name, result[name].value, expected)
 
 
-@settings(max_examples=120)
+@settings(max_examples=tries(120))
 @given(examples())
 def test_groups_are_comparisons_of_their_own_and_sum_to_the_whole(example):
     result = compared(example, by=["group", "target"])
@@ -129,7 +130,7 @@ def test_groups_are_comparisons_of_their_own_and_sum_to_the_whole(example):
         assert sum((g.counts for g in grouping), _zero(result.counts)) == result.counts
 
 
-@settings(max_examples=120)
+@settings(max_examples=tries(120))
 @given(examples(), st.randoms(use_true_random=False))
 def test_any_sharding_and_any_row_order_give_the_same_bits(example, random):
     rows = list(example.case.rows)
@@ -211,7 +212,7 @@ def _assert_half_and_half(estimate: Estimate, distance: float, n: int) -> None:
     assert estimate.high - estimate.value == pytest.approx(error, rel=0.02)
 
 
-@settings(max_examples=80)
+@settings(max_examples=tries(80))
 @given(examples(kinds=("logits", "probabilities"), most_controls=2))
 def test_labels_of_scores_count_as_labels_do(example):
     scored = compared(example, by=["group"])
@@ -229,7 +230,7 @@ def test_labels_of_scores_count_as_labels_do(example):
         assert np.array_equal(group.counts.columns(shared), other.counts.columns(shared))
 
 
-@settings(max_examples=80)
+@settings(max_examples=tries(80))
 @given(examples())
 def test_joined_and_aligned_rows_give_the_same_bits(example):
     if example.ids == "none":
@@ -243,7 +244,7 @@ def test_joined_and_aligned_rows_give_the_same_bits(example):
     assert compared(straight, by=["group"]).counts == compared(crooked, by=["group"]).counts
 
 
-@settings(max_examples=120)
+@settings(max_examples=tries(120))
 @given(examples(), st.sampled_from([0.5, 0.9, 0.95, 0.999]))
 def test_what_holds_of_every_comparison(example, confidence):
     result = compared(example, confidence=confidence, by=["group"])
@@ -290,7 +291,7 @@ SWAPS = {
 SYMMETRIC = ("churn", "wrong_to_wrong", "surrogate_churn", "logit_displacement", "mcnemar_p")
 
 
-@settings(max_examples=120)
+@settings(max_examples=tries(120))
 @given(examples(most_controls=0))
 def test_swapping_old_and_new_swaps_what_it_should(example):
     old, new, _ = tables(example)
@@ -306,7 +307,7 @@ def test_swapping_old_and_new_swaps_what_it_should(example):
     assert same(gain.high, -loss.low, 1e-9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(examples(kinds=("logits",), most_controls=0))
 def test_surrogate_churn_tends_to_churn(example):
     untied = [
@@ -450,7 +451,7 @@ def test_the_flips_are_the_rows_that_changed_worst_first():
     assert compare(old=old, new=new).flips("negative")["id"].to_list() == ["q", "p"]
 
 
-@settings(max_examples=80)
+@settings(max_examples=tries(80))
 @given(examples(most_controls=0))
 def test_the_flips_are_counted_as_the_counts_are(example):
     result = compared(example)

@@ -15,6 +15,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from flipguard import METRICS, FlipCounts, Predictions, compare
 from flipguard.counts import Layout
 from tests import plain
+from tests.effort import tries
 
 
 def flips(negative: int, positive: int, rest: int = 10) -> FlipCounts:
@@ -23,7 +24,7 @@ def flips(negative: int, positive: int, rest: int = 10) -> FlipCounts:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(st.integers(0, 3000), st.integers(0, 3000))
 def test_mcnemar_is_the_binomial_test(negative, positive):
     if negative + positive == 0:
@@ -33,7 +34,7 @@ def test_mcnemar_is_the_binomial_test(negative, positive):
     assert value == pytest.approx(expected, rel=1e-9, abs=1e-300)
 
 
-@settings(max_examples=100)
+@settings(max_examples=tries(100))
 @given(st.integers(0, 400), st.integers(0, 400), st.integers(0, 50))
 def test_mcnemar_is_the_exact_test_of_statsmodels(negative, positive, rest):
     if negative + positive == 0:
@@ -60,7 +61,7 @@ def random_scores(seed: int, *, n: int, classes: int) -> tuple[np.ndarray, np.nd
     return old, new, random.integers(0, classes, n)
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(st.integers(0, 10**6), st.integers(1, 300), st.integers(2, 12), st.booleans())
 def test_calibration_error_is_that_of_torchmetrics(seed, n, classes, as_probabilities):
     old, new, target = random_scores(seed, n=n, classes=classes)
@@ -83,7 +84,7 @@ def test_calibration_error_is_that_of_torchmetrics(seed, n, classes, as_probabil
         assert value == pytest.approx(float(expected), abs=2e-6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(st.integers(0, 10**6), st.integers(1, 200), st.integers(1, 6))
 def test_error_rates_and_flips_are_those_of_scikit_learn(seed, n, classes):
     random = np.random.default_rng(seed)
@@ -103,7 +104,7 @@ def test_error_rates_and_flips_are_those_of_scikit_learn(seed, n, classes):
     assert counts["both_right"] == right[1, 1]
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(st.integers(0, 10**6), st.integers(1, 50), st.integers(2, 9))
 def test_scores_are_those_of_scipy_and_numpy(seed, n, classes):
     old, new, _ = random_scores(seed, n=n, classes=classes)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
+from flipguard.engines.alignment import aligned_sums
 from flipguard.engines.expressions import cell_sums, control_sums
 from flipguard.engines.listing import flip_rows, worst_first
 from flipguard.engines.pairing import Pairing, naming_any
 from flipguard.engines.plan import Counted, CountingPlan, RowCounts, summed_rows
-from flipguard.engines.positions import aligned_sums, checked_frames, refuse_joined
+from flipguard.engines.positions import checked_frames, refuse_joined
 from flipguard.errors import InputError
 
 COLUMNS = frozenset({"id", "label", "target", "cuts"})

@@ -232,35 +232,11 @@ class Pairing:
             return False
         return identical_parquet_column(old.path, old_column, side.path, column)
 
-    def alignment(self, names: list[str]) -> dict[str, pl.Expr]:
-        """Whether ids are equal row for row, and whether they rise, which proves them unique."""
-        if self.by_position:
-            return {}
-        first = pl.col("0|id")
-        others = [pl.col(f"{i}|id") for i in range(1, len(self.sides)) if f"{i}|id" in names]
-        differ = (
-            pl.any_horizontal([first.ne_missing(other) for other in others]) if others else None
-        )
-        return {
-            "__ids_differ": differ.any() if differ is not None else pl.lit(False),
-            "__ids_missing": first.null_count() > 0,
-            "__ids_rise": (first > first.shift(1)).all(),
-        }
-
     @property
     def columnar(self) -> bool:
         """Whether columns are read one by one, so that several queries cost no more than one."""
         paths = [side.path for side in self.sides if side.path is not None]
         return all(format_of(path)[0] not in TEXT_FORMATS for path in paths)
-
-    def confirm_unique(self, checks: dict[str, bool]) -> None:
-        """Refuses missing and duplicate ids once the rows are known to be aligned."""
-        if self.by_position:
-            return
-        if checks["__ids_missing"]:
-            raise self.missing_id(0)
-        if not checks["__ids_rise"]:
-            self._refuse_duplicates(0)
 
     def missing_id(self, i: int) -> InputError:
         """The sentence for the first row of a side that has no id."""
@@ -276,7 +252,7 @@ class Pairing:
             "give every row an id of its own."
         )
 
-    def _refuse_duplicates(self, i: int) -> None:
+    def refuse_duplicates(self, i: int) -> None:
         """Ids that do not rise may still be unique: this looks, part by part of their hashes."""
         parts = self._parts()
         for part in range(parts):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import polars as pl
 
 from flipguard.counts import IntArray
+from flipguard.engines.alignment import aligned_sums
 from flipguard.engines.pairing import Pairing, naming_any
 from flipguard.engines.plan import RowCounts, summed_rows
 
@@ -65,33 +66,6 @@ def checked_frames(
     for frame in pairing.joined_frames(want | {"id"} | if_joined, tally):
         refuse_joined(pairing, frame)
         yield frame
-
-
-def aligned_sums(
-    pairing: Pairing, frame: pl.LazyFrame, sums: Sequence[pl.Expr] = ()
-) -> pl.DataFrame | None:
-    """The sums of a table laid side by side; None if its ids turn out not to be equal row for row.
-
-    Refuses ids that are missing or not unique, and rows that cannot be compared.
-    """
-    names = frame.collect_schema().names()
-    refusals, checks = pairing.refusals(names), pairing.alignment(names)
-    flags = [expression.alias(name) for name, expression in checks.items()]
-    wrong = [r.where.any().alias(f"__refusal{i}") for i, r in enumerate(refusals)]
-    wrong.append(pl.len().alias("__rows"))
-    # Text is parsed whole for every query, so one does all. Columns are read alone, and then a
-    # query over few of them runs faster than one over many.
-    queries = [[*flags], [*wrong], [*sums]] if pairing.columnar else [[*flags, *wrong, *sums]]
-    with naming_any(pairing.sides):
-        results = [frame.select(q).collect(engine="streaming") for q in queries if q]
-    result = pl.concat(results, how="horizontal")
-    if checks and result["__ids_differ"][0]:
-        return None
-    pairing.confirm_unique({name: bool(result[name][0]) for name in checks})
-    for i, refusal in enumerate(refusals):
-        if result[f"__refusal{i}"][0]:
-            raise pairing.refuse(frame, refusal)
-    return result
 
 
 def refuse_joined(pairing: Pairing, frame: pl.LazyFrame) -> None:
