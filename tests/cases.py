@@ -202,13 +202,14 @@ def table(
     if side.kind is not None:
         matrix = np.array([list((s or {}).values()) for s in scores], dtype=dtype)
     if side.look == "arrays":
+        named = side.named and matrix is not None
         return Predictions.from_arrays(
             ids=columns.get("id"),
             targets=columns.get("target"),
             labels=columns.get("label"),
             logits=matrix if side.kind == "logits" else None,
             probabilities=matrix if side.kind == "probabilities" else None,
-            class_names=[spelled(c, side.spelling) for c in side.classes] if side.named else None,
+            class_names=[spelled(c, side.spelling) for c in side.classes] if named else None,
             slices=groups,
             name=name,
         )

@@ -238,6 +238,8 @@ def logit_displacement(case: Case) -> float:
     distances = []
     for row in case.rows:
         old, new = row.old_scores or {}, row.new_scores or {}
+        if not set(old) & set(new):
+            return NAN
         squares = [(new[name] - old[name]) ** 2 for name in old if name in new]
         distances.append(math.sqrt(math.fsum(squares)))
     return ratio(math.fsum(distances), len(distances))

@@ -148,7 +148,7 @@ COMMANDS = {
         *COLUMNS_OF_TABLES,
     },
     "matrix": {"--json", "--plot", "--on-missing", *COLUMNS_OF_TABLES},
-    "ensemble": {"--out", *COLUMNS_OF_TABLES},
+    "ensemble": {"--out", "--on-missing", *COLUMNS_OF_TABLES},
     "metrics": {"--json"},
 }
 
@@ -501,7 +501,7 @@ def test_gate_tells_the_verdict_first_and_then_each_rule(
     assert lines[0] == "FAIL  a rule is broken: negative_flip_rate by site, pinned samples"
     assert re.search(r"^  PASS  negative_flip_rate +≤ 30\.00 % +15\.63 % ", ran.out, re.M)
     assert re.search(r"^  OPEN  accuracy_gain +≥ -16\.00 % +-15\.63 % ", ran.out, re.M)
-    assert re.search(r"needs ~[\d,]+ more samples", ran.out)
+    assert re.search(r"~[\d,]+ more would decide", ran.out)
     assert re.search(r"^  FAIL  negative_flip_rate by site ", ran.out, re.M)
     assert "1 fail, 1 pass, 1 too small" in ran.out
     assert re.search(r"^  FAIL +bad +30\.00 % ", ran.out, re.M)

@@ -669,7 +669,12 @@ def test_the_comparison_has_the_documented_shape() -> None:
     assert document["schema"] == "flipguard.comparison/1"
     assert (document["old"], document["new"]) == ("old", "new")
     assert (document["n"], document["confidence"]) == (600, 0.9)
-    assert document["rows"] == {"matched": 600, "only_old": 0, "only_new": 0}
+    assert document["rows"] == {
+        "matched": 600,
+        "only_old": 0,
+        "only_new": 0,
+        "not_in_control": 0,
+    }
     assert set(document["by"]) == {"target", "site"}
     assert set(document["by"]["target"]) == {"0", "1", "2"}
     assert set(document["by"]["site"]) == {"north", "south"}

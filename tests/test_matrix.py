@@ -162,6 +162,7 @@ def test_the_json() -> None:
         "schema",
         "models",
         "n",
+        "left_out",
         "error_rate",
         "negative_flip_rate",
         "churn",

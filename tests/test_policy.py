@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -218,3 +219,86 @@ def test_a_file_that_is_no_policy(content: bytes | None, words: str, tmp_path: P
 def test_a_folder_is_no_policy(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="cannot be read as a policy"):
         Policy.read(tmp_path)
+
+
+def test_arrays_within_arrays_without_end_are_no_policy(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="nested too deeply") as refused:
+        read(tmp_path, "confidence = " + "[" * 5_000 + "]" * 5_000)
+    assert str(refused.value).startswith(str(tmp_path / "gate.toml"))
+
+
+def test_a_number_too_long_to_read_is_no_policy(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="not valid TOML"):
+        read(tmp_path, "confidence = " + "9" * 5_000)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Policy(rules=()), "policy has no [[rule]] and no [pinned] ids"),
+        (lambda: Policy(rules=({"metric": "churn"},)), "expected `rules` to hold Rule objects"),
+        (lambda: Policy(rules=(Rule(metric="churn", max=0.1),), confidence=95), "`confidence`"),
+        (lambda: Rule(metric="churn"), "no limit on churn"),
+        (lambda: Rule(metric="charm", max=0.1), "no metric 'charm'"),
+        (lambda: Rule(metric="churn", max=2), "`max` of churn to be from 0 to 1"),
+        (lambda: Rule(metric="churn", max="2 %"), "max must be a number"),
+        (lambda: Rule(metric="churn", max=0.1, by=""), "`by` to be the name of one column"),
+        (lambda: Rule(metric="churn", max=0.1, only=("a",)), "name their column with `by`"),
+        (lambda: Rule(metric="churn", max=0.1, min_n=-1), "`min_n`"),
+        (lambda: Rule(metric="churn", max=0.1, judge="jury"), "interval or point"),
+    ],
+)
+def test_what_is_made_in_python_is_checked_as_what_is_read(
+    make: Callable[[], object], words: str
+) -> None:
+    with pytest.raises(PolicyError, match=re.escape(words)) as refused:
+        make()
+    assert str(refused.value).endswith(".")
+
+
+def test_a_rule_made_in_python_is_the_rule_that_is_read() -> None:
+    made = Rule(metric="churn", max=1, by="target", only=["a", 7])  # type: ignore[arg-type]
+    given = {"metric": "churn", "max": 1.0, "by": "target", "only": ["a", "7"]}
+    assert Policy(rules=[made]) == Policy.from_dict({"rule": [given]})  # type: ignore[arg-type]
+
+
+def test_a_group_named_more_than_once_is_judged_once() -> None:
+    rule = {"metric": "churn", "max": 0.1, "by": "target", "only": ["0", "0", 0, "1"]}
+    assert Policy.from_dict({"rule": [rule]}).rules[0].only == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("metric", "key", "limit", "words"),
+    [
+        ("relative_negative_flip_rate", "max", 40, "from 0 to 5, but got 40; 40 % is written 0.4."),
+        ("relative_negative_flip_rate", "max", -0.5, "from 0 to 5, but got -0.5."),
+        ("surrogate_churn", "max", 10, "from 0 to 5, but got 10; 10 % is written 0.1."),
+        ("confidence_new", "min", 60, "from 0 to 1, but got 60; 60 % is written 0.6."),
+        ("accuracy_gain", "min", -2, "from -1 to 1, but got -2; -2 % is written -0.02."),
+        ("churn_ratio", "max", -1, "to be 0 or more, but got -1."),
+        ("negative_flip_ratio", "min", -0.1, "to be 0 or more, but got -0.1."),
+        ("logit_displacement", "max", -3, "to be 0 or more, but got -3."),
+        ("mcnemar_p", "min", 5, "from 0 to 1, but got 5."),
+    ],
+)
+def test_a_limit_that_no_value_can_reach(metric: str, key: str, limit: float, words: str) -> None:
+    with pytest.raises(PolicyError, match=re.escape(words)):
+        Policy.from_dict({"rule": [{"metric": metric, key: limit, "judge": "point"}]})
+
+
+@pytest.mark.parametrize(
+    ("metric", "limit"),
+    [("relative_negative_flip_rate", 1.2), ("churn_ratio", 12), ("logit_displacement", 400)],
+)
+def test_a_limit_above_1_where_values_are(metric: str, limit: float) -> None:
+    assert Policy.from_dict({"rule": [{"metric": metric, "max": limit}]}).rules[0].max == limit
+
+
+def test_a_metric_that_is_nearly_one_is_asked_about() -> None:
+    with pytest.raises(PolicyError, match=r"did you mean 'negative_flip_rate'\?\); known are"):
+        Policy.from_dict({"rule": [{"metric": "negativ_flip_rate", "max": 0.1}]})
+
+
+def test_a_confidence_in_percent_is_told_how_to_write_it() -> None:
+    with pytest.raises(PolicyError, match=r"but got 95; 95 % is written 0\.95\."):
+        Policy.from_dict({"confidence": 95, "rule": [{"metric": "churn", "max": 0.1}]})

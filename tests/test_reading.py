@@ -485,3 +485,135 @@ def test_the_helper_writes_what_it_should(tmp_path):
     assert write(tmp_path / "t.jsonl.gz", {"id": [1]}).read_bytes()[:2] == b"\x1f\x8b"
     path = write(tmp_path / "t.feather", {"id": [1], "label": ["é"]})
     assert pc.equal(pyarrow.feather.read_table(path)["label"], "é").to_pylist() == [True]
+
+
+# -- text: what a parser would pass over -----------------------------------------------------------
+
+
+def packed(path: Path, text: str) -> Path:
+    data = text.encode()
+    if path.suffix == ".gz":
+        data = gzip.compress(data)
+    elif path.suffix == ".zst":
+        data = zstd_stream(data)
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".csv.zst"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'id,label,note\n1,a,"x, y"\n2,b,"two\nlines, and\n"\n3,a,"he said ""no, no"""\n',
+        'id,label,note\n1,a,5" by 6" disk\n2,b,x\n3,a,"q"\n',
+        "id,label,note\n1,a,x\n\n2,b,y\n3,a,\n\n\n",
+        "id,label,note\r\n1,a,x\r\n2,b,y\r\n3,a,z",
+        "\ufeffid,label,note\n1,a,x\n2,b,y\n3,a,z\n",
+        '"id","label","a, b"\n"1","a","x"\n"2","b","y"\n"3","a","z"\n',
+    ],
+    ids=["separators in quotes", "quotes within", "blank lines", "CRLF", "BOM", "quoted header"],
+)
+def test_rows_that_only_look_ragged_are_read(text, suffix, tmp_path):
+    table = read_predictions(packed(tmp_path / f"t{suffix}", text))
+    ids = table.frame.select("id", "label").drop_nulls().collect().rows()
+    assert ids == [("1", "a"), ("2", "b"), ("3", "a")]
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 16])
+def test_rows_are_looked_at_in_pieces_of_any_size(piece, tmp_path, monkeypatch):
+    from flipguard.predictions import text
+
+    monkeypatch.setattr(text, "PIECE", piece)
+    monkeypatch.setattr(text.csv, "reader", None)
+    for i, content in enumerate(['id,label\n1,"a\n,"\n2,b\n', "id,label\n1,a\n2,b"]):
+        path = packed(tmp_path / f"{i}.csv", content)
+        assert text._regular(path, ord(","), 2)
+        assert not text._regular(path, ord(","), 3)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+def test_scores_that_are_whole_numbers_at_first(suffix, tmp_path):
+    n = 1_200
+    rows = [{"id": i, "logit_a": 1, "logit_b": 2} for i in range(n)]
+    rows[-1]["logit_b"] = 2.9
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    wide = read_predictions(packed(tmp_path / f"wide{suffix}", text))
+    lists = [{"id": r["id"], "logits": [r["logit_a"], r["logit_b"]]} for r in rows]
+    text = "".join(json.dumps(row) + "\n" for row in lists)
+    listed = read_predictions(packed(tmp_path / f"list{suffix}", text))
+    for table in (wide, listed):
+        plain = Predictions.from_arrays(
+            ids=np.arange(n), logits=np.array([[1, 2]] * n), class_names=table.class_names
+        )
+        moved = compare(old=plain, new=table)["logit_displacement"].value
+        assert moved == pytest.approx(0.9 / n)
+
+
+@pytest.mark.parametrize(("first", "then"), [(None, "north"), (3, "north"), (3, 3.5), (True, "x")])
+def test_a_slice_that_changes_its_type_late(first, then, tmp_path):
+    rows = [{"id": i, "label": 1, "site": first} for i in range(1_500)]
+    rows[-1]["site"] = then
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    table = read_predictions(packed(tmp_path / "t.jsonl", text))
+    groups = {g.name: g.n for g in compare(old=table, new=table, by=["site"]).by["site"]}
+    assert groups[str(then)] == 1
+    assert sum(groups.values()) == 1_500
+
+
+# -- nothing is no name ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".arrow", ".npz"])
+def test_an_empty_target_is_a_missing_one(suffix, tmp_path):
+    columns = {"id": ["1", "2"], "target": ["a", ""], "label": ["a", "a"]}
+    path = tmp_path / f"t{suffix}"
+    if suffix == ".csv":
+        path.write_text('id,target,label\n1,a,a\n2,"",a\n')
+    else:
+        write(path, columns)
+    table = read_predictions(path)
+    found = compare(old=table, new=table).counts
+    assert (found["both_right"], found["unlabelled_same"]) == (1, 1)
+
+
+def test_an_empty_category_is_a_missing_one(tmp_path):
+    frame = pl.DataFrame({"id": ["1", "2"], "target": ["a", ""], "label": ["a", "a"]})
+    frame.cast({"target": pl.Categorical}).write_parquet(tmp_path / "t.parquet")
+    table = read_predictions(tmp_path / "t.parquet")
+    assert compare(old=table, new=table).counts["unlabelled_same"] == 1
+
+
+def test_npz_members_that_cannot_matter_are_left_alone(tmp_path):
+    import zipfile
+
+    path = tmp_path / "t.npz"
+    np.savez(path, labels=[1, 2], features=np.ones((2, 3)))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("readme.txt", "no array")
+    assert read_predictions(path).columns == ["label"]
+
+
+def test_integers_beside_class_names_are_places_in_them(save):
+    """What a training script has at hand: integer targets, logits, and the names of the classes."""
+    names = ["cat", "dog", "owl"]
+    logits = np.eye(3)[[0, 1, 2, 0]]
+    path = save("places.npz", {"targets": [0, 1, 2, 1], "logits": logits, "class_names": names})
+    named = Predictions.from_arrays(
+        targets=["cat", "dog", "owl", "dog"], logits=logits, class_names=names
+    )
+    result = compare(old=read_predictions(path), new=named)
+    assert result["error_rate_old"].value == 1 / 4
+    assert result["churn"].value == 0
+
+
+def test_integers_beside_class_names_that_are_integers_are_those_classes():
+    given = Predictions.from_arrays(targets=[7, 3], labels=[7, 7], class_names=[7, 3])
+    assert compare(old=given, new=given)["error_rate_old"].value == 1 / 2
+
+
+def test_the_names_of_tables_are_understood_in_an_npz_too(save):
+    """An id that was overlooked would leave rows to be matched by their position."""
+    old = save("old.npz", {"id": [1, 2, 3], "target": [0, 1, 1], "label": [0, 1, 0]})
+    new = save("new.npz", {"id": [3, 2, 1], "label": [1, 1, 0]})
+    result = compare(old=read_predictions(old), new=read_predictions(new))
+    assert (result.counts["positive_flip"], result.counts["both_right"]) == (1, 2)

@@ -132,33 +132,33 @@ TABLES = [
     ),
     Refused(
         "ids of old that new lacks",
-        "{old} has 2 ids that {new} lacks: 'a', 'c'; compare the same samples, or leave them out "
-        "with --on-missing drop.",
+        "{old} has 2 ids that {new} lacks: 'a', 'c'; give the same samples in every file, "
+        "or leave these out with --on-missing drop.",
         new={"id": ["d", "b"], "label": ["x", "y"]},
     ),
     Refused(
         "an id of new that old lacks",
-        "{new} has 1 id that {old} lacks: 'e'; compare the same samples, or leave them out with "
-        "--on-missing drop.",
+        "{new} has 1 id that {old} lacks: 'e'; give the same samples in every file, "
+        "or leave these out with --on-missing drop.",
         new={"id": [*IDS, "e"], "label": [*LABELS, "x"]},
     ),
     Refused(
         "an id that a control lacks",
-        "{old} has 1 id that {control0} lacks: 'd'; compare the same samples, or leave them out "
-        "with --on-missing drop.",
+        "{old} has 1 id that {control0} lacks: 'd'; give the same samples in every file, "
+        "or leave these out with --on-missing drop.",
         controls=({"id": IDS[:3], "label": LABELS[:3]},),
     ),
     Refused(
         "ids on one side only, beside scores",
-        "{old} has 1 id that {new} lacks: 'd'; compare the same samples, or leave them out with "
-        "--on-missing drop.",
+        "{old} has 1 id that {new} lacks: 'd'; give the same samples in every file, "
+        "or leave these out with --on-missing drop.",
         old=SOUND_LOGITS,
         new={"id": IDS[:3], "label": LABELS[:3]},
     ),
     Refused(
         "very many ids on one side only",
-        "{old} has 996 ids that {new} lacks: 4, 5, 6 and 993 more; compare the same samples, or "
-        "leave them out with --on-missing drop.",
+        "{old} has 996 ids that {new} lacks: 4, 5, 6 and 993 more; give the same samples in every "
+        "file, or leave these out with --on-missing drop.",
         old={"id": list(range(1000)), "label": ["x"] * 1000},
         new={"id": list(range(4)), "label": ["x"] * 4},
     ),
@@ -408,19 +408,22 @@ TABLES = [
     # -- groups ---------------------------------------------------------------------------------
     Refused(
         "a column to group by that is not there",
-        "Neither {old} nor {new} has a column 'colour' to group by; they have 'id', 'target', "
+        "Neither {old} nor {new} has a column 'colour', which --by asks for; they have 'id', "
+        "'target', "
         "'label'.",
         options={"by": ["colour"]},
     ),
     Refused(
         "a cluster that is not there",
-        "Neither {old} nor {new} has a column 'user' to group by; they have 'id', 'target', "
+        "Neither {old} nor {new} has a column 'user', which --cluster asks for; they have 'id', "
+        "'target', "
         "'label'.",
         options={"cluster": "user"},
     ),
     Refused(
         "targets to group by that are not there",
-        "Neither {old} nor {new} has a column 'target' to group by; they have 'id', 'label'.",
+        "Neither {old} nor {new} has a column 'target', which --by asks for; they have 'id', "
+        "'label'.",
         old=good(target=None),
         new=good(target=None),
         options={"by": ["target"]},
@@ -1040,3 +1043,164 @@ def test_a_file_that_vanishes_before_it_is_read(save):
     path.unlink()
     text = refused(lambda: compare(old=table, new=table))
     assert text.startswith(f"{path} cannot be read (")
+
+
+# -- files that are altered, or never were whole ---------------------------------------------------
+
+
+def npz_claiming(path: Path, shape: tuple[int, ...], *, size: int | None = None) -> Path:
+    """An archive whose array of four integers claims another shape, or another size in the zip."""
+    import io
+    import zipfile
+
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<i8", "fortran_order": False, "shape": shape}
+    )
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("labels.npy", header.getvalue() + np.arange(4).tobytes())
+        if size is not None:
+            archive.getinfo("labels.npy").file_size = size
+    return path
+
+
+@pytest.mark.parametrize("shape", [(10**11,), (10**6, 10**6), (5,)])
+def test_an_npz_that_claims_more_than_it_holds(shape, tmp_path):
+    path = npz_claiming(tmp_path / "t.npz", shape)
+    claimed = 8 * int(np.prod(shape))
+    assert refused(lambda: read_predictions(path)) == (
+        f"{path} cannot be read as NPZ (array 'labels' claims {claimed:,} bytes where at most 32 "
+        "can be); it may be truncated or of another format."
+    )
+
+
+def test_an_npz_whose_archive_claims_more_than_it_holds(tmp_path):
+    path = npz_claiming(tmp_path / "t.npz", (10**11,), size=10**12)
+    text = refused(lambda: read_predictions(path))
+    assert text.startswith(f"{path} cannot be read as NPZ (array 'labels' claims 800,000,000,000 ")
+
+
+def test_an_npz_larger_than_memory(save, monkeypatch):
+    def exhausted(*_: object) -> None:
+        raise MemoryError
+
+    path = save("t.npz", {"labels": [1, 2]})
+    monkeypatch.setattr("flipguard.predictions.npz._member", exhausted)
+    assert refused(lambda: read_predictions(path)) == (
+        f"{path} holds more than fits in memory; write it as Parquet, which is read in pieces."
+    )
+
+
+@pytest.mark.parametrize("stored", ["[", "5", "null", '"ab"', '{"a": 1}', "[null]", '[["a"]]'])
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_stored_class_names_that_are_no_list_of_names(stored, suffix, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / f"t{suffix}"
+    columns = pa.table({"id": [1, 2], "logits": [[1.0, 2.0], [2.0, 1.0]]})
+    columns = columns.replace_schema_metadata({"flipguard.class_names": stored})
+    if suffix == ".parquet":
+        pq.write_table(columns, path)
+    else:
+        with pa.ipc.new_file(path, columns.schema) as writer:
+            writer.write_table(columns)
+    assert refused(lambda: read_predictions(path)) == (
+        f"{path} has {stored!r} as 'flipguard.class_names' in its metadata, where a JSON list of "
+        "class names is expected; mend it, or leave it out."
+    )
+
+
+@pytest.mark.parametrize("column", ["id", "target", "label"])
+@pytest.mark.parametrize(("value", "told"), [(["a"], "a list"), ({"a": 1}, "an object")])
+def test_lists_as_ids_and_classes_in_json(column, value, told, tmp_path):
+    path = tmp_path / "t.jsonl"
+    rows: list[dict[str, Any]] = [{"id": i, "target": "a", "label": "a"} for i in range(3)]
+    rows[1][column] = value
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert refused(lambda: read_predictions(path)) == (
+        f"{path} has {told} in column '{column}' at line 2, where an id or a class is one name or "
+        "one integer; write the value itself."
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in [rows[0]] * 1_500 + rows))
+    text = refused(lambda: read_and_compare(path))
+    assert text.startswith(f"{path} cannot be read (")
+    assert f"'{column}'" in text
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_columns_of_one_name(separator, tmp_path):
+    path = tmp_path / ("t.csv" if separator == "," else "t.tsv")
+    path.write_text("id,label,x,label,x\n1,a,b,c,d\n".replace(",", separator))
+    assert refused(lambda: read_predictions(path)) == (
+        f"{path} has more than one column called 'label', 'x'; give each column a name of its own."
+    )
+
+
+RAGGED = {
+    "cut in its last line": ("id,label,x\n" + "1,a,b\n" * 3 + "2,a", 5, 2),
+    "a short line early": ("id,label,x\n1,a,b\n2,a\n3,a,b\n", 3, 2),
+    "a long line early": ("id,label,x\n1,a,b\n2,a,b,c\n3,a,b\n", 3, 4),
+    "a long and a short line": ("id,label,x\n1,a,b,c\n2,a\n3,a,b\n", 2, 4),
+    "a short line among quotes": ('id,label,x\n1,"a,\nb",c\n2,"a,b"\n3,a,b\n', 4, 2),
+    "a short line late": ("id,label,x\n" + "1,a,b\n" * 90_000 + "2,a\n3,a,b\n", 90_002, 2),
+}
+
+
+@pytest.mark.parametrize("case", RAGGED)
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_lines_of_more_or_fewer_fields_than_the_header(case, suffix, tmp_path):
+    text, line, fields = RAGGED[case]
+    path = tmp_path / f"t{suffix}"
+    path.write_bytes(gzip.compress(text.encode()) if suffix == ".csv.gz" else text.encode())
+    assert refused(lambda: read_and_compare(path)) == (
+        f"{path} cannot be read (line {line:,} has {fields} fields where the header has 3); it may "
+        "be truncated, or not of the format that its name says."
+    )
+
+
+def test_pipes_and_devices(tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "t.csv")
+    for path in (tmp_path / "t.csv", Path(os.devnull)):
+        assert refused(lambda path=path: read_predictions(path)) == (
+            f"{path} is no regular file but a pipe or a device, and flipguard reads a file more "
+            "than once; save it to a file first."
+        )
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".npz"])
+@pytest.mark.parametrize(
+    ("column", "sentence"),
+    [
+        ("id", "{0} has no id in column 'id' at row 2; give every row an id of its own."),
+        (
+            "label",
+            "{0} has no predicted class in column 'label' for id 'b'; give every row a label, or "
+            "leave the row out.",
+        ),
+    ],
+)
+def test_nothing_as_an_id_or_a_label(column, sentence, suffix, tmp_path):
+    columns = good(**{column: ["a", "", "c", "d"]})
+    path = tmp_path / f"t{suffix}"
+    if suffix == ".npz":
+        np.savez(path, **{f"{name}s": np.array(values) for name, values in columns.items()})
+    elif suffix == ".jsonl":
+        pl.DataFrame(columns).write_ndjson(path)
+    elif suffix == ".csv":
+        pl.DataFrame(columns).write_csv(path, quote_style="always")
+    else:
+        pl.DataFrame(columns).write_parquet(path)
+    assert refused(lambda: read_and_compare(path)) == sentence.format(path)
+
+
+def test_a_place_beyond_the_class_names(save):
+    sentence = (
+        "{} has target 2 in row 2, which is no place in its 2 class names; places count from 0."
+    )
+    arrays = {"labels": [0, 1], "targets": [1, 2], "class_names": ["a", "b"]}
+    assert refused(lambda: Predictions.from_arrays(**arrays, name="m")) == sentence.format("m")
+    path = save("t.npz", arrays)
+    assert refused(lambda: read_predictions(path)) == sentence.format(path)

@@ -288,7 +288,7 @@ def test_columns_of_every_type_to_group_by(session: Any, tmp_path: Path) -> None
         "when": pl.Series([1_700_000_000_000_001, 3, None, 3, 3, 3]).cast(pl.Datetime("us")),
         "size": pl.Series(["s", "l", "m", None, "l", "s"], dtype=pl.Enum(["s", "m", "l"])),
         "kind": pl.Series(["b", "a", "b", None, "a", "c"], dtype=pl.Categorical),
-        "share": pl.Series([0.1, 0.2, float("nan"), None, 0.1, 0.2], dtype=pl.Float32),
+        "share": pl.Series([0.1, 0.2, float("nan"), 0.3, 0.1, 0.2], dtype=pl.Float32),
         "seen": pl.Series([True, False, None, True, True, False]),
     }
     rows = {"id": range(n), "target": [0, 1, 1, 0, 1, 0], "label": [0, 1, 0, 0, 1, 1]}
@@ -309,7 +309,7 @@ def test_text_files_as_people_write_them(session: Any, tmp_path: Path) -> None:
         b'a,cat,cat,"said ""no"""\r\n'
         b"b,dog,cat,\r\n"
         b"id,target,label,x\r\n"
-        b"c,dog,dog\r\n"
+        b"c,dog,dog,\r\n"
     )
     new = Predictions.from_arrays(ids=["id", "c", "b", "a"], labels=["cat", "dog", "dog", "owl"])
     assert_same(CountingPlan(old=read_predictions(path), new=new, by=("the, note",)))

@@ -7,6 +7,7 @@ import gzip
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -371,3 +372,24 @@ def test_the_name_in_messages_is_the_predictions_own(tmp_path: Path) -> None:
         write_predictions(
             replace(Predictions.from_arrays(labels=[1]), name="renamed"), tmp_path / "x.csv"
         )
+
+
+def test_an_npz_is_written_beside_its_place_under_a_name_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flipguard.predictions.npz import write_npz
+
+    seen: list[str] = []
+
+    def broken(file: Any, **_: object) -> None:
+        seen.append(Path(file.name).name)
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "savez", broken)
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"t\.npz cannot be written"):
+            write_npz(tmp_path / "t.npz", labels=[1, 2])
+    assert len(set(seen)) == 2
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InputError, match="is no folder; create it first"):
+        write_npz(tmp_path / "none" / "t.npz", labels=[1, 2])

@@ -34,7 +34,7 @@ ENGINES = ("local", "spark")
 FLOOR_METRICS = ("negative_flip_rate", "churn", "accuracy_gain")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Group(Mapping[str, Estimate]):
     """One set of samples, whole or a slice: `group["negative_flip_rate"]` is an `Estimate`."""
 
@@ -42,6 +42,10 @@ class Group(Mapping[str, Estimate]):
     sample: Sample
     estimates: dict[str, Estimate]
     confidence: float
+
+    def __repr__(self) -> str:
+        rate = self["negative_flip_rate"].value
+        return f"<Group {self.name!r}, n={self.n:,}, negative_flip_rate={rate:.4f}>"
 
     def __getitem__(self, metric: str) -> Estimate:
         try:
@@ -76,7 +80,7 @@ class Group(Mapping[str, Estimate]):
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Grouping:
     """The groups of one column, worst first, and which of them regress beyond chance."""
 
@@ -85,6 +89,9 @@ class Grouping:
     p_adjusted: dict[str, float]
     correction: Correction
     alpha: float
+
+    def __repr__(self) -> str:
+        return f"<Grouping by {self.column!r}: {listed([g.name for g in self], most=5)}>"
 
     def __getitem__(self, name: object) -> Group:
         for group in self.groups:
@@ -126,7 +133,7 @@ class NoiseFloor:
         return "below" if self.value < self.low else "within"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
     """The truth about an update. `result["negative_flip_rate"]` is an `Estimate`."""
 
@@ -143,6 +150,14 @@ class Comparison:
     notes: tuple[str, ...]
     engine: str
     _plan: CountingPlan | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        told = ", ".join(
+            f"{name}={self[name].value:.4f}"
+            for name in ("negative_flip_rate", "churn", "accuracy_gain")
+        )
+        groups = "".join(f", by {column}: {len(g)} groups" for column, g in self.by.items())
+        return f"<Comparison {self.old!r} -> {self.new!r}, n={self.n:,}, {told}{groups}>"
 
     def __getitem__(self, metric: str) -> Estimate:
         return self.whole[metric]
@@ -175,15 +190,13 @@ class Comparison:
         flips = local.flips(self._plan)
         return flips if kind is None else flips.filter(pl.col("kind") == kind)
 
-    def ids(self) -> pl.LazyFrame | None:
-        """The ids that were compared, as text, in a column `id`; None where rows have none."""
-        if self._plan is None or self._plan.old.id is None or self._plan.new.id is None:
-            return None
-        old, new = (
-            side.frame.select(pl.col(str(side.id)).cast(pl.String).alias("id"))
-            for side in (self._plan.old, self._plan.new)
-        )
-        return old if self._plan.on_missing == "error" else old.join(new, on="id", how="semi")
+    def compared_ids(self, wanted: pl.Series) -> pl.Series | None:
+        """Those of the wanted ids that were compared, as text; None where rows have no ids."""
+        if self._plan is None:
+            raise InputError("This comparison no longer has its rows; compare the files again.")
+        from flipguard.engines import local
+
+        return local.compared_ids(self._plan, wanted)
 
     def as_dict(self) -> dict[str, Any]:
         """The comparison as the JSON has it."""
@@ -198,6 +211,7 @@ class Comparison:
                 "matched": self.rows.matched,
                 "only_old": self.rows.only_old,
                 "only_new": self.rows.only_new,
+                **({"not_in_control": self.rows.not_in_control} if self.controls else {}),
             },
             "metrics": self.whole.as_json()["metrics"],
             "by": {
@@ -343,21 +357,44 @@ def judged_counts(
         noise_floor=_noise_floor(whole, confidence),
         cluster=plan.cluster,
         clusters=len(counted.whole.counts) if clustered else None,
-        notes=(*counted.notes, *_never_right(whole, plan)),
+        notes=(*_notes(whole, plan), *counted.notes),
         engine=engine,
         _plan=plan,
     )
 
 
-def _never_right(whole: Group, plan: CountingPlan) -> Iterator[str]:
-    """A model that is never right is more often a class spelled in two ways than a bad model."""
-    right = {plan.old.name: whole.counts.old_right, plan.new.name: whole.counts.new_right}
+def _notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
+    """What a careful reader would want to know about the files before believing the numbers."""
+    if plan.old.id is None:
+        yield "the files have no ids, so rows were matched by their position"
+    counts = whole.counts
+    if counts.layout.has_target and counts.labelled < counts.rows:
+        yield (
+            f"{counts.rows - counts.labelled:,.0f} of {counts.rows:,.0f} rows have no target and "
+            "count for churn alone"
+        )
+    if counts.different == 0:
+        yield "old and new give every sample the same label; are these the files you meant?"
+    yield from _new_classes(plan)
+    # A model that is never right is more often a class spelled in two ways than a bad model.
+    right = {plan.old.name: counts.old_right, plan.new.name: counts.new_right}
     for name, count in right.items():
-        if whole.counts.labelled > 0 and count == 0:
+        if counts.labelled > 0 and count == 0:
             yield (
                 f"{name}: no prediction equals its target; check that predictions and targets "
                 "name the classes alike (3 and cat are different names)"
             )
+
+
+def _new_classes(plan: CountingPlan) -> Iterator[str]:
+    """Classes that only one of the models can predict."""
+    old, new = plan.old.class_names, plan.new.class_names
+    if old is None or new is None:
+        return
+    for name, known, other in ((plan.old.name, old, new), (plan.new.name, new, old)):
+        lacks = [c for c in other if c not in set(known)]
+        if lacks:
+            yield f"{name} does not know class {listed(lacks)}, so it is wrong on all its samples"
 
 
 def _groups(groups: Groups, confidence: float, *, clustered: bool) -> list[Group]:

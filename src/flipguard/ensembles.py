@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,12 @@ Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
 
 
-def ensemble(members: Sequence[Predictions], *, name: str = "ensemble") -> Predictions:
+def ensemble(
+    members: Sequence[Predictions],
+    *,
+    name: str = "ensemble",
+    on_missing: Literal["error", "drop"] = "error",
+) -> Predictions:
     """The predictions of an ensemble: the average of its members' logits, or else probabilities.
 
     Samples are joined on ids and keep the order and the slices of the first member; classes are
@@ -44,7 +49,11 @@ def ensemble(members: Sequence[Predictions], *, name: str = "ensemble") -> Predi
     _refuse_kinds(members)
     # Of a member only the scores count: a label of its own has no say in the average.
     scored = [replace(member, label=None) for member in members]
-    pairing = Pairing(CountingPlan(old=scored[0], new=scored[1], controls=tuple(scored[2:])))
+    pairing = Pairing(
+        CountingPlan(
+            old=scored[0], new=scored[1], controls=tuple(scored[2:]), on_missing=on_missing
+        )
+    )
     orders = _class_orders(pairing)
     paired = paired_rows(pairing, frozenset({"target"}))
     first = members[0].scores

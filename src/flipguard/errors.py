@@ -10,7 +10,11 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
+
+# Control, format (direction) and surrogate characters, and the separators that break a line.
+UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 class FlipguardError(Exception):
@@ -51,3 +55,13 @@ def _short(value: object, *, longest: int = 60) -> str:
     # Hostile or endless values must not flood, or write control codes to, somebody's terminal.
     text = repr(value) if not isinstance(value, str) else repr(value[: longest + 1])
     return text if len(text) <= longest + 2 else text[: longest - 1] + "…'"
+
+
+def printable(text: str, *, longest: int = 200) -> str:
+    """Text from a file, safe for a terminal: no control or direction characters, no endless line.
+
+    >>> printable("a\\x1b[31mb")
+    'a�[31mb'
+    """
+    shown = text[:longest] + ("…" if len(text) > longest else "")
+    return "".join("�" if unicodedata.category(c) in UNPRINTABLE else c for c in shown)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from flipguard import statistics
-from flipguard.counts import FlipCounts, FloatArray
+from flipguard.counts import CELLS, UNLABELLED, FlipCounts, FloatArray, Layout
 from flipguard.metrics import (
     CalibrationError,
     Mean,
     Metric,
     PairedDifference,
     PairedRatio,
+    ProbabilityOfChance,
     Proportion,
     RelativeRate,
     Shape,
@@ -88,7 +89,11 @@ class Sample:
     def estimate(self, metric: Metric, confidence: float) -> Estimate:
         """The metric with its interval."""
         low, high = self.interval(metric, confidence)
-        return _estimate(metric, self.counts, low, high)
+        estimate = _estimate(metric, self.counts, low, high)
+        if self.clusters is not None and isinstance(metric.shape, ProbabilityOfChance):
+            # The test presumes that rows are independent, which is just what clusters deny.
+            return replace(estimate, value=math.nan)
+        return estimate
 
     def design(self, metric: Metric) -> tuple[float, float]:
         """What clustering costs: the factor on the variance, and its degrees of freedom."""
@@ -103,6 +108,7 @@ class Sample:
         if clusters is None or len(clusters) < 2:
             # One cluster is one observation: nothing can be said about others.
             return math.inf, 1.0
+        clusters = _relevant(metric.shape, clusters)
         layout = clusters.layout
         drawn = statistics.cluster_replicates(
             clusters.values, replicates=self.replicates, seed=SEED
@@ -199,6 +205,15 @@ def intervals(
             **design,
         )
     return nothing, nothing
+
+
+def _relevant(shape: Shape, counts: FlipCounts) -> FlipCounts:
+    """Only the counts that the metric is made of: what else was counted must not change draws."""
+    if not isinstance(shape, Proportion | PairedDifference | RelativeRate):
+        return counts
+    cells = len(CELLS) + len(UNLABELLED)
+    layout = Layout(has_target=counts.layout.has_target)
+    return FlipCounts(layout, counts.values[..., :cells])
 
 
 def _additive_scale(shape: Shape, counts: FlipCounts) -> FloatArray:

@@ -146,6 +146,7 @@ def check(result: Comparison, policy: Policy) -> Verdict:
     >>> check(compare(old=old, new=new), Policy.from_dict({"rule": [rule]})).verdict
     'pass'
     """
+    _refuse_strangers(result, policy)
     rules = tuple(_judge_rule(result, rule, policy) for rule in policy.rules)
     pinned = None
     if policy.pinned is not None:
@@ -163,7 +164,8 @@ def _judge_rule(result: Comparison, rule: Rule, policy: Policy) -> RuleVerdict:
     metric = METRICS[rule.metric]
     _refuse_absent(result, metric, policy)
     groups = _groups(result, rule, policy)
-    judged = [group for group in groups if group.n >= rule.min_n]
+    sizes = [group[rule.metric].n for group in groups]
+    judged = [group for group, n in zip(groups, sizes, strict=True) if n >= rule.min_n]
     alphas = _corrected_alphas(metric, rule, judged, policy.confidence)
     judgements = [
         _judge_group(metric, rule, group, policy.confidence, alpha)
@@ -171,14 +173,34 @@ def _judge_rule(result: Comparison, rule: Rule, policy: Policy) -> RuleVerdict:
     ]
     judgements += [
         _not_judged(metric, rule, group, policy.confidence)
-        for group in groups
-        if group.n < rule.min_n
+        for group, n in zip(groups, sizes, strict=True)
+        if n < rule.min_n
     ]
     judgements.sort(key=lambda j: (SEVERITY[j.verdict], -_excess(j)))
     outcomes: list[Outcome] = [j.verdict for j in judgements if j.verdict != "not_judged"]
     # Where no group is large enough nothing was shown, which is not a pass.
     verdict: Outcome = min(outcomes, key=lambda v: SEVERITY[v], default="inconclusive")
     return RuleVerdict(rule=rule, verdict=verdict, judgements=tuple(judgements))
+
+
+def _refuse_strangers(result: Comparison, policy: Policy) -> None:
+    """A yardstick that is never right can be passed by anything.
+
+    It is more often a class spelled in two ways than a bad model, and then every flip is missed.
+    """
+    counts = result.counts
+    if not counts.layout.has_target or counts.labelled == 0:
+        return
+    yardsticks = {result.old: counts.old_right}
+    for i, name in enumerate(result.controls):
+        yardsticks[name] = counts.control(i).new_right
+    for name, right in yardsticks.items():
+        if right == 0:
+            raise PolicyError(
+                f"{policy.name} cannot be judged because no prediction of {name} equals its "
+                "target, so that nothing could break; check that predictions and targets name "
+                "the classes alike."
+            )
 
 
 def _refuse_absent(result: Comparison, metric: Metric, policy: Policy) -> None:
@@ -334,7 +356,7 @@ def _not_judged(metric: Metric, rule: Rule, group: Group, confidence: float) -> 
         high=estimate.high,
         n=estimate.n,
         verdict="not_judged",
-        reason=f"only {group.n:,} of min_n = {rule.min_n:,}",
+        reason=f"only {estimate.n:,} of min_n = {rule.min_n:,}",
     )
 
 

@@ -32,7 +32,8 @@ SCHEMA = "flipguard.matrix/1"
 class Matrix:
     """The metrics of every ordered pair: [i, j] is the update from model i to model j.
 
-    What needs targets is nan where there are none.
+    What needs targets is nan where there are none. `left_out[i]` rows of model i are in no pair,
+    because another model lacks them.
     """
 
     names: tuple[str, ...]
@@ -41,6 +42,7 @@ class Matrix:
     negative_flip_rate: FloatArray
     churn: FloatArray
     accuracy_gain: FloatArray
+    left_out: tuple[int, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The matrix as the JSON has it."""
@@ -48,6 +50,7 @@ class Matrix:
             "schema": SCHEMA,
             "models": list(self.names),
             "n": self.n,
+            "left_out": list(self.left_out),
             "error_rate": _nullable(self.error_rate),
             "negative_flip_rate": [_nullable(row) for row in self.negative_flip_rate],
             "churn": [_nullable(row) for row in self.churn],
@@ -80,7 +83,9 @@ def matrix(
         old=labelled[0], new=labelled[1], controls=tuple(labelled[2:]), on_missing=on_missing
     )
     counts = _count(plan)
-    return _rates(counts, names=_names(models))
+    heights = [model.height for model in labelled]
+    left_out = tuple(height - counts.n for height in heights)
+    return _rates(counts, names=_names(models), left_out=left_out)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,7 +140,7 @@ def _both_right(i: int, j: int) -> pl.Expr:
     return pl.col(f"__right{i}") if i == j else pl.col(f"__right{i}") & pl.col(f"__right{j}")
 
 
-def _rates(counts: _PairCounts, *, names: tuple[str, ...]) -> Matrix:
+def _rates(counts: _PairCounts, *, names: tuple[str, ...], left_out: tuple[int, ...]) -> Matrix:
     n, known = np.array(float(counts.n)), np.array(float(counts.known))
     right = counts.right.diagonal()
     return Matrix(
@@ -144,6 +149,7 @@ def _rates(counts: _PairCounts, *, names: tuple[str, ...]) -> Matrix:
         error_rate=ratio((counts.known - right).astype(np.float64), known),
         negative_flip_rate=ratio((right[:, None] - counts.right).astype(np.float64), known),
         churn=ratio((counts.n - counts.same).astype(np.float64), n),
+        left_out=left_out,
         accuracy_gain=ratio((right[None, :] - right[:, None]).astype(np.float64), known),
     )
 

@@ -6,6 +6,7 @@ a new metric is a new row here and its plain definition in the tests.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -135,7 +136,10 @@ class ProbabilityOfChance(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One row: a name users rely on, what it says, what it needs, and how it is computed."""
+    """One row: a name users rely on, what it says, what it needs, and how it is computed.
+
+    `range` is the least and the greatest value that there can be.
+    """
 
     name: str
     sentence: str
@@ -143,6 +147,7 @@ class Metric:
     needs: frozenset[str]
     better: Literal["lower", "higher", "neither"]
     shape: Shape
+    range: tuple[float, float] = (0.0, 1.0)
     percent: bool = True
 
     def value(self, counts: FlipCounts) -> FloatArray:
@@ -210,6 +215,7 @@ METRICS: dict[str, Metric] = {
             needs=_needs("target"),
             better="higher",
             shape=PairedDifference(),
+            range=(-1.0, 1.0),
         ),
         Metric(
             name="negative_flip_rate",
@@ -234,6 +240,7 @@ METRICS: dict[str, Metric] = {
             needs=_needs("target"),
             better="lower",
             shape=RelativeRate(),
+            range=(0.0, math.inf),
         ),
         Metric(
             name="negative_flip_impact",
@@ -282,6 +289,7 @@ METRICS: dict[str, Metric] = {
             needs=_needs("old scores", "new scores"),
             better="lower",
             shape=Mean("surrogate"),
+            range=(0.0, math.inf),
         ),
         Metric(
             name="backward_trust_compatibility",
@@ -338,6 +346,7 @@ METRICS: dict[str, Metric] = {
             needs=_needs("logits"),
             better="lower",
             shape=Mean("distance"),
+            range=(0.0, math.inf),
             percent=False,
         ),
         Metric(
@@ -356,6 +365,7 @@ METRICS: dict[str, Metric] = {
             needs=_needs("control"),
             better="lower",
             shape=PairedRatio("churn"),
+            range=(0.0, math.inf),
             percent=False,
         ),
         Metric(
@@ -365,6 +375,7 @@ METRICS: dict[str, Metric] = {
             needs=_needs("target", "control"),
             better="lower",
             shape=PairedRatio("negative_flip"),
+            range=(0.0, math.inf),
             percent=False,
         ),
     )

@@ -17,10 +17,9 @@ def judge_pinned(result: Comparison, path: Path) -> tuple[int, list[str]]:
     if not result.layout.has_target:
         raise PolicyError(f"{path} pins samples to stay right, which needs targets; add them.")
     wanted = read_ids(path)
-    present = result.ids()
-    if present is None:
+    known = result.compared_ids(wanted)
+    if known is None:
         raise PolicyError(f"{path} pins samples by id, but {result.old} has no ids; add them.")
-    known = present.filter(pl.col("id").is_in(wanted.implode())).collect(engine="streaming")["id"]
     absent = wanted.filter(~wanted.is_in(known.implode()))
     if len(absent):
         raise PolicyError(
@@ -76,4 +75,8 @@ def _id_column(path: Path) -> pl.Series:
         raise PolicyError(
             f"{path} has no column 'id' of pinned samples; its columns are {listed(names, most=8)}."
         )
-    return frame.select(pl.col("id").cast(pl.String)).collect().to_series()
+    ids = pl.col("id")
+    if frame.collect_schema()["id"].is_float():
+        # A whole number that once shared its column with a missing one, as in the tables.
+        ids = ids.cast(pl.Int64)
+    return frame.select(ids.cast(pl.String)).collect().to_series()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import tomllib
@@ -11,20 +12,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flipguard.errors import PolicyError, listed
-from flipguard.metrics import (
-    METRICS,
-    CalibrationError,
-    Metric,
-    PairedDifference,
-    ProbabilityOfChance,
-    Proportion,
-)
+from flipguard.metrics import METRICS, Metric, ProbabilityOfChance
 
 Judge = Literal["interval", "point"]
 CORRECTIONS = ("none", "holm", "benjamini-hochberg")
 RULE_KEYS = ("metric", "min", "max", "by", "only", "min_n", "correction", "judge")
 POLICY_KEYS = ("confidence", "rule", "pinned")
 PINNED_KEYS = ("ids",)
+# Shares may lie above 1, but nobody means five times all there is by a limit of 5.
+LARGEST_SHARE = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +35,18 @@ class Rule:
     min_n: int = 0
     correction: str = "none"
     judge: Judge = "interval"
+
+    def __post_init__(self) -> None:
+        metric = _metric(self.metric)
+        for key, limit in self.limit.items():
+            object.__setattr__(self, key, _number(limit, f"Rule: {key}"))
+        _check_limits(self, metric)
+        _check_groups(self)
+        if self.only is not None:
+            # A group that is named twice, as 0 and as "0", is judged once.
+            groups = dict.fromkeys(str(group) for group in self.only)
+            object.__setattr__(self, "only", tuple(groups))
+        _check_judge(self, metric)
 
     @property
     def limit(self) -> dict[str, float]:
@@ -71,8 +79,14 @@ class Policy:
             raise PolicyError(f"{path} does not exist; check the path of the policy.") from problem
         except (OSError, UnicodeDecodeError) as problem:
             raise PolicyError(f"{path} cannot be read as a policy ({problem}).") from problem
-        except tomllib.TOMLDecodeError as problem:
+        except ValueError as problem:
+            # Not only of TOML's own kind: a number of 5,000 digits is beyond Python's parser.
             raise PolicyError(f"{path} is not valid TOML: {problem}.") from problem
+        except RecursionError as problem:
+            raise PolicyError(
+                f"{path} is nested too deeply to be a policy; write [[rule]] tables of plain "
+                "values."
+            ) from problem
         return cls.from_dict(document, name=str(path), folder=file.parent)
 
     @classmethod
@@ -81,22 +95,36 @@ class Policy:
     ) -> Policy:
         """A policy from the values that the TOML would hold."""
         _known(document, POLICY_KEYS, name)
-        confidence = _number(document.get("confidence", 0.95), f"{name}: confidence")
-        if not 0.0 < confidence < 1.0:
-            raise PolicyError(
-                f"{name}: expected `confidence` to be between 0 and 1, but got {confidence}."
-            )
         given = document.get("rule", [])
         if not isinstance(given, list) or not all(isinstance(rule, Mapping) for rule in given):
             raise PolicyError(f"{name}: expected rules as [[rule]] tables, with two brackets.")
-        rules = tuple(_rule(rule, f"{name}: rule {i}") for i, rule in enumerate(given, start=1))
-        pinned = _pinned(document.get("pinned"), name, folder or Path())
-        if not rules and pinned is None:
+        return cls(
+            rules=tuple(_rule(rule, f"{name}: rule {i}") for i, rule in enumerate(given, start=1)),
+            confidence=document.get("confidence", 0.95),
+            pinned=_pinned(document.get("pinned"), name, folder or Path()),
+            name=name,
+        )
+
+    def __post_init__(self) -> None:
+        confidence = _number(self.confidence, f"{self.name}: confidence")
+        if not 0.0 < confidence < 1.0:
             raise PolicyError(
-                f"{name} has no [[rule]] and no [pinned] ids, so it would pass anything; "
+                f"{self.name}: expected `confidence` to be between 0 and 1, but got "
+                f"{confidence:g}{_in_percent(confidence)}."
+            )
+        object.__setattr__(self, "confidence", confidence)
+        rules = tuple(self.rules)
+        if not all(isinstance(rule, Rule) for rule in rules):
+            raise PolicyError(
+                f"{self.name}: expected `rules` to hold Rule objects only; make them with "
+                'Rule(metric="negative_flip_rate", max=0.02), or use Policy.from_dict.'
+            )
+        object.__setattr__(self, "rules", rules)
+        if not rules and self.pinned is None:
+            raise PolicyError(
+                f"{self.name} has no [[rule]] and no [pinned] ids, so it would pass anything; "
                 'add a rule, such as metric = "negative_flip_rate" with max = 0.02.'
             )
-        return cls(rules=rules, confidence=confidence, pinned=pinned, name=name)
 
     @property
     def by(self) -> tuple[str, ...]:
@@ -106,57 +134,67 @@ class Policy:
 
 def _rule(given: Mapping[str, Any], where: str) -> Rule:
     _known(given, RULE_KEYS, where)
-    metric = given.get("metric")
-    if not isinstance(metric, str) or metric not in METRICS:
+    try:
+        return Rule(**{"metric": None, **given})
+    except PolicyError as problem:
+        raise PolicyError(f"{where}: {str(problem).removeprefix('Rule: ')}") from problem
+
+
+def _metric(name: object) -> Metric:
+    if isinstance(name, str) and name in METRICS:
+        return METRICS[name]
+    close = difflib.get_close_matches(name, METRICS, n=1) if isinstance(name, str) else []
+    meant = f" (did you mean '{close[0]}'?)" if close else ""
+    raise PolicyError(
+        f"Rule: there is no metric {_shown(name)}{meant}; known are {', '.join(METRICS)}."
+    )
+
+
+def _check_limits(rule: Rule, metric: Metric) -> None:
+    if not rule.limit:
+        raise PolicyError(f"Rule: there is no limit on {metric.name}; give it min, max or both.")
+    if rule.min is not None and rule.max is not None and rule.min > rule.max:
         raise PolicyError(
-            f"{where}: there is no metric {_shown(metric)}; known are {', '.join(METRICS)}."
+            f"Rule: min {rule.min} is above max {rule.max}; no value can be inside both."
         )
-    limits = {k: _number(given[k], f"{where}: {k}") for k in ("min", "max") if k in given}
-    if not limits:
-        raise PolicyError(f"{where} sets no limit on {metric}; give it min, max or both.")
-    if limits.get("min", -math.inf) > limits.get("max", math.inf):
-        raise PolicyError(f"{where}: min {limits['min']} is above max {limits['max']}.")
-    for key, limit in limits.items():
-        _within_reach(METRICS[metric], key, limit, where)
-    by, only = given.get("by"), given.get("only")
-    if by is not None and not isinstance(by, str):
-        raise PolicyError(f"{where}: expected `by` to be the name of one column, but got {by!r}.")
+    for key, limit in rule.limit.items():
+        _within_reach(metric, key, limit)
+
+
+def _check_groups(rule: Rule) -> None:
+    by, only, min_n = rule.by, rule.only, rule.min_n
+    if by is not None and (not isinstance(by, str) or not by):
+        raise PolicyError(
+            f"Rule: expected `by` to be the name of one column, but got {_shown(by)}."
+        )
     if only is not None and not (
-        isinstance(only, list) and only and all(isinstance(name, str | int) for name in only)
+        isinstance(only, list | tuple) and only and all(isinstance(g, str | int) for g in only)
     ):
-        raise PolicyError(f"{where}: expected `only` to be a list of groups, but got {only!r}.")
-    min_n = given.get("min_n", 0)
+        raise PolicyError(f"Rule: expected `only` to be a list of groups, but got {_shown(only)}.")
     if not isinstance(min_n, int) or isinstance(min_n, bool) or min_n < 0:
-        raise PolicyError(f"{where}: expected `min_n` to be 0 or more, but got {min_n!r}.")
-    correction = given.get("correction", "none")
-    if correction not in CORRECTIONS:
+        raise PolicyError(f"Rule: expected `min_n` to be 0 or more, but got {_shown(min_n)}.")
+    if rule.correction not in CORRECTIONS:
         raise PolicyError(
-            f"{where}: expected `correction` to be one of {', '.join(CORRECTIONS)}, "
-            f"but got {correction!r}."
+            f"Rule: expected `correction` to be one of {', '.join(CORRECTIONS)}, "
+            f"but got {_shown(rule.correction)}."
         )
-    for key in ("only", "correction"):
-        if key in given and by is None:
-            raise PolicyError(f"{where}: `{key}` is about groups; name their column with `by`.")
-    judge = given.get("judge", "interval")
-    if judge not in ("interval", "point"):
-        raise PolicyError(f"{where}: expected `judge` to be interval or point, but got {judge!r}.")
-    if isinstance(METRICS[metric].shape, ProbabilityOfChance) and judge == "interval":
-        raise PolicyError(f'{where}: {metric} has no interval; add judge = "point".')
-    if judge == "point" and correction != "none":
+    for key, given in {"only": only is not None, "correction": rule.correction != "none"}.items():
+        if given and by is None:
+            raise PolicyError(f"Rule: `{key}` is about groups; name their column with `by`.")
+
+
+def _check_judge(rule: Rule, metric: Metric) -> None:
+    if rule.judge not in ("interval", "point"):
         raise PolicyError(
-            f'{where}: a correction widens intervals, and judge = "point" looks at none; '
+            f"Rule: expected `judge` to be interval or point, but got {_shown(rule.judge)}."
+        )
+    if isinstance(metric.shape, ProbabilityOfChance) and rule.judge == "interval":
+        raise PolicyError(f'Rule: {metric.name} has no interval; add judge = "point".')
+    if rule.judge == "point" and rule.correction != "none":
+        raise PolicyError(
+            'Rule: a correction widens intervals, and judge = "point" looks at none; '
             "leave one of the two out."
         )
-    return Rule(
-        metric=metric,
-        min=limits.get("min"),
-        max=limits.get("max"),
-        by=by,
-        only=None if only is None else tuple(str(group) for group in only),
-        min_n=min_n,
-        correction=correction,
-        judge=judge,
-    )
 
 
 def _pinned(given: Any, name: str, folder: Path) -> Path | None:
@@ -177,19 +215,22 @@ def _known(given: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
         raise PolicyError(f"{where}: unknown {listed(unknown)}; known are {', '.join(keys)}.")
 
 
-def _within_reach(metric: Metric, key: str, limit: float, where: str) -> None:
+def _within_reach(metric: Metric, key: str, limit: float) -> None:
     """Refuses `max = 2` for 2 %: a limit that no value can reach would pass anything."""
-    if isinstance(metric.shape, PairedDifference):
-        least = -1.0
-    elif isinstance(metric.shape, Proportion | CalibrationError | ProbabilityOfChance):
-        least = 0.0
-    else:
-        return
-    if not least <= limit <= 1.0:
+    least, most = metric.range
+    if metric.percent:
+        most = min(most, LARGEST_SHARE)
+    if not least <= limit <= most:
+        reach = f"{least:g} or more" if math.isinf(most) else f"from {least:g} to {most:g}"
         raise PolicyError(
-            f"{where}: expected `{key}` of {metric.name} to be from {least:g} to 1, but got "
-            f"{limit:g}; 2 % is written 0.02."
+            f"Rule: expected `{key}` of {metric.name} to be {reach}, but got "
+            f"{limit:g}{_in_percent(limit) if metric.percent else ''}."
         )
+
+
+def _in_percent(value: float) -> str:
+    """How a number is written that was meant in percent, if it may have been."""
+    return f"; {value:g} % is written {value / 100:g}" if 1.0 < abs(value) <= 100.0 else ""
 
 
 def _number(value: object, where: str) -> float:

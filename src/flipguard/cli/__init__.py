@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
 
 from flipguard._version import __version__
 from flipguard.cli import compare, ensemble, gate, matrix, metrics
-from flipguard.errors import FlipguardError
+from flipguard.errors import FlipguardError, printable
 
 app = typer.Typer(
     name="flipguard",
@@ -45,7 +46,18 @@ def main() -> None:
     try:
         app()
     except FlipguardError as problem:
-        print(f"flipguard: {problem}", file=sys.stderr)
+        # What a file holds may be quoted in the sentence: it must not steer the terminal.
+        print(f"flipguard: {printable(str(problem), longest=20_000)}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except Exception as bug:
+        # Not 1, which a gate would read as a verdict: nothing was judged.
+        if os.environ.get("FLIPGUARD_TRACEBACK"):
+            raise
+        print(
+            f"flipguard: this is a bug ({type(bug).__name__}: {printable(str(bug))}); "
+            "set FLIPGUARD_TRACEBACK=1 to see where, and report it, please.",
+            file=sys.stderr,
+        )
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("flipguard: interrupted; nothing was written.", file=sys.stderr)

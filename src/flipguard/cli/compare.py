@@ -41,7 +41,7 @@ def compare(
 
     Example: [bold]flipguard compare old.parquet new.parquet --by target --flips flips.csv[/bold]
     """
-    check_destinations(json=json, markdown=markdown, flips=flips)
+    check_destinations([old, new, *(control or [])], json=json, markdown=markdown, flips=flips)
     result = compared(
         old,
         new,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from flipguard.cli import options
+from flipguard.cli.output import check_destinations
 
 Out = Annotated[
     str, typer.Option("--out", metavar="FILE", help="The new prediction file.", show_default=False)
@@ -24,6 +25,7 @@ def ensemble(
     id: options.Id = None,
     target: options.Target = None,
     label: options.Label = None,
+    on_missing: options.OnMissingOption = options.OnMissing.error,
 ) -> None:
     """Averages the logits (or probabilities) of several models into one prediction file.
 
@@ -33,6 +35,7 @@ def ensemble(
     from flipguard.predictions.read import read_predictions
     from flipguard.predictions.write import write_predictions
 
+    check_destinations(files, other=out)
     members = [read_predictions(path, id=id, target=target, label=label) for path in files]
-    write_predictions(averaged(members, name=out), out)
+    write_predictions(averaged(members, name=out, on_missing=on_missing.value), out)
     typer.echo(f"{out}: the average of {len(members)} models")

@@ -44,7 +44,9 @@ def gate(
 
     Example: [bold]flipguard gate old.parquet new.parquet --policy gate.toml[/bold]
     """
-    check_destinations(json=json, markdown=markdown, flips=flips)
+    check_destinations(
+        [old, new, policy, *(control or [])], json=json, markdown=markdown, flips=flips
+    )
     from flipguard.gate import check
     from flipguard.policy import Policy
     from flipguard.render.markdown import verdict_markdown

@@ -33,7 +33,7 @@ def matrix(
 
     Example: [bold]flipguard matrix v1.parquet v2.parquet v3.parquet --plot matrix.png[/bold]
     """
-    check_destinations(json=json)
+    check_destinations(files, json=json, other=plot)
     from flipguard.matrices import matrix as matrix_of
     from flipguard.predictions.read import read_predictions
     from flipguard.render.terminal import matrix_parts

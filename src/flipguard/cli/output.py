@@ -31,13 +31,31 @@ PLAIN_SIGNS = str.maketrans(
 
 
 def check_destinations(
-    *, json: str | None = None, markdown: str | None = None, flips: str | None = None
+    inputs: Iterable[str],
+    *,
+    json: str | None = None,
+    markdown: str | None = None,
+    flips: str | None = None,
+    other: str | None = None,
 ) -> None:
-    """Refuses outputs that could not be written, before the work that they are the end of."""
-    given = [destination for destination in (json, markdown, flips) if destination is not None]
+    """Refuses outputs that could not or must not be written, before any work is done."""
+    given = [d for d in (json, markdown, flips, other) if d is not None]
     if given.count("-") > 1:
         raise InputError("Only one output can be - (standard output); write the others to files.")
+    read = {os.path.realpath(path): path for path in inputs}
+    written: set[str] = set()
     for destination in given:
+        place = os.path.realpath(destination)
+        if destination != "-" and os.path.exists(place) and place in read:
+            raise InputError(
+                f"{destination} is one of the files to read, and would be overwritten; "
+                "write to another file."
+            )
+        if destination != "-" and place in written and not place.startswith("/dev/"):
+            raise InputError(
+                f"{destination} is named for two outputs; write each to a file of its own."
+            )
+        written.add(place)
         folder = Path(destination).parent
         if not os.path.isdir(folder):
             raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import polars as pl
@@ -10,6 +11,11 @@ from flipguard.engines.pairing import Pairing, naming_any
 
 # Rows that are looked at together: few enough to be nothing in memory, enough to be fast.
 ROWS_PER_LOOK = 1 << 20
+
+
+def id_columns(names: Sequence[str]) -> list[str]:
+    """The ids of each side; a slice that a user calls `id` is none of them."""
+    return [name for name in names if re.fullmatch(r"\d+\|id", name)]
 
 
 class IdWatch:
@@ -28,7 +34,7 @@ class IdWatch:
     def see(self, batch: pl.DataFrame) -> None:
         """Takes note of the next rows."""
         ids = batch["0|id"]
-        others = [name for name in batch.columns if name.endswith("|id") and name != "0|id"]
+        others = [name for name in id_columns(batch.columns) if name != "0|id"]
         self.differ |= any(ids.ne_missing(batch[name]).any() for name in others)
         self.missing |= ids.null_count() > 0
         if self.rise and not self.missing and len(ids):
@@ -68,7 +74,7 @@ def _column_by_column(
     frame: pl.LazyFrame, watch: IdWatch, wrong: list[pl.Expr], sums: list[pl.Expr]
 ) -> pl.DataFrame | None:
     """Columns that are stored apart: a query over few of them is faster than one over all."""
-    ids = [name for name in frame.collect_schema().names() if name.endswith("|id")]
+    ids = id_columns(frame.collect_schema().names())
     if ids:
         for batch in frame.select(ids).collect_batches(
             chunk_size=ROWS_PER_LOOK, maintain_order=True, engine="streaming"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from flipguard.errors import InputError
-from flipguard.predictions.table import WHOLE_NUMBER, Predictions
+from flipguard.predictions.table import WHOLE_NUMBER, Predictions, is_integer
 
 
 def class_dtype(sides: Iterable[Predictions]) -> pl.DataType:
@@ -16,7 +16,7 @@ def class_dtype(sides: Iterable[Predictions]) -> pl.DataType:
     for side in sides:
         schema = side.frame.collect_schema()
         found |= {schema[c] for c in (side.label, side.target) if c is not None}
-        if side.class_names is not None and not all(_is_integer(c) for c in side.class_names):
+        if side.class_names is not None and not all(is_integer(c) for c in side.class_names):
             return pl.String()
         if side.scores is not None:
             found.add(pl.Int64())
@@ -44,7 +44,7 @@ def spelled(column: str, side: Predictions, common: pl.DataType) -> pl.Expr:
     dtype = side.frame.collect_schema()[column]
     expression = pl.col(column)
     if dtype == common:
-        return expression
+        return _named(expression) if dtype == pl.String else expression
     if common.is_integer():
         return expression.cast(common)
     if dtype.is_float():
@@ -53,12 +53,19 @@ def spelled(column: str, side: Predictions, common: pl.DataType) -> pl.Expr:
         whole, fraction = _whole(column).cast(pl.String), _floats(column).cast(pl.String)
         return pl.when(whole.is_null()).then(fraction).otherwise(whole)
     known = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)
+    if dtype in (pl.Categorical, pl.Enum):
+        return _named(expression.cast(pl.String))
     if dtype.is_integer() or dtype.is_temporal() or dtype.is_decimal() or dtype in known:
         return expression.cast(pl.String)
     raise InputError(
         f"{side.name} has a column '{column}' of type {dtype}, which can be neither an id nor a "
         "class; expected names or integers."
     )
+
+
+def _named(text: pl.Expr) -> pl.Expr:
+    """Text in which nothing is no name: "" is how some writers say that a value is missing."""
+    return pl.when(text != "").then(text)
 
 
 def spelled_class(column: str, side: Predictions, common: pl.DataType) -> pl.Expr:
@@ -94,11 +101,3 @@ def class_series(side: Predictions, width: int, common: pl.DataType) -> pl.Serie
     if common.is_integer():
         return pl.Series([int(name) for name in names], dtype=common)
     return pl.Series(list(names), dtype=pl.String)
-
-
-def _is_integer(name: str) -> bool:
-    # "007" is a name of its own: only what an integer would be printed as counts as one.
-    digits = name.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
-        return False
-    return str(int(name)) == name and -(2**63) <= int(name) < 2**63

@@ -25,6 +25,8 @@ IntArray = npt.NDArray[np.int64]
 # they take turns at starting numpy's loops, and at an eighth of this size two were slower than one.
 NUMBERS_PER_BLOCK = 1 << 19
 PROBABILITY_TOLERANCE = 1e-3
+# What subtracting nearly equal numbers may leave below 0.
+ROUNDING = 1e-6
 LOG2_E = 1.4426950408889634
 # Exponentials of this size, sums of a million of them, and the ratio of the largest to the smallest
 # stay inside single precision.
@@ -174,7 +176,7 @@ def _side_block(
         weights, total = room, np.ones(len(scores))
         largest = weights[every, top]
         exact = scores.astype(np.float64).sum(axis=1)
-        bad = ~(np.abs(exact - 1.0) <= PROBABILITY_TOLERANCE) | (scores.min(axis=1) < 0)
+        bad = ~(np.abs(exact - 1.0) <= PROBABILITY_TOLERANCE) | (scores.min(axis=1) < -ROUNDING)
     # The second largest is the largest once the first is away; argmax is the fastest search.
     weights[every, top] = -1.0
     second = weights[every, weights.argmax(axis=1)] if scores.shape[1] > 1 else np.zeros(len(top))

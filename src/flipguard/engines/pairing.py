@@ -172,6 +172,10 @@ class Pairing:
         for cut in self.plan.cuts:
             if f"0|cut|{cut}" in names and f"1|cut|{cut}" in names:
                 found.append(_two_cuts(cut, self.sides[0].name, self.sides[1].name))
+        cluster = self.plan.cluster
+        for i, side in enumerate(self.sides[:2]):
+            if cluster is not None and f"{i}|cut|{cluster}" in names:
+                found.append(_no_cluster(i, cluster, side.name))
         return found
 
     def refuse(self, frame: pl.LazyFrame, refusal: Refusal) -> InputError:
@@ -373,8 +377,8 @@ class Pairing:
         """The sentence for ids that one side has and another lacks."""
         return InputError(
             f"{self.sides[have].name} has {total:,} {_plural(total, 'id')} that "
-            f"{self.sides[lack].name} lacks: {_named(ids, total)}; compare the same "
-            "samples, or leave them out with --on-missing drop."
+            f"{self.sides[lack].name} lacks: {_named(ids, total)}; give the same "
+            "samples in every file, or leave these out with --on-missing drop."
         )
 
 
@@ -423,6 +427,7 @@ def _inner(
         matched=common.height,
         only_old=keys[0].height - both.height,
         only_new=keys[1].height - both.height,
+        not_in_control=both.height - common.height,
     )
     absent = [(i, k.height - common.height) for i, k in enumerate(keys) if k.height > common.height]
     kept = [common.join(t, on=HASHES, how="left", maintain_order="left") for t in tables]
@@ -445,6 +450,16 @@ def _no_label(i: int, name: str, column: str | None) -> Refusal:
         lambda rows: (
             f"{name} has no predicted class in column '{column}' for {rows}; "
             "give every row a label, or leave the row out."
+        ),
+    )
+
+
+def _no_cluster(i: int, cluster: str, name: str) -> Refusal:
+    return Refusal(
+        pl.col(f"{i}|cut|{cluster}").is_null(),
+        lambda ids: (
+            f"{name} has no value in column '{cluster}', by which rows are clustered, for "
+            f"{ids}; give every row a cluster, or leave the row out."
         ),
     )
 

@@ -11,7 +11,7 @@ import polars as pl
 from flipguard.counts import FlipCounts, Layout, Side
 from flipguard.engines.expressions import cut_column
 from flipguard.errors import InputError, listed
-from flipguard.predictions.table import Predictions
+from flipguard.predictions.table import Predictions, Scores
 
 Progress = Callable[[int, int], None]
 
@@ -33,14 +33,22 @@ class CountingPlan:
     progress: Progress | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        for column in (*self.by, *([self.cluster] if self.cluster else [])):
-            sides = (self.old, self.new)
-            if all(side.column(column) is None for side in sides):
-                known = [c for side in sides for c in side.columns]
+        for column in self.cuts:
+            flag = "--cluster" if column == self.cluster else "--by"
+            found = [(side, side.column(column)) for side in (self.old, self.new)]
+            if all(name is None for _, name in found):
+                known = [c for side, _ in found for c in side.columns]
                 raise InputError(
-                    f"Neither {self.old.name} nor {self.new.name} has a column '{column}' to group "
-                    f"by; they have {listed(dict.fromkeys(known), most=12)}."
+                    f"Neither {self.old.name} nor {self.new.name} has a column '{column}', which "
+                    f"{flag} asks for; they have {listed(dict.fromkeys(known), most=12)}."
                 )
+            for side, name in found:
+                dtype = None if name is None else side.frame.collect_schema()[name]
+                if dtype is not None and (dtype.is_nested() or dtype in (pl.Binary, pl.Object)):
+                    raise InputError(
+                        f"{side.name} has a column '{column}' of type {dtype}, which {flag} cannot "
+                        "group by; use a column of text, numbers or times."
+                    )
 
     @property
     def sides(self) -> tuple[Predictions, ...]:
@@ -65,18 +73,30 @@ class CountingPlan:
         return Layout(
             has_target=any(side.target is not None for side in self.sides),
             scored=frozenset(scored),
-            has_logits=all(s is not None and s.kind == "logits" for s in (old, new)),
+            has_logits=_share_a_class(old, new)
+            and all(s is not None and s.kind == "logits" for s in (old, new)),
             controls=len(self.controls),
         )
 
     def tables(self) -> dict[str | None, CountTable]:
         """An empty table of counts for the whole (None) and for each column to group by."""
         cluster = (cut_column(self.cluster),) if self.cluster else ()
+        targets = {"target", self.old.target, self.new.target}
         tables: dict[str | None, CountTable] = {None: CountTable(self.layout, cluster)}
         for by in self.by:
             keys = tuple(dict.fromkeys((cut_column(by), *cluster)))
-            tables[by] = CountTable(self.layout, keys, group=cut_column(by), name=by)
+            # A sample without a target is of no class; without a slice's value it is a group.
+            tables[by] = CountTable(
+                self.layout, keys, group=cut_column(by), name=by, keep_missing=by not in targets
+            )
         return tables
+
+
+def _share_a_class(old: Scores | None, new: Scores | None) -> bool:
+    """Whether there is any class over which logits could have a distance."""
+    if old is None or new is None or old.class_names is None or new.class_names is None:
+        return True
+    return not set(old.class_names).isdisjoint(new.class_names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +106,7 @@ class RowCounts:
     matched: int
     only_old: int = 0
     only_new: int = 0
+    not_in_control: int = 0
 
 
 def summed_rows(parts: list[RowCounts]) -> RowCounts:
@@ -94,6 +115,7 @@ def summed_rows(parts: list[RowCounts]) -> RowCounts:
         matched=sum(part.matched for part in parts),
         only_old=sum(part.only_old for part in parts),
         only_new=sum(part.only_new for part in parts),
+        not_in_control=sum(part.not_in_control for part in parts),
     )
 
 
@@ -156,11 +178,13 @@ class CountTable:
         *,
         group: str | None = None,
         name: str | None = None,
+        keep_missing: bool = True,
     ) -> None:
         self.keys = keys
         self._layout = layout
         self._group = group
         self._name = name
+        self._keep_missing = keep_missing
         self._frames: list[pl.DataFrame] = []
         self._pending = 0
 
@@ -183,6 +207,8 @@ class CountTable:
     def groups(self) -> Groups:
         """The sums, sorted by key; a key beside the group's is a cluster."""
         table = self.summed()
+        if self._group is not None and not self._keep_missing:
+            table = table.filter(pl.col(self._group).is_not_null())
         counts = FlipCounts(self._layout, table.select(self._layout.names).to_numpy())
         if self._group is None:
             return Groups(keys=["all"] * table.height, counts=counts)

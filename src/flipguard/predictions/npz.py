@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from flipguard.errors import InputError
+from flipguard.predictions.replacing import replacing
 
 Array = npt.NDArray[Any]
 SAVEZ_ARGUMENTS = ("file", "allow_pickle")
+# What deflating can save at most: a member that claims to hold more was not made by it.
+MOST_DEFLATED = 1_100
 
 # What numpy and zipfile raise for a file that is cut short, altered, or made by something else.
 DAMAGE = (
@@ -31,17 +35,57 @@ DAMAGE = (
 )
 
 
-def read_arrays(path: Path) -> dict[str, Array]:
-    """Every array of the file, refusing pickles and damage."""
+def read_arrays(path: Path, *, always: Container[str]) -> dict[str, Array]:
+    """The arrays named in `always`, and all others of one dimension; no pickles, no damage."""
     _must_be_an_archive(path)
     try:
         # Opened here, because numpy leaves a file open that turns out to be damaged.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: _member(archive, name, path) for name in archive.files}
+            arrays = {}
+            for info in archive.zip.infolist():
+                name = info.filename.removesuffix(".npy")
+                if name == info.filename:
+                    continue
+                dimensions, objects = _must_hold_its_array(archive.zip, info, path)
+                if name in always or dimensions == 1 or objects:
+                    arrays[name] = _member(archive, name, path)
+            return arrays
     except InputError:
         raise
+    except MemoryError as problem:
+        raise InputError(
+            f"{path} holds more than fits in memory; write it as Parquet, which is read in pieces."
+        ) from problem
     except DAMAGE as problem:
         raise _unreadable(path, first_sentence(problem)) from problem
+
+
+def _must_hold_its_array(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path
+) -> tuple[int, bool]:
+    """Refuses a header that claims more than is there, before memory is set aside for it.
+
+    Gives the number of dimensions, and whether the elements are Python objects.
+    """
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        read = np.lib.format.read_array_header_1_0
+        if version != (1, 0):
+            read = np.lib.format.read_array_header_2_0  # of 3.0 too, but for the names of fields
+        shape, _, dtype = read(member)
+        held = info.file_size - member.tell()
+    if dtype.hasobject:
+        return len(shape), True
+    claimed = math.prod(shape) * dtype.itemsize
+    packed = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    most = (info.compress_size + 1) * MOST_DEFLATED
+    if claimed > held or (packed and info.file_size > most):
+        name = info.filename.removesuffix(".npy")
+        held = min(held, most) if packed else held
+        raise _unreadable(
+            path, f"array '{name}' claims {claimed:,} bytes where at most {held:,} can be"
+        )
+    return len(shape), False
 
 
 def _must_be_an_archive(path: Path) -> None:
@@ -102,14 +146,8 @@ def write_npz(
         raise InputError(f"A slice cannot be called '{taken[0]}' in an NPZ; rename it.")
     named |= slices or {}
     arrays = {name: _plain(value, name) for name, value in named.items() if value is not None}
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(Path(path)) as partial, partial.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def _plain(value: Sequence[object] | Array, name: str) -> Array:

@@ -15,6 +15,7 @@ import polars as pl
 from flipguard.errors import InputError, listed
 from flipguard.predictions.npz import first_sentence, read_arrays
 from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, with_roles
+from flipguard.predictions.text import RaggedError, check_fields, check_scalars
 
 COMPRESSIONS = (".gz", ".zst")
 FORMATS: dict[str, str] = {
@@ -31,6 +32,7 @@ FORMATS: dict[str, str] = {
 }
 TEXT_FORMATS = frozenset({"csv", "tsv", "jsonl"})
 CLASS_NAMES_KEY = "flipguard.class_names"
+NPZ_NAMES = ("ids", "targets", "labels", "id", "target", "label", "class_names", *SCORE_KINDS)
 
 # Enough rows to see a column's type in a JSON Lines file, few enough to be instant.
 JSON_ROWS_FOR_SCHEMA = 1_000
@@ -69,7 +71,7 @@ def read_predictions(
         raise InputError(
             f"{path} is empty; expected a header and at least one row of predictions."
         ) from problem
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as problem:
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError, RaggedError) as problem:
         raise unreadable(str(path), problem) from problem
 
 
@@ -104,8 +106,13 @@ def _must_be_a_file(path: Path) -> None:
     # Not the methods of `Path`, which raise where a name is longer than any file's could be.
     if not os.path.exists(path):
         raise InputError(f"{path} does not exist; check the path.")
-    if not os.path.isfile(path):
+    if os.path.isdir(path):
         raise InputError(f"{path} is a folder, not a file of predictions; name the file in it.")
+    if not os.path.isfile(path):
+        raise InputError(
+            f"{path} is no regular file but a pipe or a device, and flipguard reads a file more "
+            "than once; save it to a file first."
+        )
     if re.search("[\ud800-\udfff]", str(path)):
         raise InputError(f"{str(path)!a} has a name that is no valid text; rename the file.")
     if path.stat().st_size == 0:
@@ -118,6 +125,7 @@ Reader = Callable[[Path, frozenset[str]], tuple[pl.LazyFrame, list[str] | None]]
 
 def _separated(separator: str) -> Reader:
     def read(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, None]:
+        check_fields(path, separator)
         return scan_separated(path, separator), None
 
     return read
@@ -138,16 +146,36 @@ def scan_separated(source: Path | IO[bytes], separator: str) -> pl.LazyFrame:
 
 
 def _json_lines(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, None]:
+    check_scalars(path, sorted(roles))
     # The one scan that cannot be told to take a name as it is: each sign of a pattern is wrapped.
     source = re.sub(r"([*?\[])", r"[\1]", str(path))
     first = pl.scan_ndjson(source, infer_schema_length=JSON_ROWS_FOR_SCHEMA).collect_schema()
-    # Ids and classes may be numbers in one row and text in another; as text they all fit.
-    frame = pl.scan_ndjson(
-        source,
-        infer_schema_length=JSON_ROWS_FOR_SCHEMA,
-        schema_overrides=dict.fromkeys(roles & set(first.names()), pl.String),
-    )
-    return frame, None
+    # The first rows do not tell the types of all: scores may be whole numbers at first, and a slice
+    # missing. As floats all scores fit; and all else as text, as in a CSV.
+    types = {column: _json_type(column, dtype, roles) for column, dtype in first.items()}
+    frame = pl.scan_ndjson(source, infer_schema_length=JSON_ROWS_FOR_SCHEMA, schema_overrides=types)
+    return frame.with_columns(_no_list(column) for column in first if column in roles), None
+
+
+def _json_type(column: str, dtype: pl.DataType, roles: frozenset[str]) -> pl.DataType:
+    if column in roles:
+        return pl.String()
+    if column.startswith(tuple(WIDE_PREFIX.values())):
+        return pl.Float64() if dtype.is_numeric() or dtype == pl.Null else dtype
+    if isinstance(dtype, pl.List):
+        inner = pl.Series(dtype=dtype.inner).dtype
+        known = column in SCORE_KINDS and (inner.is_numeric() or inner == pl.Null)
+        return pl.List(pl.Float64()) if known else dtype
+    return dtype if dtype.is_nested() or column in SCORE_KINDS else pl.String()
+
+
+def _no_list(column: str) -> pl.Expr:
+    """A column of ids or classes; a list or an object, which is text by now, breaks the reading."""
+    value = pl.col(column)
+    odd = value.str.contains(r'^(\[["\[{]|\{")')
+    # No number, so that the strict conversion fails, and says which value it was.
+    broken = pl.when(odd).then(value).cast(pl.Int64).cast(pl.String)
+    return pl.when(odd).then(broken).otherwise(value).alias(column)
 
 
 def _parquet(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
@@ -158,7 +186,7 @@ def _parquet(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str
         metadata = pq.read_metadata(path).metadata
     except pa.ArrowException as problem:
         raise unreadable(str(path), problem) from problem
-    return pl.scan_parquet(path, glob=False), _stored_class_names(metadata)
+    return pl.scan_parquet(path, glob=False), _stored_class_names(path, metadata)
 
 
 def _arrow(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
@@ -169,7 +197,7 @@ def _arrow(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] 
             metadata = pa.ipc.open_file(source).schema.metadata
     except pa.ArrowException as problem:
         raise unreadable(str(path), problem) from problem
-    return pl.scan_ipc(path, glob=False), _stored_class_names(metadata)
+    return pl.scan_ipc(path, glob=False), _stored_class_names(path, metadata)
 
 
 _LAZY: dict[str, Reader] = {
@@ -181,23 +209,38 @@ _LAZY: dict[str, Reader] = {
 }
 
 
-def _stored_class_names(metadata: dict[bytes, bytes] | None) -> list[str] | None:
+def _stored_class_names(path: Path, metadata: dict[bytes, bytes] | None) -> list[str] | None:
     stored = (metadata or {}).get(CLASS_NAMES_KEY.encode())
-    return None if stored is None else [str(name) for name in json.loads(stored)]
+    if stored is None:
+        return None
+    try:
+        names = json.loads(stored)
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(n, str | int | float) for n in names):
+        raise InputError(
+            f"{path} has {listed([stored.decode('utf-8', 'replace')])} as '{CLASS_NAMES_KEY}' in "
+            "its metadata, where a JSON list of class names is expected; mend it, or leave it out."
+        )
+    return [str(name) for name in names]
 
 
 def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | None) -> Predictions:
-    arrays = read_arrays(path)
+    asked = {name for name in (id, target, label) if name is not None}
+    arrays = read_arrays(path, always={*NPZ_NAMES, *asked})
     known = list(arrays)
     roles = {"ids": id, "targets": target, "labels": label}
     taken: dict[str, np.ndarray | None] = {}
-    for usual, asked in roles.items():
-        if asked is not None and asked not in arrays:
+    for usual, name in roles.items():
+        if name is not None and name not in arrays:
             raise InputError(
-                f"{path} has no array '{asked}', which --{usual.removesuffix('s')} asks for; "
+                f"{path} has no array '{name}', which --{usual.removesuffix('s')} asks for; "
                 f"its arrays are {listed(known, most=12)}."
             )
-        taken[usual] = arrays.pop(asked or usual, None)
+        # The tables' names, without the s, are understood too: an id that is overlooked would leave
+        # rows to be matched by their position.
+        found = name or (usual if usual in arrays else usual.removesuffix("s"))
+        taken[usual] = arrays.pop(found, None)
     logits = arrays.pop("logits", None)
     probabilities = arrays.pop("probabilities", None)
     class_names = arrays.pop("class_names", None)

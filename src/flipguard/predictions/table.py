@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -78,6 +78,8 @@ class Predictions:
     ) -> Predictions:
         """Predictions from arrays in memory; scores are used where they lie, without a copy.
 
+        With `class_names`, integers in `targets` and `labels` are places in it.
+
         >>> import numpy as np
         >>> p = Predictions.from_arrays(labels=[0, 1, 1], targets=[0, 1, 0], ids=["a", "b", "c"])
         >>> p.height
@@ -94,7 +96,12 @@ class Predictions:
                     "rename the slice."
                 )
             columns[column] = _column(column, values, name)
-        scores = _array_scores(logits, probabilities, class_names, name)
+        names = None if class_names is None else tuple(class_name(c) for c in class_names)
+        names = _distinct(names, name)
+        scores = _array_scores(logits, probabilities, names, name)
+        for role in ("target", "label"):
+            if names is not None and role in columns:
+                columns[role] = _by_name(columns[role], names, name)
         lengths = {column: len(values) for column, values in columns.items()}
         if scores is not None and scores.array is not None:
             lengths[scores.kind] = len(scores.array)
@@ -180,10 +187,6 @@ class Predictions:
             )
         return self
 
-    def renamed(self, name: str) -> Predictions:
-        """The same predictions under another name in messages and results."""
-        return replace(self, name=name)
-
 
 def with_roles(
     frame: pl.LazyFrame,
@@ -194,7 +197,6 @@ def with_roles(
     label: str | None,
     class_names: Sequence[str] | None = None,
     path: Path | None = None,
-    id_required: bool = True,
 ) -> Predictions:
     """Finds which column is what; a name that was asked for must be there."""
     schema = frame.collect_schema()
@@ -209,7 +211,7 @@ def with_roles(
         return asked if asked is not None else (usual if usual in known else None)
 
     id_column = role(id, "id", "--id")
-    if id_column is None and id_required:
+    if id_column is None:
         raise InputError(
             f"{name} has no column 'id' to join on; name it with --id "
             f"(its columns are {listed(known, most=12)})."
@@ -259,7 +261,7 @@ def _is_number(dtype: object) -> bool:
 def _array_scores(
     logits: Array | None,
     probabilities: Array | None,
-    class_names: Sequence[object] | None,
+    names: tuple[str, ...] | None,
     name: str,
 ) -> Scores | None:
     given: ScoreKind = "logits" if logits is not None else "probabilities"
@@ -276,13 +278,42 @@ def _array_scores(
         array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
     if array.shape[1] == 0:
         raise InputError(f"{name} has {given} of no class; expected at least one column.")
-    names = None if class_names is None else tuple(class_name(item) for item in class_names)
     if names is not None and len(names) != array.shape[1]:
         raise InputError(
             f"{name} has {given} of {array.shape[1]:,} classes but {len(names):,} class names; "
             "give one name a column, in order."
         )
-    return Scores(kind=given, array=array, class_names=_distinct(names, name))
+    return Scores(kind=given, array=array, class_names=names)
+
+
+def _by_name(column: pl.Series, names: tuple[str, ...], table: str) -> pl.Series:
+    """Classes by name where they are given by place: 2 is the third of `names`.
+
+    Unless the names are integers themselves: then 2 is the class called 2.
+    """
+    if not column.dtype.is_integer() or all(is_integer(name) for name in names):
+        return column
+    outside = ((column < 0) | (column >= len(names))).fill_null(False)
+    if outside.any():
+        row = outside.arg_max() or 0
+        raise InputError(
+            f"{table} has {column.name} {column[row]} in row {row + 1:,}, which is no place in its "
+            f"{len(names):,} class names; places count from 0."
+        )
+    return pl.Series(column.name, names).gather(column.cast(pl.UInt32))
+
+
+def is_integer(name: str) -> bool:
+    """Whether a class is named by an integer.
+
+    >>> is_integer("7"), is_integer("007")
+    (True, False)
+    """
+    # "007" is a name of its own: only what an integer would be printed as counts as one.
+    digits = name.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        return False
+    return str(int(name)) == name and -(2**63) <= int(name) < 2**63
 
 
 def _distinct(names: tuple[str, ...] | None, name: str) -> tuple[str, ...] | None:

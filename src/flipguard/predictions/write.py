@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +17,7 @@ import polars as pl
 from flipguard.errors import InputError
 from flipguard.predictions.npz import write_npz
 from flipguard.predictions.read import CLASS_NAMES_KEY, TEXT_FORMATS, format_of, unreadable
+from flipguard.predictions.replacing import replacing as replacing
 from flipguard.predictions.scores import (
     ArrayReader,
     ColumnReader,
@@ -58,36 +58,11 @@ def write_predictions(predictions: Predictions, path: str | os.PathLike[str]) ->
     file = Path(path)
     kind, compression = format_of(file)
     table = _Outgoing.of(predictions, kind, file)
-    with replacing(file) as partial:
-        if kind == "npz":
-            _write_npz(table, partial)
-        else:
-            with partial.open("wb") as stream:
-                _WRITERS[kind](table, stream, compression)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A new file beside `path` that takes its place at the end, and vanishes if anything fails."""
-    if os.path.isdir(path):
-        raise InputError(f"{path} is a folder; name a file in it to write to.")
-    if not path.parent.is_dir():
-        raise InputError(
-            f"{path} cannot be written because {path.parent} is no folder; create it first."
-        )
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        yield partial
-        os.replace(partial, path)
-    except OSError as problem:
-        told = problem.strerror or str(problem) or type(problem).__name__
-        raise InputError(
-            f"{path} cannot be written ({told}); choose a place with room that you may write to."
-        ) from problem
-    finally:
-        # Where the name itself is what the disk refuses, there is nothing to remove either.
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+    if kind == "npz":
+        _write_npz(table, file)
+        return
+    with replacing(file) as partial, partial.open("wb") as stream:
+        _WRITERS[kind](table, stream, compression)
 
 
 # -- what goes out -----------------------------------------------------------------------------

@@ -6,18 +6,19 @@ import re
 from collections.abc import Iterable
 
 from flipguard.comparison import Comparison, Grouping
+from flipguard.errors import printable
 from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.metrics import METRICS
 from flipguard.render.text import (
-    FLOOR,
+    beside_retrains,
     count,
     estimate_interval,
     headline,
     interval,
+    left_out,
     limit,
     number,
     percent,
-    printable,
     what_would_decide,
 )
 
@@ -72,12 +73,8 @@ def _pair(result: Comparison) -> str:
 
 def _comparison(result: Comparison) -> list[str]:
     lines = [headline(result), ""]
-    if result.rows.only_old or result.rows.only_new:
-        lines += [
-            f"{count(result.rows.only_old, 'row')} only in old and "
-            f"{count(result.rows.only_new, 'row')} only in new were left out.",
-            "",
-        ]
+    for note in [*left_out(result), *result.notes]:
+        lines += [f"> **Note:** {_sentence(note)}.", ""]
     known = [name for name in METRICS if METRICS[name].needs <= result.layout.available]
     key = [name for name in KEY_METRICS if name in known]
     lines += _metric_table(result, key)
@@ -90,7 +87,7 @@ def _comparison(result: Comparison) -> list[str]:
     told = [f"{count(result.n, 'sample')}", f"{percent(result.confidence)} intervals"]
     if result.clusters is not None:
         told.append(f"{count(result.clusters, 'cluster')} of {_code(str(result.cluster))}")
-    lines += ["", "; ".join(told) + ".", *(_sentence(note) + "." for note in result.notes)]
+    lines += ["", "; ".join(told) + "."]
     return [*lines, "", "</details>"]
 
 
@@ -108,7 +105,7 @@ def _noise(result: Comparison) -> list[str]:
             f"`{floor.metric}`",
             number(floor.metric, floor.value),
             interval(floor.metric, floor.low, floor.high),
-            FLOOR[floor.verdict],
+            beside_retrains(floor),
         ]
         for floor in result.noise_floor
     ]

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from flipguard.comparison import Comparison, Group, Grouping
+from flipguard.errors import printable
 from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.metrics import METRICS
 from flipguard.render.text import (
-    FLOOR,
+    beside_retrains,
     count,
     estimate_interval,
     headline,
     interval,
+    left_out,
     limit,
     number,
     percent,
-    printable,
     what_would_decide,
 )
 
@@ -54,7 +56,9 @@ CORRECTED = {
 def comparison_parts(result: Comparison) -> Iterator[RenderableType]:
     """What `compare` prints, part by part."""
     yield _title(result)
-    yield Text(headline(result) + "\n")
+    yield Text(headline(result))
+    yield from _warnings(result)
+    yield Text()
     if result.layout.has_target:
         yield Padding(_square(result), (0, 0, 1, 2), expand=False)
     yield Padding(_metrics(result), (0, 0, 1, 2), expand=False)
@@ -62,7 +66,7 @@ def comparison_parts(result: Comparison) -> Iterator[RenderableType]:
         yield from _noise(result)
     for grouping in result.by.values():
         yield from _grouping(grouping)
-    yield from _notes(result, marked=bool(result.by))
+    yield from _marks(result)
 
 
 def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
@@ -85,13 +89,16 @@ def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
         yield Padding(Text(f"Pinned samples that flipped: {shown}{more}"), (0, 0, 1, 2))
     result = verdict.comparison
     yield _title(result)
-    yield Text(headline(result) + "\n")
+    yield Text(headline(result))
+    yield from _warnings(result)
+    yield Text()
     if result.noise_floor:
         yield from _noise(result)
     for grouping in result.by.values():
         if grouping.column not in verdict.policy.by:
             yield from _grouping(grouping)
-    yield from _notes(result, marked=not set(result.by) <= set(verdict.policy.by))
+    if not set(result.by) <= set(verdict.policy.by):
+        yield from _marks(result)
 
 
 def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:
@@ -108,7 +115,14 @@ def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:
         error = number("error_rate_old", float(matrix.error_rate[i]))
         table.add_row(str(i + 1), Text(printable(name, longest=50)), error)
     yield Padding(table, (0, 0, 1, 2), expand=False)
+    if any(matrix.left_out):
+        told = ", ".join(f"{n:,} of model {i}" for i, n in enumerate(matrix.left_out, 1) if n)
+        yield Padding(
+            Text(f"note: rows that not every model has were left out: {told}"), (0, 0, 1, 2)
+        )
     for metric in ("negative_flip_rate", "churn", "accuracy_gain"):
+        if np.isnan(getattr(matrix, metric)).all():
+            continue
         # Columns that do not fit beside each other go below each other, rather than being cut.
         for start in range(0, len(matrix.names), MODELS_ABREAST):
             shown = range(start, min(start + MODELS_ABREAST, len(matrix.names)))
@@ -204,7 +218,7 @@ def _noise(result: Comparison) -> Iterator[RenderableType]:
             floor.metric,
             number(floor.metric, floor.value),
             interval(floor.metric, floor.low, floor.high),
-            FLOOR[floor.verdict],
+            beside_retrains(floor),
         )
     yield Padding(table, (0, 0, 1, 2), expand=False)
 
@@ -251,23 +265,22 @@ def _group_row(grouping: Grouping, group: Group, rate: str) -> list[RenderableTy
     ]
 
 
-def _notes(result: Comparison, *, marked: bool) -> Iterator[RenderableType]:
-    notes = [printable(note, longest=400) for note in result.notes]
-    dropped = result.rows.only_old + result.rows.only_new
-    if dropped:
-        notes.insert(
-            0,
-            f"{count(result.rows.only_old, 'row')} only in old and "
-            f"{count(result.rows.only_new, 'row')} only in new were left out",
-        )
-    if marked:
-        corrections = {grouping.correction for grouping in result.by.values()}
-        notes.append(
+def _warnings(result: Comparison) -> Iterator[RenderableType]:
+    """What to know about the files before believing the numbers."""
+    for note in [*left_out(result), *result.notes]:
+        told = Text.assemble(("note: ", "bold yellow"), printable(note, longest=400))
+        yield Padding(told, (0, 0, 0, 2))
+
+
+def _marks(result: Comparison) -> Iterator[RenderableType]:
+    """What the marks of groups mean, where there can be any."""
+    corrections = {grouping.correction for grouping in result.by.values()}
+    if corrections and result.layout.has_target:
+        told = (
             "groups are marked where negative and positive flips differ beyond chance, "
             + CORRECTED[corrections.pop()]
         )
-    for note in notes:
-        yield Padding(Text(f"note: {note}", style="dim"), (0, 0, 0, 2))
+        yield Padding(Text(told, style="dim"), (0, 0, 0, 2))
 
 
 def _rule_name(rule: RuleVerdict) -> str:
@@ -278,10 +291,11 @@ def _rule_name(rule: RuleVerdict) -> str:
 def _rules(verdict: Verdict) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("")
-    table.add_column("rule", overflow="fold")
-    table.add_column("limit")
-    table.add_column("value", justify="right")
-    table.add_column("interval", justify="right")
+    # As wide as the longest metric: a name that is broken in two is hard to look up.
+    table.add_column("rule", overflow="fold", min_width=max(len(name) for name in METRICS))
+    table.add_column("limit", max_width=11, overflow="fold")
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("interval", justify="right", no_wrap=True)
     for rule in verdict.rules:
         _add_rule(table, rule)
     if verdict.pinned is not None:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 
-from flipguard.comparison import Comparison
+from flipguard.comparison import Comparison, NoiseFloor
 from flipguard.estimates import Estimate
 from flipguard.gate import Judgement
 from flipguard.metrics import METRICS
 from flipguard.policy import Rule
 
 SIGNED = frozenset({"accuracy_gain"})
-# Control, format (direction) and surrogate characters, and the separators that break a line.
-UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-FLOOR = {
-    "above": "more than a retrain would",
-    "within": "as a retrain would",
-    "below": "less than a retrain would",
-    "unknown": "unknown",
-}
+
+
+def beside_retrains(floor: NoiseFloor) -> str:
+    """Whether the update differs from what one more retrain would do, in words."""
+    if floor.verdict == "unknown":
+        return "unknown"
+    if floor.verdict == "within":
+        return "as a retrain would"
+    word = {"above": "more", "below": "less"}[floor.verdict]
+    if METRICS[floor.metric].better == "higher":
+        word = {"above": "better", "below": "worse"}[floor.verdict]
+    return f"{word} than a retrain would"
 
 
 def number(metric: str, value: float, *, unit: bool = True) -> str:
@@ -72,16 +75,6 @@ def percent(confidence: float) -> str:
     return f"{100 * confidence:g} %"
 
 
-def printable(text: str, *, longest: int = 200) -> str:
-    """Text from a file, safe for a terminal: no control or direction characters, no endless line.
-
-    >>> printable("a\\x1b[31mb")
-    'a�[31mb'
-    """
-    shown = text[:longest] + ("…" if len(text) > longest else "")
-    return "".join("�" if unicodedata.category(c) in UNPRINTABLE else c for c in shown)
-
-
 def headline(result: Comparison) -> str:
     """The update in one sentence."""
     n = count(result.n, "sample")
@@ -94,6 +87,20 @@ def headline(result: Comparison) -> str:
         f"The update fixes {fixed:,.0f} of {n} and breaks {broken:,.0f}; accuracy changes by "
         f"{100 * gain.value:+.2f} points ({100 * gain.low:+.2f} to {100 * gain.high:+.2f})."
     )
+
+
+def left_out(result: Comparison) -> list[str]:
+    """How many rows were dropped because not every file has them."""
+    rows = result.rows
+    told = []
+    if rows.only_old or rows.only_new:
+        told.append(
+            f"{count(rows.only_old, 'row')} only in old and "
+            f"{count(rows.only_new, 'row')} only in new were left out"
+        )
+    if rows.not_in_control:
+        told.append(f"{count(rows.not_in_control, 'row')} that a control lacks were left out")
+    return told
 
 
 def limit(rule: Rule) -> str:
@@ -114,7 +121,7 @@ def what_would_decide(judgement: Judgement) -> str:
         return ""
     if judgement.further_samples is None:
         return "on the limit: no number of samples decides"
-    return f"needs ~{count(_rounded_up(judgement.further_samples), 'more sample')}"
+    return f"~{_rounded_up(judgement.further_samples):,} more would decide"
 
 
 def _rounded_up(samples: int) -> int:
