@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -180,7 +181,7 @@ def test_names_are_stems_where_those_differ(tmp_path: Path) -> None:
         given = Predictions.from_arrays(ids=[1, 2], labels=["x", "y"])
         write_predictions(given, tmp_path / path)
     read = [read_predictions(tmp_path / path) for path in paths]
-    chosen = read[0].renamed("the old one")
+    chosen = replace(read[0], name="the old one")
     twice = Predictions.from_arrays(ids=[1, 2], labels=["x", "y"])
     assert matrix([*read, chosen, twice, twice]).names == (
         str(tmp_path / "a/test.csv"),
