@@ -286,6 +286,12 @@ def compare(
     """
     check_choices(confidence, correction, on_missing, exponent, engine)
     controls = (control,) if isinstance(control, Predictions) else tuple(control)
+    for role, given in (("old", old), ("new", new), *(("control", c) for c in controls)):
+        if not isinstance(given, Predictions):
+            raise InputError(
+                f"Expected `{role}` to be Predictions, but got {type(given).__name__}; read a file "
+                "with flipguard.read_predictions, or use Predictions.from_arrays."
+            )
     plan = CountingPlan(
         old=old,
         new=new,

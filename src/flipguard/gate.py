@@ -146,6 +146,11 @@ def check(result: Comparison, policy: Policy) -> Verdict:
     >>> check(compare(old=old, new=new), Policy.from_dict({"rule": [rule]})).verdict
     'pass'
     """
+    if not isinstance(policy, Policy):
+        raise PolicyError(
+            f"Expected `policy` to be a Policy, but got {type(policy).__name__}; use Policy.read "
+            "or Policy.from_dict."
+        )
     _refuse_strangers(result, policy)
     rules = tuple(_judge_rule(result, rule, policy) for rule in policy.rules)
     pinned = None

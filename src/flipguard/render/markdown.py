@@ -134,6 +134,8 @@ def _grouping(grouping: Grouping) -> list[str]:
     ]
     header = [_cell(grouping.column), "n", f"`{rate}`", "interval", "gain", ""]
     lines = _table(header, rows, right=(1, 2, 3, 4))
+    if any(row[-1] for row in rows):
+        lines += ["", "▼ ▲: negative and positive flips differ beyond chance."]
     rest = len(grouping) - len(shown)
     return [*lines, "", f"… and {count(rest, 'more group')}."] if rest else lines
 
