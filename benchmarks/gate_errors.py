@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipguard import Policy, Predictions, check
-from flipguard.comparison import judged_counts
 from flipguard.counts import CELLS, FlipCounts, Layout
 from flipguard.engines.plan import Counted, CountingPlan, Groups, RowCounts
+from flipguard.measuring import judged_counts
 
 Floats = NDArray[np.float64]
 Row = dict[str, Any]

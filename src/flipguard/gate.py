@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from flipguard import statistics
-from flipguard.comparison import Comparison, Group, corrected
+from flipguard.comparison import Comparison, Group
 from flipguard.errors import PolicyError, listed
 from flipguard.metrics import METRICS, Metric
 from flipguard.pinned import judge_pinned
@@ -262,7 +262,7 @@ def _corrected_alphas(
     if rule.correction == "none" or not groups:
         return [alpha] * len(groups)
     p_values = np.array([_p_beyond(metric, rule, group) for group in groups])
-    adjusted = corrected(p_values, rule.correction)
+    adjusted = statistics.corrected(p_values, rule.correction)
     # A group fails if its adjusted p is within alpha, that is if its own p is within this share.
     with np.errstate(all="ignore"):
         share = np.where(adjusted < 1.0, p_values / adjusted, 1.0 / len(groups))

@@ -85,7 +85,7 @@ def compared(
     engine: options.Engine,
 ) -> Comparison:
     """The comparison that the options ask for."""
-    from flipguard.comparison import compare as compare_predictions
+    from flipguard.measuring import compare as compare_predictions
     from flipguard.predictions.read import read_predictions
 
     def read(path: str) -> Predictions:

@@ -9,9 +9,8 @@ the hash range can be done one after the other, so that memory stays bounded.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -19,6 +18,14 @@ import polars as pl
 from flipguard.engines.classes import class_dtype, id_dtype, not_whole, spelled, spelled_class
 from flipguard.engines.expressions import NEW, OLD, TARGET, control_column, cut_column
 from flipguard.engines.plan import CountingPlan, RowCounts
+from flipguard.engines.refusals import (
+    Refusal,
+    fractional_class,
+    no_cluster,
+    no_label,
+    two_cuts,
+    two_targets,
+)
 from flipguard.errors import InputError, listed
 from flipguard.predictions.identical import identical_parquet_column
 from flipguard.predictions.read import TEXT_FORMATS, format_of, unreadable
@@ -34,14 +41,6 @@ SEEDS = (0x9E3779B9, 0x85EBCA6B)
 ROWS_PER_PART = 20_000_000
 IDS_TO_NAME = 3
 ROWS_TO_PEEK = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Rows that must not be, and the sentence for them."""
-
-    where: pl.Expr
-    sentence: Callable[[str], str]
 
 
 class Pairing:
@@ -162,20 +161,20 @@ class Pairing:
         for i, side in enumerate(self.sides):
             for role, column in (("label", side.label), ("target", side.target)):
                 if f"{i}|{role}|fraction" in names:
-                    found.append(_fraction(i, role, side.name, column))
+                    found.append(fractional_class(i, role, side.name, column))
             if f"{i}|label" in names:
-                found.append(_no_label(i, side.name, side.label))
+                found.append(no_label(i, side.name, side.label))
             for j in range(i):
                 # Each pair: where one file leaves a target out, two others may still disagree.
                 if f"{i}|target" in names and f"{j}|target" in names:
-                    found.append(_two_targets(j, i, self.sides[j].name, side.name))
+                    found.append(two_targets(j, i, self.sides[j].name, side.name))
         for cut in self.plan.cuts:
             if f"0|cut|{cut}" in names and f"1|cut|{cut}" in names:
-                found.append(_two_cuts(cut, self.sides[0].name, self.sides[1].name))
+                found.append(two_cuts(cut, self.sides[0].name, self.sides[1].name))
         cluster = self.plan.cluster
         for i, side in enumerate(self.sides[:2]):
             if cluster is not None and f"{i}|cut|{cluster}" in names:
-                found.append(_no_cluster(i, cluster, side.name))
+                found.append(no_cluster(i, cluster, side.name))
         return found
 
     def refuse(self, frame: pl.LazyFrame, refusal: Refusal) -> InputError:
@@ -442,53 +441,3 @@ def _named(ids: list[object], total: int) -> str:
 
 def _plural(count: int, word: str) -> str:
     return word if count == 1 else word + "s"
-
-
-def _no_label(i: int, name: str, column: str | None) -> Refusal:
-    return Refusal(
-        pl.col(f"{i}|label").is_null(),
-        lambda rows: (
-            f"{name} has no predicted class in column '{column}' for {rows}; "
-            "give every row a label, or leave the row out."
-        ),
-    )
-
-
-def _no_cluster(i: int, cluster: str, name: str) -> Refusal:
-    return Refusal(
-        pl.col(f"{i}|cut|{cluster}").is_null(),
-        lambda ids: (
-            f"{name} has no value in column '{cluster}', by which rows are clustered, for "
-            f"{ids}; give every row a cluster, or leave the row out."
-        ),
-    )
-
-
-def _fraction(i: int, role: str, name: str, column: str | None) -> Refusal:
-    return Refusal(
-        pl.col(f"{i}|{role}|fraction"),
-        lambda rows: (
-            f"{name} has fractions in column '{column}', for {rows}, where classes are "
-            "expected; classes are names or integers."
-        ),
-    )
-
-
-def _two_targets(i: int, j: int, first: str, second: str) -> Refusal:
-    return Refusal(
-        (pl.col(f"{i}|target") != pl.col(f"{j}|target")).fill_null(False),
-        lambda rows: (
-            f"{first} and {second} disagree on the target of {rows}; a sample has one true class: "
-            "mend the wrong file, or leave the target out of it."
-        ),
-    )
-
-
-def _two_cuts(cut: str, old: str, new: str) -> Refusal:
-    return Refusal(
-        pl.col(f"0|cut|{cut}").ne_missing(pl.col(f"1|cut|{cut}")),
-        lambda rows: (
-            f"{old} and {new} disagree on column '{cut}' of {rows}, so it cannot group "
-            "their rows; leave the column out of one of them."
-        ),
-    )

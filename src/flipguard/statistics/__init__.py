@@ -13,6 +13,7 @@ from flipguard.statistics.clusters import (
 )
 from flipguard.statistics.hypotheses import (
     benjamini_hochberg,
+    corrected,
     holm,
     p_value_by_inversion,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "benjamini_hochberg",
     "calibration_error",
     "cluster_replicates",
+    "corrected",
     "deciding_sample_size",
     "design_effect",
     "effective_degrees",
