@@ -1,0 +1,167 @@
+"""The Bayesian update with a cost ratio (BU-CR; Träuble et al., 2021): when to believe new.
+
+It trains nothing: from what both models say, and how often each confuses which classes, it decides
+a sample at a time whether the update may change the answer.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from flipguard.errors import InputError, listed
+from flipguard.losses.inputs import (
+    IGNORED,
+    Labels,
+    Logits,
+    PerSample,
+    check_same_shape,
+    check_scores,
+    positive,
+)
+from flipguard.losses.targets import read_hard_target
+from flipguard.losses.terms import Term
+
+
+class BayesianDecision(NamedTuple):
+    """What to answer, and how likely each class is."""
+
+    label: Labels
+    posterior: Logits  # probabilities [..., C]
+
+
+def estimate_confusion(
+    *, predicted: Labels, target: Labels, classes: int, smoothing: float = 1.0
+) -> Tensor:
+    """``P(predicted | target)``, counted on held-out samples: row = target, column = predicted.
+
+    `smoothing` is added to every count, so that what was not seen is unlikely, not impossible.
+
+    >>> import torch
+    >>> predicted, target = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 0, 0, 1])
+    >>> estimate_confusion(predicted=predicted, target=target, classes=2)
+    tensor([[0.6000, 0.4000],
+            [0.3333, 0.6667]])
+    """
+    positive("smoothing", smoothing)
+    if not isinstance(classes, int) or classes < 1:
+        raise InputError(
+            f"Expected `classes` to be the number of classes, at least 1, but got {classes!r}."
+        )
+    if predicted.is_floating_point():
+        raise InputError(
+            "Expected `predicted` to be class indices, but got scores; take their argmax first."
+        )
+    aim = read_hard_target(target, like=predicted.unsqueeze(-1), ignore_index=IGNORED)
+    for name, labels in (("predicted", predicted), ("target", aim.index())):
+        wrong = aim.valid & ((labels < 0) | (labels >= classes))
+        if bool(wrong.any()):
+            unknown = listed(sorted(set(labels[wrong].tolist())))
+            raise InputError(
+                f"Expected `{name}` to hold classes from 0 to {classes - 1}, but got {unknown}; "
+                "say how many there are with `classes`."
+            )
+    # Counted as integers: a float32 stops growing at sixteen million.
+    place = (aim.index() * classes + predicted.long())[aim.valid]
+    counts = torch.bincount(place, minlength=classes**2).view(classes, classes) + smoothing
+    return counts / counts.sum(-1, keepdim=True)
+
+
+def bayesian_update(
+    *,
+    old: Logits,
+    new: Logits,
+    old_confusion: Tensor,  # float [C, C]: P(old says column | target is row)
+    new_confusion: Tensor,  # float [C, C]
+    prior: PerSample | None = None,  # float [C]; uniform if None
+    cost_ratio: float = 2.5,
+) -> BayesianDecision:
+    """Old's answer, unless another is `cost_ratio` times as likely. See :class:`BayesianUpdate`."""
+    positive("cost_ratio", cost_ratio)
+    check_scores("new", new)
+    check_same_shape("old", old, "new", new)
+    _check_tables(old_confusion, new_confusion, prior, classes=new.shape[-1])
+    old_says, new_says = old.argmax(-1), new.argmax(-1)
+    # Columns are what was said, so a row of the transpose is the likelihood of every class.
+    evidence = old_confusion.T.log()[old_says] + new_confusion.T.log()[new_says]
+    if prior is not None:
+        evidence = evidence + prior.log()
+    posterior = torch.softmax(evidence, -1)
+    kept = posterior.gather(-1, old_says.unsqueeze(-1)).squeeze(-1)
+    likely, best = posterior.max(-1)
+    label = torch.where(likely > cost_ratio * kept, best, old_says)
+    return BayesianDecision(label=label, posterior=posterior)
+
+
+def _check_tables(
+    old_confusion: Tensor, new_confusion: Tensor, prior: Tensor | None, *, classes: int
+) -> None:
+    for name, table in (("old_confusion", old_confusion), ("new_confusion", new_confusion)):
+        if table.shape != (classes, classes):
+            raise InputError(
+                f"Expected `{name}` to have the shape [{classes}, {classes}], but got "
+                f"{list(table.shape)}; `estimate_confusion` makes it, with a row for each class."
+            )
+    if prior is not None and prior.shape != (classes,):
+        raise InputError(
+            f"Expected `prior` to have the shape [{classes}], but got {list(prior.shape)}; give a "
+            "probability for each class."
+        )
+
+
+class BayesianUpdate(Term):
+    """The Bayesian update with a cost ratio (BU-CR): change an answer only if it pays.
+
+    From the votes of both models and their confusion on held-out samples follows a posterior::
+
+        P(y | votes)  ~  prior(y) * P(old's vote | y) * P(new's vote | y)
+
+    The answer is old's vote, unless the most likely class is more than `cost_ratio` times as
+    likely: the cost of a negative flip over the gain of a positive one. Both models run at
+    inference. Nothing is differentiable, and nothing is learned but the confusion.
+
+    Args:
+        old_confusion: ``P(old says column | target is row)``, from :func:`estimate_confusion`.
+        new_confusion: the same for new.
+        prior: how frequent the classes are; uniform if None.
+        cost_ratio: how much worse a negative flip is than a positive one is good.
+
+    >>> import torch
+    >>> old_confusion = torch.tensor([[0.6, 0.4], [0.4, 0.6]])
+    >>> new_confusion = torch.tensor([[0.9, 0.1], [0.1, 0.9]])
+    >>> update = BayesianUpdate(old_confusion, new_confusion, cost_ratio=2.5)
+    >>> update(old=torch.tensor([[1.0, 0.0]]), new=torch.tensor([[0.0, 1.0]]))
+    BayesianDecision(label=tensor([1]), posterior=tensor([[0.1429, 0.8571]]))
+    """
+
+    def __init__(
+        self,
+        old_confusion: Tensor,
+        new_confusion: Tensor,
+        *,
+        prior: Tensor | None = None,
+        cost_ratio: float = 2.5,
+    ) -> None:
+        super().__init__()
+        positive("cost_ratio", cost_ratio)
+        _check_tables(old_confusion, new_confusion, prior, classes=old_confusion.shape[-1])
+        self.old_confusion: Tensor
+        self.new_confusion: Tensor
+        self.prior: Tensor | None
+        self.register_buffer("old_confusion", old_confusion)
+        self.register_buffer("new_confusion", new_confusion)
+        self.register_buffer("prior", prior)
+        self.cost_ratio = cost_ratio
+
+    def forward(self, *, old: Logits, new: Logits) -> BayesianDecision:
+        """The decision for a batch."""
+        return bayesian_update(
+            old=old,
+            new=new,
+            old_confusion=self.old_confusion,
+            new_confusion=self.new_confusion,
+            prior=self.prior,
+            cost_ratio=self.cost_ratio,
+        )

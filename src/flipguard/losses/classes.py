@@ -1,0 +1,171 @@
+"""Which classes of the old model are which of the new one, when they do not know the same."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from flipguard.errors import InputError, listed
+from flipguard.losses.inputs import check_same_samples, check_scores
+
+
+class Positions(NamedTuple):
+    """The matching as index tensors on one device."""
+
+    shared_old: Tensor  # int64 [S]: where the shared classes stand among old's
+    shared_new: Tensor  # int64 [S]: where they stand among new's
+    old_to_new: Tensor  # int64 [C_old]: new's index of each class of old, or -1
+    new_to_old: Tensor  # int64 [C_new]: old's index of each class of new, or -1
+    known: Tensor  # bool [C_new]: whether old knows the class
+
+
+@final
+class SharedClasses:
+    """Which classes of old are which of new; matched by name, or by an index map.
+
+    Distances then run over the shared classes alone, and a sample whose target is a class that
+    old lacks takes no part.
+
+    >>> shared = SharedClasses.by_name(old=["cat", "dog"], new=["ant", "dog", "cat"])
+    >>> shared
+    SharedClasses([-1, 1, 0], old_count=2)
+    >>> shared == SharedClasses.by_index([-1, 1, 0], old_count=2)
+    True
+    """
+
+    __slots__ = ("_on_device", "new_to_old", "old_count")
+
+    def __init__(self, new_to_old: Sequence[int], *, old_count: int) -> None:
+        self.new_to_old = tuple(operator.index(index) for index in _whole(new_to_old))
+        self.old_count = operator.index(old_count)
+        wrong = [index for index in self.new_to_old if not -1 <= index < self.old_count]
+        if wrong:
+            raise InputError(
+                f"Expected the index map to hold -1 or classes of old, 0 to {self.old_count - 1}, "
+                f"but got {listed(wrong)}; write -1 for a class that old lacks."
+            )
+        used = [index for index in self.new_to_old if index >= 0]
+        if not used:
+            raise InputError(
+                "Expected old and new to share a class, but got none in common; without one there "
+                "is nothing to be congruent with."
+            )
+        twice = sorted(_repeated(used))
+        if twice:
+            raise InputError(
+                f"Expected each class of old to be one class of new, but got {listed(twice)} twice "
+                "in the index map."
+            )
+        # Index tensors are made once a device, so that no call copies from the host.
+        self._on_device: dict[torch.device, Positions] = {}
+
+    @classmethod
+    def by_name(cls, *, old: Sequence[Hashable], new: Sequence[Hashable]) -> SharedClasses:
+        """Matches classes that are called the same."""
+        for side, names in (("old", old), ("new", new)):
+            twice = sorted(_repeated(names), key=repr)
+            if twice:
+                raise InputError(
+                    f"Expected the class names of `{side}` to be unique, but got {listed(twice)} "
+                    "more than once."
+                )
+        place = {name: index for index, name in enumerate(old)}
+        return cls([place.get(name, -1) for name in new], old_count=len(old))
+
+    @classmethod
+    def by_index(cls, new_to_old: Sequence[int], *, old_count: int) -> SharedClasses:
+        """Takes, for each class of new, its index among old's classes, or -1."""
+        return cls(new_to_old, old_count=old_count)
+
+    @property
+    def new_count(self) -> int:
+        """How many classes new has."""
+        return len(self.new_to_old)
+
+    def on(self, device: torch.device) -> Positions:
+        """The matching as index tensors on a device."""
+        if device not in self._on_device:
+            pairs = [(old, new) for new, old in enumerate(self.new_to_old) if old >= 0]
+            old_to_new = [-1] * self.old_count
+            for old, new in pairs:
+                old_to_new[old] = new
+            self._on_device[device] = Positions(
+                shared_old=torch.tensor([old for old, _ in pairs], device=device),
+                shared_new=torch.tensor([new for _, new in pairs], device=device),
+                old_to_new=torch.tensor(old_to_new, device=device),
+                new_to_old=torch.tensor(self.new_to_old, device=device),
+                known=torch.tensor([old >= 0 for old in self.new_to_old], device=device),
+            )
+        return self._on_device[device]
+
+    def __repr__(self) -> str:
+        return f"SharedClasses({list(self.new_to_old)}, old_count={self.old_count})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SharedClasses) and (
+            (self.new_to_old, self.old_count) == (other.new_to_old, other.old_count)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.new_to_old, self.old_count))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Index tensors on a device stay behind when a loss is pickled or copied.
+        return (_rebuilt, (self.new_to_old, self.old_count))
+
+
+def _whole(indices: Sequence[int]) -> Sequence[int]:
+    wrong = [index for index in indices if not hasattr(index, "__index__")]
+    if wrong:
+        raise InputError(
+            f"Expected the index map to hold whole numbers, but got {listed(wrong)}; write old's "
+            "index of each class of new, or -1."
+        )
+    return indices
+
+
+def _repeated(values: Sequence[Hashable]) -> list[Any]:
+    return [value for value, times in Counter(values).items() if times > 1]
+
+
+def _rebuilt(new_to_old: tuple[int, ...], old_count: int) -> SharedClasses:
+    return SharedClasses(new_to_old, old_count=old_count)
+
+
+def check_classes(name: str, old: Tensor, new: Tensor, classes: SharedClasses | None) -> None:
+    """Refuses old and new scores whose classes cannot be told to be the same."""
+    check_scores("new", new)
+    check_same_samples(name, old, "new", new)
+    if classes is None:
+        if old.shape[-1] != new.shape[-1]:
+            raise InputError(
+                f"Expected `{name}` to have the {new.shape[-1]} classes of `new`, but got "
+                f"{old.shape[-1]}; say which are the same with "
+                "`classes=SharedClasses.by_name(old=..., new=...)`."
+            )
+        return
+    for side, scores, count in ((name, old, classes.old_count), ("new", new, classes.new_count)):
+        if scores.shape[-1] != count:
+            raise InputError(
+                f"Expected `{side}` to have the {count} classes that `classes` speaks of, but got "
+                f"{scores.shape[-1]}; match the classes of these two models."
+            )
+
+
+def shared_scores(new: Tensor, old: Tensor, classes: SharedClasses | None) -> tuple[Tensor, Tensor]:
+    """Both scores over the classes that both models know, in the same order."""
+    if classes is None:
+        return new, old
+    positions = classes.on(new.device)
+    return new.index_select(-1, positions.shared_new), old.index_select(-1, positions.shared_old)
+
+
+def old_prediction(old: Tensor, classes: SharedClasses | None) -> Tensor:
+    """The class that old predicts, as an index of new's classes; -1 if new lacks it."""
+    predicted = old.argmax(-1)
+    return predicted if classes is None else classes.on(old.device).old_to_new[predicted]

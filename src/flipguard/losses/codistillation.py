@@ -1,0 +1,69 @@
+"""Co-distillation: two models that are trained together and agree (churn paper, eq. 9 and 18)."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from flipguard.losses.divergences import cross_entropy, symmetric_kl
+from flipguard.losses.inputs import (
+    REDUCTIONS,
+    Logits,
+    Loss,
+    Reduction,
+    check_same_shape,
+    check_scores,
+    one_of,
+)
+from flipguard.losses.slopes import reduced
+from flipguard.losses.terms import Term
+
+Kind: TypeAlias = Literal["skl", "ce"]
+KINDS = ("skl", "ce")
+
+
+def codistillation(
+    *, first: Logits, second: Logits, kind: Kind = "skl", reduction: Reduction = "mean"
+) -> Loss:
+    """How much two models' predictions differ. See :class:`CoDistillation`."""
+    one_of("kind", kind, KINDS)
+    one_of("reduction", reduction, REDUCTIONS)
+    check_scores("first", first)
+    check_same_shape("second", second, "first", first)
+    if kind == "ce":
+        return reduced((first,), cross_entropy(first, second.detach()), reduction=reduction)
+    return reduced((first, second), symmetric_kl(first, second), reduction=reduction)
+
+
+class CoDistillation(Term):
+    """Co-distillation (churn paper, equations 9 and 18): two models that learn to agree.
+
+    ``kind="skl"``: the mean over the batch of ``KL(p || q) + KL(q || p)``. Both models learn from
+    it; add it once to the sum of both models' losses, with a strength that ramps up linearly.
+
+    ``kind="ce"``: the mean of ``-sum_c q_c log p_c``, for independent updates: the first model
+    learns, the second is a peer that stands still (a stale copy). Each model has a term of its own,
+    with a strength that starts after a burn-in.
+
+    Args:
+        kind: ``"skl"`` (the paper's) or ``"ce"`` (Anil et al., 2018).
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+
+    >>> import torch
+    >>> first = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    >>> second = torch.tensor([[0.0, 0.0]], requires_grad=True)
+    >>> agree = CoDistillation()(first=first, second=second)
+    >>> agree.backward()
+    >>> agree, first.grad, second.grad
+    (tensor(0.2311, grad_fn=<...>), tensor([[ 0.4277, -0.4277]]), tensor([[-0.4811,  0.4811]]))
+    """
+
+    def __init__(self, kind: Kind = "skl", *, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        one_of("kind", kind, KINDS)
+        one_of("reduction", reduction, REDUCTIONS)
+        self.kind = kind
+        self.reduction = reduction
+
+    def forward(self, *, first: Logits, second: Logits) -> Loss:
+        """The term for a batch that both models saw."""
+        return codistillation(first=first, second=second, kind=self.kind, reduction=self.reduction)

@@ -1,0 +1,264 @@
+"""Compatible training: new features that work with what was built on the old ones (BCT, RACT)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from flipguard.errors import InputError
+from flipguard.losses.classes import SharedClasses
+from flipguard.losses.divergences import surprise
+from flipguard.losses.inputs import (
+    IGNORED,
+    REDUCTIONS,
+    Features,
+    Labels,
+    Loss,
+    Reduction,
+    Target,
+    check_same_samples,
+    check_scores,
+    computed,
+    one_of,
+    positive,
+)
+from flipguard.losses.slopes import averaged, reduced
+from flipguard.losses.targets import HardTarget, read_hard_target, read_target
+from flipguard.losses.terms import Term
+
+# A feature shorter than this has no direction, and a gradient that half precision cannot hold.
+SHORTEST = 1e-4
+
+
+def backward_compatible(
+    *,
+    new_features: Features,
+    weight: Tensor,  # float [C_old, D_old]: old's classification head
+    target: Target,
+    bias: Tensor | None = None,  # float [C_old]
+    projection: Tensor | None = None,  # float [D_old, D_new]
+    classes: SharedClasses | None = None,
+    ignore_index: int = IGNORED,
+    reduction: Reduction = "mean",
+) -> Loss:
+    """Cross-entropy of old's head on new's features. See :class:`BackwardCompatible`."""
+    one_of("reduction", reduction, REDUCTIONS)
+    check_scores("new_features", new_features)
+    count = weight.shape[0] if classes is None else classes.old_count
+    if (
+        weight.dim() != 2
+        or weight.shape[0] != count
+        or (bias is not None and bias.shape != (count,))
+    ):
+        raise InputError(
+            f"Expected old's head to have a weight [{count}, width] and a bias [{count}], a row "
+            f"for each class of old, but got {list(weight.shape)} and "
+            f"{None if bias is None else list(bias.shape)}; pass those of its last linear layer."
+        )
+    # Old's head was made for full precision, and its logits are what the loss compares.
+    with torch.autocast(new_features.device.type, enabled=False):
+        features = _projected(new_features, projection, width=weight.shape[-1])
+        head = weight.detach().to(features.dtype)
+        logits = F.linear(features, head, None if bias is None else bias.detach().to(head.dtype))
+    # Targets are classes of new, of which old may know some.
+    like = logits
+    if classes is not None:
+        like = logits.new_empty(()).expand(*logits.shape[:-1], classes.new_count)
+    aim = read_target(target, new=like, ignore_index=ignore_index)
+    if isinstance(aim, HardTarget):
+        known = aim.known_mass(classes).to(logits.dtype)
+        place = aim.index()
+        if classes is not None:
+            place = classes.on(place.device).new_to_old[place].clamp(min=0)
+        sloped = surprise(logits, place)
+        return reduced((logits,), sloped, weight=known, count=aim.count(), reduction=reduction)
+    log_p = torch.log_softmax(logits, -1)
+    mixture = aim.mixture
+    if classes is not None:
+        positions = classes.on(mixture.device)
+        mixture = mixture.index_select(-1, positions.shared_new)
+        log_p = log_p.index_select(-1, positions.shared_old)
+    return averaged((mixture * log_p).sum(-1).neg(), reduction=reduction, count=aim.count())
+
+
+def regression_alleviating(
+    *,
+    new_features: Features,
+    old_features: Features,
+    target: Labels,
+    temperature: float = 0.05,
+    projection: Tensor | None = None,  # float [D_old, D_new]
+    ignore_index: int = IGNORED,
+    reduction: Reduction = "mean",
+) -> Loss:
+    """New and old features of a sample near each other. See :class:`RegressionAlleviating`."""
+    positive("temperature", temperature)
+    one_of("reduction", reduction, REDUCTIONS)
+    check_scores("new_features", new_features)
+    check_same_samples("old_features", old_features, "new_features", new_features)
+    if new_features.dim() != 2:
+        raise InputError(
+            f"Expected `new_features` to have the shape [samples, width], but got "
+            f"{list(new_features.shape)}; flatten them."
+        )
+    aim = read_hard_target(target, like=new_features, ignore_index=ignore_index)
+    # Similarities are divided by a small temperature: half precision would not tell them apart.
+    with torch.autocast(new_features.device.type, enabled=False):
+        features = _projected(new_features, projection, width=old_features.shape[-1])
+        new = F.normalize(features, dim=-1, eps=SHORTEST)
+        old = F.normalize(computed(old_features.detach()), dim=-1, eps=SHORTEST)
+        scaled = new / temperature
+        own = (scaled * old).sum(-1)
+        to_old, to_new = scaled @ old.T, scaled @ new.T
+    same = (aim.labels.unsqueeze(0) == aim.labels.unsqueeze(1)) | ~aim.valid.unsqueeze(0)
+    lowest = torch.finfo(own.dtype).min
+    rivals = torch.logaddexp(
+        to_old.masked_fill_(same, lowest).logsumexp(-1),
+        to_new.masked_fill_(same, lowest).logsumexp(-1),
+    )
+    value = (torch.logaddexp(own, rivals) - own) * aim.valid
+    return averaged(value, reduction=reduction, count=aim.count())
+
+
+def _projected(features: Features, projection: Tensor | None, *, width: int) -> Tensor:
+    """New's features at old's width, in the precision that losses are computed in."""
+    wide = computed(features)
+    if projection is not None and projection.shape == (width, wide.shape[-1]):
+        return F.linear(wide, projection.to(wide.dtype))
+    if projection is not None or wide.shape[-1] != width:
+        raise InputError(
+            f"Expected `new_features` to be as wide as old's, {width}, or a projection "
+            f"[{width}, {wide.shape[-1]}], but got the width {wide.shape[-1]} and "
+            f"{'no projection' if projection is None else list(projection.shape)}; "
+            "the module makes one if it is told both widths."
+        )
+    return wide
+
+
+def _projection(width: int | None, old_width: int | None) -> nn.Linear | None:
+    """A map from new's features to old's, if they are not equally wide."""
+    if width is None or width == old_width:
+        return None
+    if old_width is None:
+        raise InputError(
+            "Expected `old_width` where `width` is given, but got none; both say what to project."
+        )
+    return nn.Linear(width, old_width, bias=False)
+
+
+class BackwardCompatible(Term):
+    """Backward-compatible training (BCT, Shen et al. 2020): old's head works on new's features.
+
+    The term is the cross-entropy of old's frozen classification head applied to new's features,
+    projected to old's width if they are wider or narrower. The head is no parameter and not
+    part of any state dict. A projection is learned: give ``term.parameters()`` to the optimizer.
+
+    Args:
+        head: old's last linear layer.
+        width: how wide new's features are, if not as wide as old's.
+        classes: which classes are the same, if old knows other ones than new.
+        ignore_index: a target that marks samples without one.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+
+    >>> import torch
+    >>> head = torch.nn.Linear(2, 2)
+    >>> _ = torch.nn.init.eye_(head.weight), torch.nn.init.zeros_(head.bias)
+    >>> features = torch.zeros(3, 2, requires_grad=True)
+    >>> BackwardCompatible(head)(new_features=features, target=torch.tensor([0, 1, 1]))  # log(2)
+    tensor(0.6931, grad_fn=<...>)
+    """
+
+    def __init__(
+        self,
+        head: nn.Linear,
+        *,
+        width: int | None = None,
+        classes: SharedClasses | None = None,
+        ignore_index: int = IGNORED,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        one_of("reduction", reduction, REDUCTIONS)
+        if not isinstance(head, nn.Linear):
+            raise InputError(
+                f"Expected `head` to be old's last linear layer, but got {type(head).__name__}."
+            )
+        self.weight: Tensor
+        self.bias: Tensor | None
+        bias = None if head.bias is None else head.bias.detach().clone()
+        self.register_buffer("weight", head.weight.detach().clone(), persistent=False)
+        self.register_buffer("bias", bias, persistent=False)
+        self.projection = _projection(width, head.in_features)
+        self.classes = classes
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+
+    def forward(self, *, new_features: Features, target: Target) -> Loss:
+        """The term for a batch."""
+        return backward_compatible(
+            new_features=new_features,
+            weight=self.weight,
+            bias=self.bias,
+            target=target,
+            projection=None if self.projection is None else self.projection.weight,
+            classes=self.classes,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+
+class RegressionAlleviating(Term):
+    """Regression-alleviating compatible training (RACT, Zhang et al. 2022).
+
+    A sample's new feature must be nearer to its own old feature than to the old *and the new*
+    features of samples of other classes in the batch. With ``n`` and ``o`` the normalised
+    features and ``t`` the temperature, the term is the mean over the samples i of::
+
+        -log e^(n_i o_i / t) / (e^(n_i o_i / t) + sum_k e^(n_i o_k / t) + sum_k e^(n_i n_k / t))
+
+    with k over the samples of other classes. A projection, needed if the features are not equally
+    wide, is learned: give ``term.parameters()`` to the optimizer.
+
+    Args:
+        temperature: small ones look at the nearest rivals alone.
+        width: how wide new's features are, if not as wide as old's.
+        old_width: how wide old's features are; needed with `width`.
+        ignore_index: a target that marks samples without one; they are no rivals either.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+
+    >>> import torch
+    >>> features = torch.eye(2)
+    >>> pull = RegressionAlleviating(temperature=1.0)
+    >>> pull(new_features=features, old_features=features, target=torch.tensor([0, 1]))
+    tensor(0.5514)
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.05,
+        *,
+        width: int | None = None,
+        old_width: int | None = None,
+        ignore_index: int = IGNORED,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        positive("temperature", temperature)
+        one_of("reduction", reduction, REDUCTIONS)
+        self.temperature = temperature
+        self.projection = _projection(width, old_width)
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+
+    def forward(self, *, new_features: Features, old_features: Features, target: Labels) -> Loss:
+        """The term for a batch."""
+        return regression_alleviating(
+            new_features=new_features,
+            old_features=old_features,
+            target=target,
+            projection=None if self.projection is None else self.projection.weight,
+            temperature=self.temperature,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )

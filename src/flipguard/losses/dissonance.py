@@ -1,0 +1,126 @@
+"""Dissonance losses (Bansal et al., 2019): what a new model must not unlearn."""
+
+from __future__ import annotations
+
+from flipguard.losses.classes import (
+    SharedClasses,
+    check_classes,
+    old_prediction,
+    shared_scores,
+)
+from flipguard.losses.congruence import NaiveCongruence, naive_congruence
+from flipguard.losses.divergences import cross_entropy
+from flipguard.losses.inputs import (
+    IGNORED,
+    REDUCTIONS,
+    Logits,
+    Loss,
+    OldLogits,
+    Reduction,
+    Target,
+    one_of,
+)
+from flipguard.losses.slopes import reduced
+from flipguard.losses.targets import read_target
+from flipguard.losses.terms import Term
+
+
+def new_error(
+    *,
+    new: Logits,
+    old: OldLogits,
+    target: Target,
+    classes: SharedClasses | None = None,
+    ignore_index: int = IGNORED,
+    reduction: Reduction = "mean",
+) -> Loss:
+    """``-[old right] log p_new(target)`` a sample. See :class:`NewError`."""
+    return naive_congruence(
+        new=new,
+        old=old,
+        target=target,
+        classes=classes,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+
+
+def strict_imitation(
+    *,
+    new: Logits,
+    old: OldLogits,
+    target: Target,
+    classes: SharedClasses | None = None,
+    ignore_index: int = IGNORED,
+    reduction: Reduction = "mean",
+) -> Loss:
+    """``-[old right] sum_c p_old(c) log p_new(c)`` a sample. See :class:`StrictImitation`."""
+    one_of("reduction", reduction, REDUCTIONS)
+    check_classes("old", old, new, classes)
+    aim = read_target(target, new=new, ignore_index=ignore_index)
+    old = old.detach()
+    student, teacher = shared_scores(new, old, classes)
+    sloped = cross_entropy(student, teacher)
+    weight = aim.mass_at(old_prediction(old, classes)).to(sloped.value.dtype)
+    return reduced((student,), sloped, weight=weight, count=aim.count(), reduction=reduction)
+
+
+class NewError(NaiveCongruence):
+    """The new-error dissonance (Bansal et al., 2019): new's loss on what old gets right.
+
+    The term is the mean over the batch of ``-[old right] log p_new(target)``: the formula of
+    :class:`NaiveCongruence`, which PCT found again.
+
+    Args:
+        classes: which classes are the same, if old knows other ones than new.
+        ignore_index: a target that marks samples without one.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+
+    >>> import torch
+    >>> new = torch.zeros(2, 2, requires_grad=True)
+    >>> old = torch.tensor([[1.0, 0.0], [2.0, 1.0]])
+    >>> NewError()(new=new, old=old, target=torch.tensor([0, 1]))  # log(2) / 2
+    tensor(0.3466, grad_fn=<...>)
+    """
+
+
+class StrictImitation(Term):
+    """The strict-imitation dissonance (Bansal et al., 2019): copy old where it is right.
+
+    The term is the mean over the batch of ``-[old right] sum_c p_old(c) log p_new(c)``.
+
+    Args:
+        classes: which classes are the same, if old knows other ones than new.
+        ignore_index: a target that marks samples without one.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+
+    >>> import torch
+    >>> new = torch.zeros(2, 2, requires_grad=True)
+    >>> old = torch.tensor([[1.0, 0.0], [2.0, 1.0]])
+    >>> StrictImitation()(new=new, old=old, target=torch.tensor([0, 1]))  # log(2) / 2
+    tensor(0.3466, grad_fn=<...>)
+    """
+
+    def __init__(
+        self,
+        *,
+        classes: SharedClasses | None = None,
+        ignore_index: int = IGNORED,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        one_of("reduction", reduction, REDUCTIONS)
+        self.classes = classes
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+
+    def forward(self, *, new: Logits, old: OldLogits, target: Target) -> Loss:
+        """The term for a batch."""
+        return strict_imitation(
+            new=new,
+            old=old,
+            target=target,
+            classes=self.classes,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )

@@ -1,0 +1,270 @@
+"""Distillation from old, with more weight on what it gets right (PCT, equations 7 to 9)."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from flipguard.losses.classes import SharedClasses, check_classes, shared_scores
+from flipguard.losses.divergences import kl_from_student, kl_to_student, squared_difference
+from flipguard.losses.filters import FILTERS, Filter, focal_weight
+from flipguard.losses.inputs import (
+    CLASS_REDUCTIONS,
+    IGNORED,
+    REDUCTIONS,
+    ClassReduction,
+    Logits,
+    Loss,
+    OldLogits,
+    Preset,
+    Reduction,
+    Target,
+    at_least,
+    one_of,
+    positive,
+)
+from flipguard.losses.slopes import Sloped, reduced
+from flipguard.losses.targets import read_target
+from flipguard.losses.terms import Term, as_printed
+
+Distance: TypeAlias = Literal["logits", "kl"]
+Direction: TypeAlias = Literal["forward", "reverse"]
+DISTANCES = ("logits", "kl")
+DIRECTIONS = ("forward", "reverse")
+
+
+def focal_distillation(
+    *,
+    new: Logits,
+    old: OldLogits,
+    target: Target,
+    base: float = 1.0,
+    focus: float = 5.0,
+    distance: Distance = "logits",
+    temperature: float = 100.0,
+    class_reduction: ClassReduction | None = None,
+    filter: Filter = "old_right",
+    direction: Direction | None = None,
+    classes: SharedClasses | None = None,
+    ignore_index: int = IGNORED,
+    reduction: Reduction = "mean",
+    preset: Preset | None = None,
+) -> Loss:
+    """Distance of new from old, times ``base + focus * [old right]`` a sample.
+
+    ``distance="logits"`` is half the squared difference of the logits (FD-LM); ``"kl"`` is
+    ``T^2 KL(old || new)`` of the softened probabilities (FD-KL), or ``T^2 KL(new || old)`` with
+    ``direction="reverse"``. See :class:`FocalDistillation`.
+    """
+    class_reduction, direction = _chosen(class_reduction, direction, preset)
+    _check_focal(base, focus, distance, temperature, class_reduction, filter, direction, reduction)
+    check_classes("old", old, new, classes)
+    aim = read_target(target, new=new, ignore_index=ignore_index)
+    student, teacher = shared_scores(new, old.detach(), classes)
+    if distance == "logits":
+        sloped = squared_difference(student, teacher, over=class_reduction)
+    else:
+        sloped = divergence(student, teacher, temperature=temperature, direction=direction)
+    weight = focal_weight(
+        filter,
+        base=base,
+        focus=focus,
+        new=new.detach(),
+        old=old.detach(),
+        target=aim,
+        classes=classes,
+        dtype=sloped.value.dtype,
+    )
+    return reduced((student,), sloped, weight=weight, count=aim.count(), reduction=reduction)
+
+
+def knowledge_distillation(
+    *,
+    new: Logits,
+    reference: OldLogits,
+    temperature: float = 100.0,
+    direction: Direction = "forward",
+    classes: SharedClasses | None = None,
+    reduction: Reduction = "mean",
+) -> Loss:
+    """``T^2 KL(reference || new)`` of the softened probabilities, for every sample alike.
+
+    See :class:`KnowledgeDistillation`.
+    """
+    _check_divergence(temperature, direction, reduction)
+    check_classes("reference", reference, new, classes)
+    student, teacher = shared_scores(new, reference.detach(), classes)
+    sloped = divergence(student, teacher, temperature=temperature, direction=direction)
+    return reduced((student,), sloped, reduction=reduction)
+
+
+def divergence(
+    student: Logits, teacher: Logits, *, temperature: float, direction: Direction
+) -> Sloped:
+    """The divergence of softened probabilities, in the direction that is asked for."""
+    measure = kl_to_student if direction == "forward" else kl_from_student
+    return measure(student, teacher, temperature=temperature)
+
+
+def _chosen(
+    class_reduction: ClassReduction | None, direction: Direction | None, preset: Preset | None
+) -> tuple[ClassReduction, Direction]:
+    """What was asked for, else what the preset says."""
+    if as_printed(preset):
+        return class_reduction or "sum", direction or "reverse"
+    return class_reduction or "mean", direction or "forward"
+
+
+def _check_focal(
+    base: float,
+    focus: float,
+    distance: str,
+    temperature: float,
+    class_reduction: str,
+    filter: str,
+    direction: str,
+    reduction: str,
+) -> None:
+    at_least("base", base, 0)
+    at_least("focus", focus, 0)
+    one_of("distance", distance, DISTANCES)
+    one_of("class_reduction", class_reduction, CLASS_REDUCTIONS)
+    one_of("filter", filter, FILTERS)
+    _check_divergence(temperature, direction, reduction)
+
+
+def _check_divergence(temperature: float, direction: str, reduction: str) -> None:
+    positive("temperature", temperature)
+    one_of("direction", direction, DIRECTIONS)
+    one_of("reduction", reduction, REDUCTIONS)
+
+
+class FocalDistillation(Term):
+    """Focal distillation (PCT, equations 7 to 9): follow old, and more so where it is right.
+
+    The term to add to the task's loss is, over the ``N`` samples of the batch::
+
+        1/N sum_i (base + focus * [old right on x_i]) * D(new(x_i), old(x_i))
+
+    Args:
+        base: weight of every sample.
+        focus: further weight of the samples that `filter` picks.
+        distance: ``"logits"`` (FD-LM, equation 9) or ``"kl"`` (FD-KL, equation 8).
+        temperature: of the softmax in ``"kl"``. The paper found that only large ones help.
+        class_reduction: ``"mean"`` or ``"sum"`` of the squared differences over the classes. The
+            paper sums; with a hundred classes that blows up training at ordinary learning rates.
+        filter: what gets the focus: ``"old_right"`` (the paper's), ``"all"``, ``"new_wrong"``
+            or ``"negative_flip"``.
+        direction: of ``"kl"``: ``"forward"`` is ``KL(old || new)``, ``"reverse"`` the other one.
+        classes: which classes are the same, if old knows other ones than new.
+        ignore_index: a target that marks samples without one.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        preset: ``"paper"`` takes what the paper prints where it differs from these defaults:
+            ``class_reduction="sum"`` and ``direction="reverse"``. Options given beside it win.
+
+    >>> import torch
+    >>> pull = FocalDistillation(base=1.0, focus=5.0, distance="logits")
+    >>> new = torch.tensor([[2.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    >>> old = torch.tensor([[1.0, 0.0], [2.0, 1.0]])
+    >>> pull(new=new, old=old, target=torch.tensor([0, 1]))  # old is right on the first alone
+    tensor(1.2500, grad_fn=<...>)
+    """
+
+    def __init__(
+        self,
+        base: float = 1.0,
+        focus: float = 5.0,
+        distance: Distance = "logits",
+        temperature: float = 100.0,
+        class_reduction: ClassReduction | None = None,
+        *,
+        filter: Filter = "old_right",
+        direction: Direction | None = None,
+        classes: SharedClasses | None = None,
+        ignore_index: int = IGNORED,
+        reduction: Reduction = "mean",
+        preset: Preset | None = None,
+    ) -> None:
+        super().__init__()
+        self.base = base
+        self.focus = focus
+        self.distance = distance
+        self.temperature = temperature
+        self.class_reduction, self.direction = _chosen(class_reduction, direction, preset)
+        self.filter = filter
+        self.classes = classes
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+        _check_focal(
+            base,
+            focus,
+            distance,
+            temperature,
+            self.class_reduction,
+            filter,
+            self.direction,
+            reduction,
+        )
+
+    def forward(self, *, new: Logits, old: OldLogits, target: Target) -> Loss:
+        """The term for a batch."""
+        return focal_distillation(
+            new=new,
+            old=old,
+            target=target,
+            base=self.base,
+            focus=self.focus,
+            distance=self.distance,
+            temperature=self.temperature,
+            class_reduction=self.class_reduction,
+            filter=self.filter,
+            direction=self.direction,
+            classes=self.classes,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+
+class KnowledgeDistillation(Term):
+    """Knowledge distillation: follow the reference on every sample, right or wrong.
+
+    The term is the mean over the batch of ``T^2 KL(reference || new)`` of the softened
+    probabilities, or of ``T^2 KL(new || reference)`` with ``direction="reverse"``.
+
+    Args:
+        temperature: of the softmax on both sides.
+        direction: ``"forward"`` is ``KL(reference || new)``, as Hinton et al. have it.
+        classes: which classes are the same, if the reference knows other ones than new.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+
+    >>> import torch
+    >>> pull = KnowledgeDistillation(temperature=2.0)
+    >>> new = torch.tensor([[2.0, 0.0]], requires_grad=True)
+    >>> pull(new=new, reference=torch.tensor([[1.0, 0.0]]))
+    tensor(0.1118, grad_fn=<...>)
+    """
+
+    def __init__(
+        self,
+        temperature: float = 100.0,
+        *,
+        direction: Direction = "forward",
+        classes: SharedClasses | None = None,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        _check_divergence(temperature, direction, reduction)
+        self.temperature = temperature
+        self.direction = direction
+        self.classes = classes
+        self.reduction = reduction
+
+    def forward(self, *, new: Logits, reference: OldLogits) -> Loss:
+        """The term for a batch."""
+        return knowledge_distillation(
+            new=new,
+            reference=reference,
+            temperature=self.temperature,
+            direction=self.direction,
+            classes=self.classes,
+            reduction=self.reduction,
+        )

@@ -1,0 +1,161 @@
+"""Distances between two distributions or two sets of logits, each with its slope.
+
+All compute in float32, or float64 if given, and work in place on what they have made themselves:
+no more than three tensors of the logits' size are alive at a time.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from flipguard.losses.inputs import ClassReduction, Labels, Logits, computed, is_wide
+from flipguard.losses.slopes import Sloped
+
+
+def difference_of(student: Logits, teacher: Logits) -> Tensor:
+    """``student - teacher``, in the precision that losses are computed in."""
+    # A copy in higher precision is our own, to be worked on in place; the student's logits are not.
+    return student - computed(teacher) if is_wide(student) else computed(student).sub_(teacher)
+
+
+@torch.no_grad()
+def squared_difference(student: Logits, teacher: Logits, *, over: ClassReduction) -> Sloped:
+    """``1/2 sum_c (s_c - t_c)^2``, or half the mean over classes."""
+    difference = difference_of(student, teacher)
+    share = 1.0 if over == "sum" else 1 / difference.shape[-1]
+    value = torch.linalg.vector_norm(difference, dim=-1).square_()
+    return Sloped(value, (difference,), value_factor=0.5 * share, slope_factor=share)
+
+
+@torch.no_grad()
+def kl_to_student(student: Logits, teacher: Logits, *, temperature: float) -> Sloped:
+    """``T^2 KL(softmax(teacher / T) || softmax(student / T))``: what distillation minimises."""
+    log_p = _log_softmax(teacher, temperature)
+    log_q = _log_softmax(student, temperature)
+    ratio = log_p - log_q
+    p, q = log_p.exp_(), log_q.exp_()
+    excess = q.sub_(p)  # which is the slope, but for a factor of T
+    value = _divergence(ratio.mul_(p), excess)
+    return Sloped(value, (excess,), value_factor=temperature**2, slope_factor=temperature)
+
+
+@torch.no_grad()
+def kl_from_student(student: Logits, teacher: Logits, *, temperature: float) -> Sloped:
+    """``T^2 KL(softmax(student / T) || softmax(teacher / T))``: the other direction."""
+    log_q = _log_softmax(student, temperature)
+    log_p = _log_softmax(teacher, temperature)
+    ratio = log_q - log_p
+    q, p = log_q.exp_(), log_p.exp_()
+    weighted = ratio.mul_(q)
+    value = _divergence(weighted, p.sub_(q))
+    # d/ds_j = q_j (log q_j - log p_j - KL) / T
+    slope = weighted.sub_(q.mul_(value.unsqueeze(-1)))
+    return Sloped(value, (slope,), value_factor=temperature**2, slope_factor=temperature)
+
+
+@torch.no_grad()
+def symmetric_kl(first: Logits, second: Logits) -> Sloped:
+    """``KL(p || q) + KL(q || p)`` of two models, with the slopes for both."""
+    log_p, log_q = _log_softmax(first), _log_softmax(second)
+    ratio = log_p - log_q
+    p, q = log_p.exp_(), log_q.exp_()
+    excess = p - q
+    value = (excess * ratio).sum(-1)
+    forth = (p * ratio).sum(-1, keepdim=True)  # KL(p || q), so that KL(q || p) is value - forth
+    # d/da_j = p_j (r_j - KL(p || q)) + p_j - q_j, and the mirror image for b.
+    to_first = (ratio - forth).mul_(p).add_(excess)
+    to_second = ratio.add_(value.unsqueeze(-1) - forth).mul_(q).add_(excess).neg_()
+    return Sloped(value, (to_first, to_second))
+
+
+@torch.no_grad()
+def cross_entropy(student: Logits, teacher: Logits) -> Sloped:
+    """``-sum_c softmax(teacher)_c log softmax(student)_c``."""
+    log_q = _log_softmax(student)
+    p = torch.softmax(computed(teacher), -1)
+    value = (p * log_q).sum(-1)
+    return Sloped(value, (log_q.exp_().sub_(p),), value_factor=-1.0)
+
+
+@torch.no_grad()
+def surprise(student: Logits, at: Labels) -> Sloped:
+    """``-log softmax(student)_at``."""
+    place = at.unsqueeze(-1)
+    log_q = _log_softmax(student)
+    value = log_q.gather(-1, place).squeeze(-1)
+    slope = log_q.exp_()
+    slope.scatter_add_(-1, place, slope.new_full((), -1).expand(place.shape))
+    return Sloped(value, (slope,), value_factor=-1.0)
+
+
+@torch.no_grad()
+def entropy(logits: Logits) -> Sloped:
+    """``-sum_c p_c log p_c``."""
+    log_p = _log_softmax(logits)
+    p = log_p.exp()
+    value = (p * log_p).sum(-1)
+    # d/dz_j = -p_j (log p_j + H)
+    slope = log_p.sub_(value.unsqueeze(-1)).mul_(p)
+    return Sloped(value, (slope,), value_factor=-1.0, slope_factor=-1.0)
+
+
+@torch.no_grad()
+def divergence_from_uniform(logits: Logits) -> Sloped:
+    """``KL(p || uniform) + KL(uniform || p) = sum_c (p_c - 1/C) log p_c``."""
+    log_p = _log_softmax(logits)
+    p = log_p.exp()
+    certainty = (p * log_p).sum(-1)
+    value = certainty - log_p.mean(-1)
+    # d/dz_j = p_j (log p_j + H) + p_j - 1/C
+    slope = log_p.sub_(certainty.unsqueeze(-1)).add_(1).mul_(p).sub_(1 / logits.shape[-1])
+    return Sloped(value, (slope,))
+
+
+@torch.no_grad()
+def top_entropy(logits: Logits, places: Labels) -> Sloped:
+    """``-sum_c p_c log p_c`` over the classes at `places`; p is the softmax over all."""
+    log_p = _log_softmax(logits)
+    log_top = log_p.gather(-1, places)
+    top = log_top.exp()
+    value = (top * log_top).sum(-1)
+    slope = _slope_at(log_p, places, log_top.add_(1).mul_(top))
+    return Sloped(value, (slope,), value_factor=-1.0, slope_factor=-1.0)
+
+
+@torch.no_grad()
+def top_divergence_from_uniform(logits: Logits, places: Labels) -> Sloped:
+    """``sum_c (p_c - 1/C) log(C p_c)`` over the classes at `places`; p is the softmax over all."""
+    classes = logits.shape[-1]
+    log_p = _log_softmax(logits)
+    log_top = log_p.gather(-1, places)
+    top = log_top.exp()
+    log_top.sub_(log_p.new_tensor(1 / classes).log_())
+    excess = top - 1 / classes
+    value = (excess * log_top).sum(-1)
+    return Sloped(value, (_slope_at(log_p, places, log_top.mul_(top).add_(excess)),))
+
+
+def _slope_at(log_p: Tensor, places: Tensor, elastic: Tensor) -> Tensor:
+    """The slope of ``sum_c f(p_c)`` over some classes, from their ``f'(p_c) p_c``.
+
+    Since ``d p_c / d z_j = p_c ([c = j] - p_j)``, each class pulls at itself and pushes all.
+    """
+    slope = log_p.exp_().mul_(elastic.sum(-1, keepdim=True)).neg_()
+    return slope.scatter_add_(-1, places, elastic)
+
+
+def _log_softmax(logits: Logits, temperature: float = 1.0) -> Tensor:
+    if temperature == 1:
+        return torch.log_softmax(computed(logits), -1)
+    softened = logits / temperature if is_wide(logits) else computed(logits).div_(temperature)
+    return torch.log_softmax(softened, -1)
+
+
+def _divergence(weighted_ratio: Tensor, excess: Tensor) -> Tensor:
+    """``sum_c p_c log(p_c / q_c) + q_c - p_c``: the divergence, since both sum to one.
+
+    The added terms cancel the rounding that all log-probabilities of a row share. Without them a
+    divergence at temperature 100, which is near 1e-4, would be off by a hundredth in float32.
+    """
+    return weighted_ratio.sum(-1).add_(excess.sum(-1)).clamp_(min=0)

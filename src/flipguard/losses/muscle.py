@@ -1,0 +1,103 @@
+"""MUSCLE's filter (Echterhoff et al., 2024): follow old where the new model is wrong."""
+
+from __future__ import annotations
+
+from flipguard.losses.classes import SharedClasses, check_classes, shared_scores
+from flipguard.losses.divergences import kl_to_student
+from flipguard.losses.filters import missed
+from flipguard.losses.inputs import (
+    IGNORED,
+    REDUCTIONS,
+    Logits,
+    Loss,
+    OldLogits,
+    Reduction,
+    Target,
+    check_same_shape,
+    one_of,
+    positive,
+)
+from flipguard.losses.slopes import reduced
+from flipguard.losses.targets import read_target
+from flipguard.losses.terms import Term
+
+
+def muscle(
+    *,
+    new: Logits,
+    old: OldLogits,
+    target: Target,
+    control: Logits | None = None,
+    temperature: float = 1.0,
+    classes: SharedClasses | None = None,
+    ignore_index: int = IGNORED,
+    reduction: Reduction = "mean",
+) -> Loss:
+    """Distillation from old where new is wrong. See :class:`Muscle`."""
+    positive("temperature", temperature)
+    one_of("reduction", reduction, REDUCTIONS)
+    check_classes("old", old, new, classes)
+    aim = read_target(target, new=new, ignore_index=ignore_index)
+    says = new.detach().argmax(-1)
+    student, teacher = shared_scores(new, old.detach(), classes)
+    sloped = kl_to_student(student, teacher, temperature=temperature)
+    wrong = missed(says, target=aim, classes=classes).to(sloped.value.dtype)
+    loss = reduced((student,), sloped, weight=wrong, count=aim.count(), reduction=reduction)
+    if control is None:
+        return loss
+    check_same_shape("control", control, "new", new)
+    sloped = kl_to_student(new, control.detach(), temperature=temperature)
+    right = aim.known_mass(classes).to(sloped.value.dtype) - wrong
+    return loss + reduced((new,), sloped, weight=right, count=aim.count(), reduction=reduction)
+
+
+class Muscle(Term):
+    """MUSCLE's filter (Echterhoff et al., 2024): follow old where the new model is wrong.
+
+    The term is the mean over the batch of ``[new wrong] T^2 KL(old || new)``, and, if an untreated
+    new model's logits are given as ``control``, of ``[new right] T^2 KL(control || new)`` beside
+    it: errors are drawn back to old, what is right keeps to the update.
+
+    Args:
+        temperature: of the softmax on both sides.
+        classes: which classes are the same, if old knows other ones than new.
+        ignore_index: a target that marks samples without one.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+
+    >>> import torch
+    >>> new = torch.tensor([[2.0, 0.0], [2.0, 0.0]], requires_grad=True)
+    >>> old = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> Muscle(reduction="none")(new=new, old=old, target=torch.tensor([0, 1]))
+    tensor([0.0000, 1.0068], grad_fn=<...>)
+    """
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        *,
+        classes: SharedClasses | None = None,
+        ignore_index: int = IGNORED,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        positive("temperature", temperature)
+        one_of("reduction", reduction, REDUCTIONS)
+        self.temperature = temperature
+        self.classes = classes
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+
+    def forward(
+        self, *, new: Logits, old: OldLogits, target: Target, control: Logits | None = None
+    ) -> Loss:
+        """The term for a batch."""
+        return muscle(
+            new=new,
+            old=old,
+            target=target,
+            control=control,
+            temperature=self.temperature,
+            classes=self.classes,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )

@@ -1,0 +1,37 @@
+"""Which classes have the highest logits, found fast where there are very many."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from flipguard.losses.inputs import Labels, Logits
+
+# With fewer classes for each one that is wanted, groups only add work.
+FEW = 256
+
+
+@torch.no_grad()
+def highest(logits: Logits, k: int) -> Labels:
+    """The k classes of the highest logits, in no order; of equal ones, any.
+
+    >>> import torch
+    >>> highest(torch.tensor([[0.5, 3.0, -1.0, 2.0]]), 2).sort().values
+    tensor([[1, 3]])
+    """
+    classes = logits.shape[-1]
+    if classes < FEW * k:
+        return logits.topk(k, -1, sorted=False).indices
+    # Only k groups of classes can hold the k highest: those whose own highest is highest.
+    width = math.isqrt(classes // k)
+    groups, rest = divmod(classes, width)
+    grouped = logits[..., : groups * width].view(*logits.shape[:-1], groups, width)
+    best = grouped.amax(-1).topk(k, -1, sorted=False).indices
+    inside = torch.arange(width, device=logits.device)
+    places = (best.unsqueeze(-1) * width + inside).flatten(-2)
+    if rest:
+        tail = torch.arange(classes - rest, classes, device=logits.device)
+        places = torch.cat([places, tail.expand(*places.shape[:-1], rest)], -1)
+    chosen = logits.gather(-1, places).topk(k, -1, sorted=False).indices
+    return places.gather(-1, chosen)

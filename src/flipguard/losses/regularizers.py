@@ -1,0 +1,105 @@
+"""Regularisers that make predictions more confident (churn paper, equations 6 and 7)."""
+
+from __future__ import annotations
+
+from flipguard.losses.divergences import (
+    divergence_from_uniform,
+    entropy,
+    top_divergence_from_uniform,
+    top_entropy,
+)
+from flipguard.losses.inputs import (
+    REDUCTIONS,
+    Logits,
+    Loss,
+    Reduction,
+    check_scores,
+    one_of,
+    whole,
+)
+from flipguard.losses.ranking import highest
+from flipguard.losses.slopes import reduced
+from flipguard.losses.terms import Term
+
+
+def entropy_regularizer(
+    *, new: Logits, k: int | None = None, reduction: Reduction = "mean"
+) -> Loss:
+    """The entropy of new's predictions. See :class:`EntropyRegularizer`."""
+    _check(new, k, reduction)
+    if k is not None and k < new.shape[-1]:
+        sloped = top_entropy(new, highest(new.detach(), k))
+    else:
+        sloped = entropy(new)
+    return reduced((new,), sloped, reduction=reduction)
+
+
+def uniform_divergence(*, new: Logits, k: int | None = None, reduction: Reduction = "mean") -> Loss:
+    """How far new's predictions are from uniform. See :class:`UniformDivergence`."""
+    _check(new, k, reduction)
+    if k is not None and k < new.shape[-1]:
+        sloped = top_divergence_from_uniform(new, highest(new.detach(), k))
+    else:
+        sloped = divergence_from_uniform(new)
+    return reduced((new,), sloped, reduction=reduction)
+
+
+def _check(new: Logits, k: int | None, reduction: str) -> None:
+    check_scores("new", new)
+    whole("k", k)
+    one_of("reduction", reduction, REDUCTIONS)
+
+
+class EntropyRegularizer(Term):
+    """The entropy of new's predictions (churn paper, equation 6), to be minimised.
+
+    The term is the mean over the batch of ``-sum_c p_c log p_c``. The paper's objective is
+    ``(1 - alpha) * cross_entropy + alpha * term``, alpha from 0.05 to 0.5.
+
+    Args:
+        k: sum over the k most likely classes alone; p stays the softmax over all classes.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+
+    >>> import torch
+    >>> EntropyRegularizer()(new=torch.zeros(3, 4, requires_grad=True))  # log(4)
+    tensor(1.3863, grad_fn=<...>)
+    """
+
+    def __init__(self, k: int | None = None, *, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        whole("k", k)
+        one_of("reduction", reduction, REDUCTIONS)
+        self.k = k
+        self.reduction = reduction
+
+    def forward(self, *, new: Logits) -> Loss:
+        """The term for a batch."""
+        return entropy_regularizer(new=new, k=self.k, reduction=self.reduction)
+
+
+class UniformDivergence(Term):
+    """The symmetric divergence of new's predictions from uniform (churn paper, equation 7).
+
+    The mean over the batch of ``KL(p || uniform) + KL(uniform || p)``, which is
+    ``sum_c (p_c - 1/C) log(C p_c)``. It grows with confidence, so it is to be **subtracted**: the
+    paper's objective is ``(1 - alpha) * cross_entropy - alpha * divergence``.
+
+    Args:
+        k: sum over the k most likely classes alone; p stays the softmax over all classes.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+
+    >>> import torch
+    >>> UniformDivergence()(new=torch.tensor([[2.0, 0.0]], requires_grad=True))
+    tensor(0.7616, grad_fn=<...>)
+    """
+
+    def __init__(self, k: int | None = None, *, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        whole("k", k)
+        one_of("reduction", reduction, REDUCTIONS)
+        self.k = k
+        self.reduction = reduction
+
+    def forward(self, *, new: Logits) -> Loss:
+        """The divergence for a batch."""
+        return uniform_divergence(new=new, k=self.k, reduction=self.reduction)

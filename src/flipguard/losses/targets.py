@@ -1,0 +1,126 @@
+"""Hard and soft targets behind one face: how much of a sample's target lies on a class.
+
+A soft target is a mixture of hard ones (mixup, label smoothing), and every loss that takes a
+target is linear in it, so the loss of the mixture is the mixture of the losses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flipguard.errors import InputError, listed
+from flipguard.losses.classes import SharedClasses
+from flipguard.losses.inputs import Labels, Logits, PerSample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardTarget:
+    """A class a sample, or none where it is ignored."""
+
+    labels: Labels  # as given, so no index where ignored
+    valid: PerSample  # bool: not ignored
+
+    def index(self) -> Labels:
+        """The labels as an index: 0 where ignored."""
+        return self.labels.masked_fill(~self.valid, 0)
+
+    def mass_at(self, index: Labels) -> PerSample:
+        """1 where the target is the class at `index` (-1: no class), else 0."""
+        return (self.labels == index) & self.valid
+
+    def known_mass(self, classes: SharedClasses | None) -> PerSample:
+        """1 where old knows the target, else 0."""
+        if classes is None:
+            return self.valid
+        return classes.on(self.labels.device).known[self.index()] & self.valid
+
+    def count(self) -> int | Tensor:
+        """The samples that a mean is taken over, at least 1."""
+        return self.valid.sum().clamp(min=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftTarget:
+    """A distribution over new's classes a sample."""
+
+    mixture: Logits
+
+    def mass_at(self, index: Labels) -> PerSample:
+        """How much of the target lies on the class at `index` (-1: no class)."""
+        mass = self.mixture.gather(-1, index.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        return torch.where(index >= 0, mass, torch.zeros_like(mass))
+
+    def known_mass(self, classes: SharedClasses | None) -> PerSample:
+        """How much of the target lies on classes that old knows."""
+        if classes is None:
+            return self.mixture.sum(-1)
+        return self.mixture.index_select(-1, classes.on(self.mixture.device).shared_new).sum(-1)
+
+    def count(self) -> int:
+        """The samples that a mean is taken over, at least 1."""
+        return max(self.mixture[..., 0].numel(), 1)
+
+
+def read_target(target: Tensor, *, new: Logits, ignore_index: int) -> HardTarget | SoftTarget:
+    """The target of the samples whose logits are `new`, checked by shape and type."""
+    if not isinstance(target, Tensor):
+        raise InputError(f"Expected `target` to be a tensor, but got {type(target).__name__}.")
+    if target.device != new.device:
+        raise InputError(
+            f"Expected `target` to be on the device of `new`, {new.device}, but got "
+            f"{target.device}; move it there."
+        )
+    if target.is_floating_point():
+        if target.shape != new.shape:
+            raise InputError(
+                f"Expected soft targets to have the samples and classes of the new model, "
+                f"{list(new.shape)}, but got {list(target.shape)}; class indices must be integers."
+            )
+        # Mixing weights of 8 bits would lose more than the losses do.
+        dtype = torch.float64 if new.dtype == torch.float64 else torch.float32
+        return SoftTarget(mixture=target.detach().to(dtype))
+    aim = read_hard_target(target, like=new, ignore_index=ignore_index)
+    _refuse_unknown(aim, classes=new.shape[-1])
+    return aim
+
+
+def read_hard_target(target: Tensor, *, like: Tensor, ignore_index: int) -> HardTarget:
+    """The target as class indices, for losses that mean nothing for a mixture of classes."""
+    if target.is_floating_point():
+        raise InputError(
+            "Expected `target` to be class indices, but got soft targets; which samples are of one "
+            "class is not defined for mixtures of classes, so take their argmax or leave this out."
+        )
+    if target.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        raise InputError(
+            f"Expected `target` to be class indices, or floats for soft targets, but got "
+            f"{str(target.dtype).removeprefix('torch.')}; convert it with `.long()`."
+        )
+    if target.shape != like.shape[:-1]:
+        raise InputError(
+            f"Expected `target` to have the samples of the scores, {list(like.shape[:-1])}, but "
+            f"got the shape {list(target.shape)}; give one class index for each sample."
+        )
+    labels = target.long()
+    return HardTarget(labels=labels, valid=labels != ignore_index)
+
+
+def _refuse_unknown(aim: HardTarget, *, classes: int) -> None:
+    """Refuses labels that are no class, where looking at them costs nothing."""
+    # On a GPU it would wait for the device, and a compiled graph cannot branch on values.
+    if aim.labels.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    wrong = aim.valid & ((aim.labels < 0) | (aim.labels >= classes))
+    try:
+        any_wrong = bool(wrong.any())
+    except RuntimeError:  # inside vmap there is no single answer
+        return
+    if any_wrong:
+        unknown = listed(sorted(set(aim.labels[wrong].tolist())))
+        raise InputError(
+            f"Expected `target` to hold classes of the new model, 0 to {classes - 1}, but got "
+            f"{unknown}; mark samples without a target with `ignore_index`."
+        )
