@@ -6,6 +6,8 @@ With ``--check`` nothing is written, and the exit code tells whether a page is o
 from __future__ import annotations
 
 import argparse
+import doctest
+import inspect
 import json
 import sys
 import tomllib
@@ -169,8 +171,119 @@ def calibration_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def losses_page() -> str:
+    """A card a loss: its docstring's words and example, and what the cards add."""
+    from torch import nn
+
+    from flipguard import losses
+
+    cards = tomllib.loads((DOCS / "losses.toml").read_text())
+    terms = [
+        name
+        for name in losses.__all__
+        if isinstance(value := getattr(losses, name), type) and issubclass(value, nn.Module)
+    ]
+    if set(terms) != set(cards):
+        sys.exit(f"docs/losses.toml and flipguard.losses differ in {set(terms) ^ set(cards)}.")
+    lines = [
+        "# Losses",
+        "",
+        "Each is one term to add to the task's own loss. Tensors are keyword-only; the classes are",
+        "on the last axis; `old`, `reference` and `control` get no gradient. Every module has a",
+        "function of the same options. [How to use them](training.md) in a loop, and",
+        "[what they cost](results/losses.md).",
+        "",
+        "| loss | | paper |",
+        "|---|---|---|",
+    ]
+    for name, card in cards.items():
+        sentence = _sentence(getattr(losses, name)).split(": ", 1)[-1].rstrip(".")
+        lines.append(f"| [`{name}`](#{name.lower()}) | {sentence} | {card['paper']} |")
+    for name, card in cards.items():
+        term = getattr(losses, name)
+        lines += [
+            "",
+            f"## `{name}`",
+            "",
+            _sentence(term),
+            "",
+            f"- **When to use it.** {card['use']}",
+            f"- **Formula.** `{card['formula']}`",
+            f"- **Options.** {_options(term)}",
+            f"- **Function.** `flipguard.losses.{card['function']}`",
+            f"- **Paper.** {card['paper']}",
+            f"- **Pitfalls.** {card['beware']}",
+            "",
+            "```python",
+            *_doctest(term),
+            "```",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _sentence(term: type) -> str:
+    return inspect.getdoc(term).split("\n", 1)[0]
+
+
+def _options(term: type) -> str:
+    parameters = list(inspect.signature(term).parameters.values())
+    if any(p.default is p.empty for p in parameters):
+        return ", ".join(
+            f"`{p.name}`" if p.default is p.empty else f"`{p.name}={p.default!r}`"
+            for p in parameters
+        )
+    made = term()  # which knows what a None stands for
+    return ", ".join(f"`{p.name}={getattr(made, p.name, p.default)!r}`" for p in parameters)
+
+
+def _doctest(term: type) -> list[str]:
+    """The docstring's example as plain Python, its results as comments."""
+    lines = [f"from flipguard.losses import {term.__name__}"]
+    for example in doctest.DocTestParser().get_examples(inspect.getdoc(term)):
+        lines += example.source.rstrip().splitlines()
+        wanted = example.want.replace(", grad_fn=<...>", "").rstrip()
+        lines += [f"# {line}" for line in wanted.splitlines()]
+    return lines
+
+
+def loss_costs_page() -> str:
+    """What each loss costs, from the committed rows."""
+    document = json.loads((RESULTS / "losses-cuda.json").read_text())
+    machine = document["machine"]
+    lines = [
+        "# What the losses cost",
+        "",
+        f"Measured by `{document['command']}` on one {machine['device']} (torch "
+        f"{machine['torch']}, Python {machine['python']}). Forward and backward, microseconds a",
+        "call, the best of several rounds in which all contenders take turns. The *bare* formula is",
+        "what one writes down from the paper, without checks, filters, class maps or ignored",
+        "samples, under `torch.compile`. *Eager* is the loss as it comes; *compiled* is after",
+        "`term.compile()`. Calls are bound by how fast the host launches kernels; *on the device* is",
+        "the time of a replayed CUDA graph, which is the device's work alone. *Memory* is the peak",
+        "of what a call allocates, gradient included, in units of the logits that get a gradient.",
+        "",
+        "| loss | logits | bare, compiled | eager | compiled | eager / bare | compiled / bare "
+        "| on the device: bare | compiled | ratio | memory: eager | compiled |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in document["rows"]:
+        times, device, peak = row["microseconds"], row["captured"], row["peak"]
+        bare, fused = times["bare compiled"], device["bare compiled"]
+        dtype = {"float32": "float32", "bfloat16": "bfloat16"}[row["dtype"]]
+        lines.append(
+            f"| {row['loss']} | {row['samples']:,} x {row['classes']:,} {dtype} | {bare:.0f} "
+            f"| {times['ours']:.0f} | {times['ours compiled']:.0f} | {times['ours'] / bare:.2f} "
+            f"| {times['ours compiled'] / bare:.2f} | {fused:.0f} | {device['ours compiled']:.0f} "
+            f"| {device['ours compiled'] / fused:.2f} | {peak['ours']:.1f} "
+            f"| {peak['ours compiled']:.1f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 PAGES = {
+    "losses.md": losses_page,
     "metrics.md": metrics_page,
+    "results/losses.md": loss_costs_page,
     "results/evidence.md": evidence_page,
     "results/calibration.md": calibration_page,
 }

@@ -21,6 +21,9 @@ from tests.losses.transcription import Match
 
 # What `flipguard.losses` offers beside the losses.
 OTHERS = {
+    # in test_bayes.py
+    "BayesianImitation",
+    "bayesian_imitation",
     "BayesianDecision",
     "BayesianUpdate",
     "Ramp",

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from flipguard.losses.bayes import (
     BayesianDecision,
+    BayesianImitation,
     BayesianUpdate,
+    bayesian_imitation,
     bayesian_update,
     estimate_confusion,
 )
@@ -50,6 +52,7 @@ from flipguard.losses.regularizers import (
 __all__ = [
     "BackwardCompatible",
     "BayesianDecision",
+    "BayesianImitation",
     "BayesianUpdate",
     "CoDistillation",
     "EntropyRegularizer",
@@ -65,6 +68,7 @@ __all__ = [
     "StrictImitation",
     "UniformDivergence",
     "backward_compatible",
+    "bayesian_imitation",
     "bayesian_update",
     "codistillation",
     "entropy_regularizer",

@@ -1,7 +1,7 @@
 """The Bayesian update with a cost ratio (BU-CR; Träuble et al., 2021): when to believe new.
 
-It trains nothing: from what both models say, and how often each confuses which classes, it decides
-a sample at a time whether the update may change the answer.
+From what both models say, and how often each confuses which classes, it decides a sample at a time
+whether the update may change the answer. ELODI's authors train the new model towards that answer.
 """
 
 from __future__ import annotations
@@ -12,15 +12,21 @@ import torch
 from torch import Tensor
 
 from flipguard.errors import InputError, listed
+from flipguard.losses.divergences import surprise
 from flipguard.losses.inputs import (
     IGNORED,
+    REDUCTIONS,
     Labels,
     Logits,
+    Loss,
     PerSample,
+    Reduction,
     check_same_shape,
     check_scores,
+    one_of,
     positive,
 )
+from flipguard.losses.slopes import reduced
 from flipguard.losses.targets import read_hard_target
 from flipguard.losses.terms import Term
 
@@ -95,6 +101,29 @@ def bayesian_update(
     return BayesianDecision(label=label, posterior=posterior)
 
 
+def bayesian_imitation(
+    *,
+    new: Logits,
+    old: Logits,
+    old_confusion: Tensor,  # float [C, C]: P(old says column | target is row)
+    new_confusion: Tensor,  # float [C, C]
+    prior: PerSample | None = None,  # float [C]; uniform if None
+    cost_ratio: float = 2.5,
+    reduction: Reduction = "mean",
+) -> Loss:
+    """Cross-entropy of new with the Bayesian update's answer. See :class:`BayesianImitation`."""
+    one_of("reduction", reduction, REDUCTIONS)
+    decision = bayesian_update(
+        old=old.detach(),
+        new=new.detach(),
+        old_confusion=old_confusion,
+        new_confusion=new_confusion,
+        prior=prior,
+        cost_ratio=cost_ratio,
+    )
+    return reduced((new,), surprise(new, decision.label), reduction=reduction)
+
+
 def _check_tables(
     old_confusion: Tensor, new_confusion: Tensor, prior: Tensor | None, *, classes: int
 ) -> None:
@@ -164,4 +193,62 @@ class BayesianUpdate(Term):
             new_confusion=self.new_confusion,
             prior=self.prior,
             cost_ratio=self.cost_ratio,
+        )
+
+
+class BayesianImitation(Term):
+    """Training towards the Bayesian update (BU-CR as ELODI's authors have it).
+
+    The term is the mean over the batch of ``-log p_new(z)``, where ``z`` is what
+    :class:`BayesianUpdate` decides from both models' votes on the sample. The true class is not
+    asked for. New's confusion changes while it trains: estimate it again on held-out samples now
+    and then, and copy it into ``term.new_confusion``.
+
+    Args:
+        old_confusion: ``P(old says column | target is row)``, from :func:`estimate_confusion`.
+        new_confusion: the same for new.
+        prior: how frequent the classes are; uniform if None.
+        cost_ratio: how much worse a negative flip is than a positive one is good.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+
+    >>> import torch
+    >>> confusion = torch.tensor([[0.8, 0.2], [0.2, 0.8]])
+    >>> pull = BayesianImitation(confusion, confusion)
+    >>> new = torch.tensor([[0.0, 1.0]], requires_grad=True)
+    >>> pull(new=new, old=torch.tensor([[1.0, 0.0]]))  # as likely as not: old's answer stays
+    tensor(1.3133, grad_fn=<...>)
+    """
+
+    def __init__(
+        self,
+        old_confusion: Tensor,
+        new_confusion: Tensor,
+        *,
+        prior: Tensor | None = None,
+        cost_ratio: float = 2.5,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        one_of("reduction", reduction, REDUCTIONS)
+        positive("cost_ratio", cost_ratio)
+        _check_tables(old_confusion, new_confusion, prior, classes=old_confusion.shape[-1])
+        self.old_confusion: Tensor
+        self.new_confusion: Tensor
+        self.prior: Tensor | None
+        self.register_buffer("old_confusion", old_confusion)
+        self.register_buffer("new_confusion", new_confusion)
+        self.register_buffer("prior", prior)
+        self.cost_ratio = cost_ratio
+        self.reduction = reduction
+
+    def forward(self, *, new: Logits, old: Logits) -> Loss:
+        """The term for a batch."""
+        return bayesian_imitation(
+            new=new,
+            old=old,
+            old_confusion=self.old_confusion,
+            new_confusion=self.new_confusion,
+            prior=self.prior,
+            cost_ratio=self.cost_ratio,
+            reduction=self.reduction,
         )

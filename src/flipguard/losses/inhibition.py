@@ -163,7 +163,7 @@ class LogitDifferenceInhibition(Term):
         p: the power, 1 or more.
         rank_by: whose logits decide which are the highest: the ``"student"``'s (the new model),
             the ``"reference"``'s, or the union of ``"both"``. Ranked by the reference, a student
-            is free to raise all other logits, and may collapse.
+            is free to raise all other logits.
         class_reduction: ``"mean"`` or ``"sum"`` over the classes that count. The paper sums;
             with a hundred classes that blows up training at ordinary learning rates.
         margin: differences up to this cost nothing.
