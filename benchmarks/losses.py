@@ -233,10 +233,11 @@ def peak(step: Step, x: Inputs, both: bool) -> float:
     step()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    # Asked for, not handed out: a cached block may be a little larger than what it is used for.
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
     gradient = step()
     torch.cuda.synchronize()
-    used = torch.cuda.max_memory_allocated() - before
+    used = torch.cuda.memory_stats()["requested_bytes.all.peak"] - before
     del gradient
     return round(used / (x.new.numel() * x.new.element_size() * (2 if both else 1)), 2)
 

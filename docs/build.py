@@ -255,11 +255,11 @@ def loss_costs_page() -> str:
         "",
         f"Measured by `{document['command']}` on one {machine['device']} (torch "
         f"{machine['torch']}, Python {machine['python']}). Forward and backward, microseconds a",
-        "call, the best of several rounds in which all contenders take turns. The *bare* formula is",
-        "what one writes down from the paper, without checks, filters, class maps or ignored",
+        "call, the best of several rounds in which all contenders take turns. The *bare* formula",
+        "is what one writes down from the paper, without checks, filters, class maps or ignored",
         "samples, under `torch.compile`. *Eager* is the loss as it comes; *compiled* is after",
-        "`term.compile()`. Calls are bound by how fast the host launches kernels; *on the device* is",
-        "the time of a replayed CUDA graph, which is the device's work alone. *Memory* is the peak",
+        "`term.compile()`. Calls are bound by how fast the host launches kernels; *on the device*",
+        "is the time of a replayed CUDA graph, which is the device's work alone. *Memory* is the peak",
         "of what a call allocates, gradient included, in units of the logits that get a gradient.",
         "",
         "| loss | logits | bare, compiled | eager | compiled | eager / bare | compiled / bare "

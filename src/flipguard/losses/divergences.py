@@ -6,6 +6,8 @@ no more than three tensors of the logits' size are alive at a time.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -130,7 +132,7 @@ def top_divergence_from_uniform(logits: Logits, places: Labels) -> Sloped:
     log_p = _log_softmax(logits)
     log_top = log_p.gather(-1, places)
     top = log_top.exp()
-    log_top.sub_(log_p.new_tensor(1 / classes).log_())
+    log_top.add_(math.log(classes))
     excess = top - 1 / classes
     value = (excess * log_top).sum(-1)
     return Sloped(value, (_slope_at(log_p, places, log_top.mul_(top).add_(excess)),))

@@ -26,7 +26,9 @@ def focal_weight(
     dtype: torch.dtype,
 ) -> PerSample:
     """The weight ``base + focus * [picked]``; 0 for ignored samples and classes that old lacks."""
-    weight = target.known_mass(classes).to(dtype) * base
+    weight = target.known_mass(classes).to(dtype, copy=True)
+    if base != 1:
+        weight.mul_(base)
     if focus == 0:
         return weight
     chosen = picked(which, new=new, old=old, target=target, classes=classes)

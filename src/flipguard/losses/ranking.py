@@ -23,15 +23,16 @@ def highest(logits: Logits, k: int) -> Labels:
     classes = logits.shape[-1]
     if classes < FEW * k:
         return logits.topk(k, -1, sorted=False).indices
-    # Only k groups of classes can hold the k highest: those whose own highest is highest.
+    # Only k groups of classes can hold the k highest: those whose own highest is highest. A group
+    # is every so-manieth class, since neighbours in memory are read best by neighbouring threads.
     width = math.isqrt(classes // k)
-    groups, rest = divmod(classes, width)
-    grouped = logits[..., : groups * width].view(*logits.shape[:-1], groups, width)
-    best = grouped.amax(-1).topk(k, -1, sorted=False).indices
-    inside = torch.arange(width, device=logits.device)
-    places = (best.unsqueeze(-1) * width + inside).flatten(-2)
-    if rest:
-        tail = torch.arange(classes - rest, classes, device=logits.device)
-        places = torch.cat([places, tail.expand(*places.shape[:-1], rest)], -1)
+    groups = classes // width
+    grouped = logits[..., : groups * width].view(*logits.shape[:-1], width, groups)
+    best = grouped.amax(-2).topk(k, -1, sorted=False).indices
+    steps = torch.arange(width, device=logits.device) * groups
+    places = (best.unsqueeze(-1) + steps).flatten(-2)
+    if groups * width < classes:
+        rest = torch.arange(groups * width, classes, device=logits.device)
+        places = torch.cat([places, rest.expand(*places.shape[:-1], len(rest))], -1)
     chosen = logits.gather(-1, places).topk(k, -1, sorted=False).indices
     return places.gather(-1, chosen)

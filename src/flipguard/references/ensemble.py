@@ -1,0 +1,152 @@
+"""The mean logits of several models as a reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from flipguard.errors import InputError, listed
+from flipguard.references.base import Output, Reference
+from flipguard.references.calibration import Batch, LogitsOf, fitted_temperatures
+from flipguard.references.frozen import Frozen
+
+Member = nn.Module | Callable[..., Any] | Reference
+
+
+class Ensemble(Reference):
+    """The weighted mean of the members' logits: sum of w_i * z_i / T_i, where the w_i sum to 1.
+
+    Members may be of different architectures, and references themselves; all give logits of the
+    same classes. `output` picks the logits of every member that is no reference; where members
+    differ in that, give each as `OldModel(model, output=…)`. Modules follow the batch's device.
+
+    The mean is summed in float32 (float64 if a member gives that), one member at a time.
+
+    >>> first, second = (lambda x: x, lambda x: 3.0 * x)
+    >>> Ensemble([first, second], weights=[1.0, 3.0])(torch.tensor([[1.0, -1.0]]))
+    tensor([[ 2.5000, -2.5000]])
+    """
+
+    def __init__(
+        self,
+        models: Iterable[Member],
+        *,
+        weights: Sequence[float] | None = None,
+        temperatures: Sequence[float] | None = None,
+        output: Output | None = None,
+    ) -> None:
+        single = isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList)
+        if single or isinstance(models, Reference) or not isinstance(models, Iterable):
+            raise InputError(
+                f"Expected `models` to be a list of models, but got {type(models).__name__}. "
+                "Give [model, …]; one model alone is an OldModel."
+            )
+        self._members = tuple(Frozen(model, output=output) for model in models)
+        if not self._members:
+            raise InputError(
+                "Expected `models` to hold at least one model, but got none. Give the models "
+                "whose logits are averaged."
+            )
+        self.weights = _weights(weights, len(self))
+        self.temperatures = _temperatures(temperatures, len(self))
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        total = torch.empty(0)
+        for i, member in enumerate(self._members):
+            logits = member(*args, **kwargs)
+            wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
+            if i == 0:
+                total = torch.zeros_like(logits, dtype=wide)
+            elif logits.shape != total.shape:
+                raise InputError(
+                    f"Expected `models[{i}]` to give logits of shape {tuple(total.shape)} as "
+                    f"`models[0]` does, but got {tuple(logits.shape)}. Average models of the same "
+                    "classes only."
+                )
+            if wide == torch.float64:
+                total = total.double()
+            total.add_(logits.to(total.dtype), alpha=self.weights[i] / self.temperatures[i])
+        return total
+
+    def to(self, device: torch.device | str) -> Self:
+        for member in self._members:
+            member.to(device)
+        return self
+
+    def calibrate(self, batches: Iterable[Batch]) -> Ensemble:
+        """A new ensemble of the same members, each at the temperature that suits it best.
+
+        For each member the temperature minimises the negative log-likelihood of held-out samples
+        (Guo et al. 2017). `batches` gives pairs of inputs and targets; inputs are a tensor, a
+        tuple of arguments or a mapping of keyword arguments. Samples whose target is -100 are
+        left out. The logits of all batches are held until the end.
+
+        >>> z = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
+        >>> sure = Ensemble([lambda x: x])
+        >>> calm = sure.calibrate([(z, torch.tensor([0, 0, 0, 1]))])
+        >>> [round(t, 3) for t in calm.temperatures]  # softmax(4 / T) = 3 / 4
+        [3.641]
+        """
+        members: list[LogitsOf] = list(self._members)
+        calibrated = object.__new__(type(self))
+        calibrated._members = self._members
+        calibrated.weights = self.weights
+        calibrated.temperatures = fitted_temperatures(members, batches)
+        return calibrated
+
+
+def _weights(given: Sequence[float] | None, count: int) -> tuple[float, ...]:
+    if given is None:
+        return (1.0 / count,) * count
+    weights = _numbers(given, count, "weights")
+    total = math.fsum(weights)
+    if min(weights) < 0.0 or not 0.0 < total < math.inf:
+        raise InputError(
+            "Expected `weights` to be numbers from 0 on, one of them above 0, but got "
+            f"{_shown(weights)}. Leave `weights` out to weigh all models alike."
+        )
+    return tuple(weight / total for weight in weights)
+
+
+def _temperatures(given: Sequence[float] | None, count: int) -> tuple[float, ...]:
+    if given is None:
+        return (1.0,) * count
+    temperatures = _numbers(given, count, "temperatures")
+    if min(temperatures) <= 0.0:
+        raise InputError(
+            f"Expected `temperatures` to be above 0, but got {_shown(temperatures)}. Temperatures "
+            "divide the logits; 1 leaves them as they are."
+        )
+    return temperatures
+
+
+def _numbers(given: Sequence[float], count: int, name: str) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(number) for number in given)
+    except (TypeError, ValueError) as problem:
+        raise InputError(
+            f"Expected `{name}` to be a list of numbers, but got {listed([given])}. Give one "
+            "number for each model."
+        ) from problem
+    if len(numbers) != count:
+        raise InputError(
+            f"Expected `{name}` to hold {count} numbers, one for each model, but got "
+            f"{len(numbers)}. Give one number for each model."
+        )
+    if not all(math.isfinite(number) for number in numbers):
+        raise InputError(
+            f"Expected `{name}` to be finite, but got {_shown(numbers)}. Give one number for each "
+            "model."
+        )
+    return numbers
+
+
+def _shown(numbers: Sequence[float]) -> str:
+    return f"[{listed(numbers, most=8)}]"
