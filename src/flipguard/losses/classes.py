@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from flipguard.errors import InputError, listed
-from flipguard.losses.inputs import check_same_samples, check_scores
+from flipguard.losses.inputs import IGNORED, Labels, check_same_samples, check_scores
 
 
 class Positions(NamedTuple):
@@ -81,6 +81,17 @@ class SharedClasses:
     def by_index(cls, new_to_old: Sequence[int], *, old_count: int) -> SharedClasses:
         """Takes, for each class of new, its index among old's classes, or -1."""
         return cls(new_to_old, old_count=old_count)
+
+    def old_target(self, target: Labels, *, unknown: int = IGNORED) -> Labels:
+        """Targets as old numbers its classes; `unknown` where old lacks the class.
+
+        >>> shared = SharedClasses.by_name(old=["cat", "dog"], new=["ant", "dog", "cat"])
+        >>> shared.old_target(torch.tensor([0, 1, 2, -100]))
+        tensor([-100,    1,    0, -100])
+        """
+        inside = (target >= 0) & (target < self.new_count)
+        place = self.on(target.device).new_to_old[target.clamp(0, self.new_count - 1)]
+        return place.masked_fill(~inside | (place < 0), unknown)
 
     @property
     def new_count(self) -> int:

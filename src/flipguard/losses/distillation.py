@@ -145,6 +145,8 @@ class FocalDistillation(Term):
 
         1/N sum_i (base + focus * [old right on x_i]) * D(new(x_i), old(x_i))
 
+    How much of it to add is the first thing to tune: with too much, new becomes old.
+
     Args:
         base: weight of every sample.
         focus: further weight of the samples that `filter` picks.
