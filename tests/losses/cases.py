@@ -59,11 +59,14 @@ def _head(batch: Batch) -> nn.Linear:
         return nn.Linear(CLASSES, CLASSES).to(batch.new.device)
 
 
-def _confusions(batch: Batch) -> tuple[Tensor, Tensor]:
+def _confusions(batch: Batch) -> dict[str, Tensor]:
     # Both mostly right; old less so, and so is sometimes overruled.
     width, like = batch.new.shape[-1], {"device": batch.new.device, "dtype": torch.float32}
     right = torch.eye(width, **like)
-    return right * 0.5 + 0.5 / width, right * 0.9 + 0.1 / width
+    return {
+        "old_confusion": right * 0.5 + 0.5 / width,
+        "new_confusion": right * 0.9 + 0.1 / width,
+    }
 
 
 Case = Callable[[Batch], tuple[nn.Module, dict[str, Tensor]]]
@@ -114,7 +117,7 @@ CASES: dict[str, Case] = {
         {"new": batch.new, "old": batch.old, "target": batch.target, "control": batch.old * 0.5},
     ),
     "bu-cr": lambda batch: (
-        BayesianImitation(*_confusions(batch)),
+        BayesianImitation(**_confusions(batch)),
         {"new": batch.new, "old": batch.old},
     ),
     "bct": lambda batch: (

@@ -24,7 +24,8 @@ def test_groups_find_what_sorting_finds(classes, k, coarse, seed):
     if coarse:
         logits = logits.round()  # ties, at the last place too
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "FEW", 2)  # so that small numbers of classes are grouped as well
+        patch.setattr(ranking, "SIZE", 3)  # so that small numbers of classes are grouped as well
+        patch.setattr(ranking, "FEW", 6)
         places = ranking.highest(logits, k)
     assert places.shape == (3, k)
     for row, chosen in zip(logits.tolist(), places.tolist(), strict=True):

@@ -95,7 +95,7 @@ TENSORS = [
     Refused(
         "a list for logits",
         focal(new=[[1.0]]),
-        "Expected `new` to be a tensor, but got list.",
+        "Expected `new` to be a tensor, but got list; pass a tensor.",
     ),
     Refused(
         "no classes",
@@ -111,13 +111,13 @@ TENSORS = [
         "a target for fewer samples",
         focal(target=TARGET[:1]),
         "Expected `target` to have the samples of the scores, [2], but got the shape [1]; "
-        "give one class index for each sample.",
+        "give one class index for each sample, or soft targets as floats.",
     ),
     Refused(
         "a target in a column",
         focal(target=TARGET[:, None]),
         "Expected `target` to have the samples of the scores, [2], but got the shape [2, 1]; "
-        "give one class index for each sample.",
+        "give one class index for each sample, or soft targets as floats.",
     ),
     Refused(
         "class indices as floats",
@@ -140,7 +140,7 @@ TENSORS = [
     Refused(
         "a list for a target",
         focal(target=[0, 1]),
-        "Expected `target` to be a tensor, but got list.",
+        "Expected `target` to be a tensor, but got list; pass a tensor.",
     ),
     Refused(
         "focus without a target",
@@ -177,7 +177,8 @@ TENSORS = [
         "features of unlike width",
         alleviating(old_features=WIDER),
         "Expected `new_features` to be as wide as old's, 4, or a projection [4, 3], but got "
-        "the width 3 and no projection; the module makes one if it is told both widths.",
+        "the width 3 and no projection; say `width=` when the module is made, and it learns "
+        "one.",
     ),
     Refused(
         "features of another batch",
@@ -194,7 +195,8 @@ TENSORS = [
         "features that old's head does not fit",
         compatible(weight=torch.zeros(4, 5)),
         "Expected `new_features` to be as wide as old's, 5, or a projection [5, 3], but got "
-        "the width 3 and no projection; the module makes one if it is told both widths.",
+        "the width 3 and no projection; say `width=` when the module is made, and it learns "
+        "one.",
     ),
     Refused(
         "a head of other classes",
@@ -215,7 +217,7 @@ TENSORS = [
     Refused(
         "a confusion of other classes",
         update(old_confusion=torch.eye(2)),
-        "Expected `old_confusion` to have the shape [3, 3], but got [2, 2]; "
+        "Expected `old_confusion` to be a tensor of the shape [3, 3], but got [2, 2]; "
         "`estimate_confusion` makes it, with a row for each class.",
     ),
     Refused(
@@ -231,7 +233,6 @@ OPTIONS = [
     ("filter", "right", FILTERS, losses.FocalDistillation),
     ("direction", "back", "'forward', 'reverse'", losses.FocalDistillation),
     ("class_reduction", "max", "'mean', 'sum'", losses.FocalDistillation),
-    ("preset", "print", "'paper'", losses.FocalDistillation),
     ("direction", "back", "'forward', 'reverse'", losses.KnowledgeDistillation),
     ("rank_by", "teacher", "'student', 'reference', 'both'", losses.LogitDifferenceInhibition),
     ("filter", "right", FILTERS, losses.LogitDifferenceInhibition),
@@ -279,6 +280,18 @@ NUMBERS = [
 ]
 
 CLASSES = [
+    Refused(
+        "a preset that is none",
+        lambda: losses.FocalDistillation(preset="print"),
+        "Expected `preset` to be 'paper', but got 'print'.",
+    ),
+    Refused(
+        "a temperature that single precision cannot hold",
+        focal(distance="kl", temperature=5000.0),
+        "Expected `temperature` to be at most 1,000 below float64, but got 5000; probabilities "
+        "then differ by less than they are rounded. Match the logits instead "
+        '(`distance="logits"`), which is what the divergence tends to.',
+    ),
     Refused(
         "a burn-in of half a step",
         lambda: losses.Ramp("step", steps=0.5),

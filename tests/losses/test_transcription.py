@@ -614,20 +614,3 @@ def test_the_other_model_does_not_learn(loss, random):
         assert tensor.grad is None, name
     for name in loss.learners(case):
         assert case.tensors[name].grad is not None
-
-
-@each(ROWS)
-def test_second_derivatives_are_right_or_refused(loss):
-    case = loss.draw(Random(11), n=3, c=4, kind="fine", reduction="sum", soft=False)
-    names = loss.learners(case)
-    leaves = [case.tensors[name].clone().requires_grad_() for name in names]
-
-    def of_leaves(*tensors: Tensor) -> Tensor:
-        return loss(case.with_tensors(**dict(zip(names, tensors, strict=True))))
-
-    (slope,) = torch.autograd.grad(of_leaves(*leaves), leaves[:1], create_graph=True)
-    try:
-        torch.autograd.grad(slope.square().sum(), leaves, allow_unused=True)
-    except RuntimeError:
-        return
-    assert torch.autograd.gradgradcheck(of_leaves, leaves)

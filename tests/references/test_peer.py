@@ -259,3 +259,14 @@ def test_states_of_others_are_refused_and_change_nothing() -> None:
         peer.load_state_dict(None)  # type: ignore[arg-type]
     assert held(peer._copy) == before
     assert peer.steps == 0
+
+
+def test_hooks_of_the_live_model_do_not_hear_the_copy():
+    live = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    heard = []
+    live[0].register_forward_hook(lambda module, inputs, output: heard.append(output))
+    peer = Peer(live, every=1)
+    peer(torch.zeros(1, 2))
+    assert heard == []
+    live(torch.zeros(1, 2))
+    assert len(heard) == 1

@@ -449,3 +449,18 @@ def test_a_mapped_array_without_a_file_name_is_called_logits() -> None:
     rows: Tensor = torch.tensor([0])
     with pytest.raises(InputError, match=r"^Expected `logits` to hold"):
         MappedTable(np.array([[np.nan]])).rows(rows)
+
+
+def test_names_of_classes_come_along(tmp_path):
+    path = tmp_path / "old.npz"
+    np.savez(path, logits=np.zeros((3, 2), np.float32), class_names=np.array(["cat", "dog"]))
+    assert StoredLogits.read(path).class_names == ("cat", "dog")
+    np.savez(path, logits=np.zeros((3, 2), np.float32))
+    assert StoredLogits.read(path).class_names is None
+
+
+def test_names_of_other_classes_are_refused(tmp_path):
+    path = tmp_path / "old.npz"
+    np.savez(path, logits=np.zeros((3, 2), np.float32), class_names=np.array(["cat"]))
+    with pytest.raises(InputError, match="a name for each column of the logits"):
+        StoredLogits.read(path)

@@ -23,6 +23,7 @@ from flipguard.losses.inputs import (
     Reduction,
     check_same_shape,
     check_scores,
+    computed,
     one_of,
     positive,
 )
@@ -91,14 +92,20 @@ def bayesian_update(
     _check_tables(old_confusion, new_confusion, prior, classes=new.shape[-1])
     old_says, new_says = old.argmax(-1), new.argmax(-1)
     # Columns are what was said, so a row of the transpose is the likelihood of every class.
-    evidence = old_confusion.T.log()[old_says] + new_confusion.T.log()[new_says]
+    evidence = _log(old_confusion).T[old_says] + _log(new_confusion).T[new_says]
     if prior is not None:
-        evidence = evidence + prior.log()
+        evidence = evidence + _log(prior)
     posterior = torch.softmax(evidence, -1)
     kept = posterior.gather(-1, old_says.unsqueeze(-1)).squeeze(-1)
     likely, best = posterior.max(-1)
     label = torch.where(likely > cost_ratio * kept, best, old_says)
     return BayesianDecision(label=label, posterior=posterior)
+
+
+def _log(probabilities: Tensor) -> Tensor:
+    # What never happened is very unlikely: minus infinity would leave no class possible.
+    wide = computed(probabilities.detach())
+    return wide.clamp(min=torch.finfo(wide.dtype).tiny).log()
 
 
 def bayesian_imitation(
@@ -128,16 +135,29 @@ def _check_tables(
     old_confusion: Tensor, new_confusion: Tensor, prior: Tensor | None, *, classes: int
 ) -> None:
     for name, table in (("old_confusion", old_confusion), ("new_confusion", new_confusion)):
-        if table.shape != (classes, classes):
+        if not isinstance(table, Tensor) or table.shape != (classes, classes):
+            shape = list(table.shape) if isinstance(table, Tensor) else type(table).__name__
             raise InputError(
-                f"Expected `{name}` to have the shape [{classes}, {classes}], but got "
-                f"{list(table.shape)}; `estimate_confusion` makes it, with a row for each class."
+                f"Expected `{name}` to be a tensor of the shape [{classes}, {classes}], but got "
+                f"{shape}; `estimate_confusion` makes it, with a row for each class."
             )
     if prior is not None and prior.shape != (classes,):
         raise InputError(
             f"Expected `prior` to have the shape [{classes}], but got {list(prior.shape)}; give a "
             "probability for each class."
         )
+
+
+def _check_confusions(old_confusion: Tensor, new_confusion: Tensor, prior: Tensor | None) -> None:
+    """The same when a module is made, where their values may be looked at too."""
+    classes = old_confusion.shape[-1] if isinstance(old_confusion, Tensor) else 0
+    _check_tables(old_confusion, new_confusion, prior, classes=classes)
+    for name, table in (("old_confusion", old_confusion), ("new_confusion", new_confusion)):
+        if not bool((table > 0).all() & ((table.sum(-1) - 1).abs() < 1e-3).all()):
+            raise InputError(
+                f"Expected the rows of `{name}` to be positive and to sum to 1, but got others; "
+                "`estimate_confusion` counts and smooths them so."
+            )
 
 
 class BayesianUpdate(Term):
@@ -160,28 +180,29 @@ class BayesianUpdate(Term):
     >>> import torch
     >>> old_confusion = torch.tensor([[0.6, 0.4], [0.4, 0.6]])
     >>> new_confusion = torch.tensor([[0.9, 0.1], [0.1, 0.9]])
-    >>> update = BayesianUpdate(old_confusion, new_confusion, cost_ratio=2.5)
+    >>> update = BayesianUpdate(old_confusion=old_confusion, new_confusion=new_confusion)
     >>> update(old=torch.tensor([[1.0, 0.0]]), new=torch.tensor([[0.0, 1.0]]))
     BayesianDecision(label=tensor([1]), posterior=tensor([[0.1429, 0.8571]]))
     """
 
     def __init__(
         self,
+        *,
         old_confusion: Tensor,
         new_confusion: Tensor,
-        *,
         prior: Tensor | None = None,
         cost_ratio: float = 2.5,
     ) -> None:
         super().__init__()
         positive("cost_ratio", cost_ratio)
-        _check_tables(old_confusion, new_confusion, prior, classes=old_confusion.shape[-1])
+        _check_confusions(old_confusion, new_confusion, prior)
         self.old_confusion: Tensor
         self.new_confusion: Tensor
         self.prior: Tensor | None
-        self.register_buffer("old_confusion", old_confusion)
-        self.register_buffer("new_confusion", new_confusion)
-        self.register_buffer("prior", prior)
+        # Copies: each may be estimated again, and the caller's stay as they are.
+        self.register_buffer("old_confusion", old_confusion.detach().clone())
+        self.register_buffer("new_confusion", new_confusion.detach().clone())
+        self.register_buffer("prior", None if prior is None else prior.detach().clone())
         self.cost_ratio = cost_ratio
 
     def forward(self, *, old: Logits, new: Logits) -> BayesianDecision:
@@ -213,7 +234,7 @@ class BayesianImitation(Term):
 
     >>> import torch
     >>> confusion = torch.tensor([[0.8, 0.2], [0.2, 0.8]])
-    >>> pull = BayesianImitation(confusion, confusion)
+    >>> pull = BayesianImitation(old_confusion=confusion, new_confusion=confusion)
     >>> new = torch.tensor([[0.0, 1.0]], requires_grad=True)
     >>> pull(new=new, old=torch.tensor([[1.0, 0.0]]))  # as likely as not: old's answer stays
     tensor(1.3133, grad_fn=<...>)
@@ -221,9 +242,9 @@ class BayesianImitation(Term):
 
     def __init__(
         self,
+        *,
         old_confusion: Tensor,
         new_confusion: Tensor,
-        *,
         prior: Tensor | None = None,
         cost_ratio: float = 2.5,
         reduction: Reduction = "mean",
@@ -231,13 +252,14 @@ class BayesianImitation(Term):
         super().__init__()
         one_of("reduction", reduction, REDUCTIONS)
         positive("cost_ratio", cost_ratio)
-        _check_tables(old_confusion, new_confusion, prior, classes=old_confusion.shape[-1])
+        _check_confusions(old_confusion, new_confusion, prior)
         self.old_confusion: Tensor
         self.new_confusion: Tensor
         self.prior: Tensor | None
-        self.register_buffer("old_confusion", old_confusion)
-        self.register_buffer("new_confusion", new_confusion)
-        self.register_buffer("prior", prior)
+        # Copies: each may be estimated again, and the caller's stay as they are.
+        self.register_buffer("old_confusion", old_confusion.detach().clone())
+        self.register_buffer("new_confusion", new_confusion.detach().clone())
+        self.register_buffer("prior", None if prior is None else prior.detach().clone())
         self.cost_ratio = cost_ratio
         self.reduction = reduction
 

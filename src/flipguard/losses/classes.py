@@ -13,13 +13,17 @@ from torch import Tensor
 from flipguard.errors import InputError, listed
 from flipguard.losses.inputs import IGNORED, Labels, check_same_samples, check_scores
 
+# What old's prediction is among new's classes if new lacks it: nothing that a target could be.
+NO_CLASS = -(2**62)
+SHOWN = 20
+
 
 class Positions(NamedTuple):
     """The matching as index tensors on one device."""
 
     shared_old: Tensor  # int64 [S]: where the shared classes stand among old's
     shared_new: Tensor  # int64 [S]: where they stand among new's
-    old_to_new: Tensor  # int64 [C_old]: new's index of each class of old, or -1
+    old_to_new: Tensor  # int64 [C_old]: new's index of each class of old, or NO_CLASS
     new_to_old: Tensor  # int64 [C_new]: old's index of each class of new, or -1
     known: Tensor  # bool [C_new]: whether old knows the class
 
@@ -28,8 +32,8 @@ class Positions(NamedTuple):
 class SharedClasses:
     """Which classes of old are which of new; matched by name, or by an index map.
 
-    Distances then run over the shared classes alone, and a sample whose target is a class that
-    old lacks takes no part.
+    Distances then run over the shared classes alone, and where there is a target, a sample of a
+    class that old lacks takes no part.
 
     >>> shared = SharedClasses.by_name(old=["cat", "dog"], new=["ant", "dog", "cat"])
     >>> shared
@@ -100,22 +104,34 @@ class SharedClasses:
 
     def on(self, device: torch.device) -> Positions:
         """The matching as index tensors on a device."""
-        if device not in self._on_device:
-            pairs = [(old, new) for new, old in enumerate(self.new_to_old) if old >= 0]
-            old_to_new = [-1] * self.old_count
-            for old, new in pairs:
-                old_to_new[old] = new
-            self._on_device[device] = Positions(
-                shared_old=torch.tensor([old for old, _ in pairs], device=device),
-                shared_new=torch.tensor([new for _, new in pairs], device=device),
-                old_to_new=torch.tensor(old_to_new, device=device),
-                new_to_old=torch.tensor(self.new_to_old, device=device),
-                known=torch.tensor([old >= 0 for old in self.new_to_old], device=device),
-            )
-        return self._on_device[device]
+        if device in self._on_device:
+            return self._on_device[device]
+        if torch.compiler.is_compiling():
+            return self._made(device)  # part of the graph, and not to be kept outside of it
+        # Not as tensors of inference mode, which could never be used in training.
+        with torch.inference_mode(False):
+            made = self._made(device)
+        if type(made.known) is Tensor:  # and no stand-in for one, while something is traced
+            self._on_device[device] = made
+        return made
+
+    def _made(self, device: torch.device) -> Positions:
+        pairs = [(old, new) for new, old in enumerate(self.new_to_old) if old >= 0]
+        old_to_new = [NO_CLASS] * self.old_count
+        for old, new in pairs:
+            old_to_new[old] = new
+        return Positions(
+            shared_old=torch.tensor([old for old, _ in pairs], device=device),
+            shared_new=torch.tensor([new for _, new in pairs], device=device),
+            old_to_new=torch.tensor(old_to_new, device=device),
+            new_to_old=torch.tensor(self.new_to_old, device=device),
+            known=torch.tensor([old >= 0 for old in self.new_to_old], device=device),
+        )
 
     def __repr__(self) -> str:
-        return f"SharedClasses({list(self.new_to_old)}, old_count={self.old_count})"
+        some = ", ".join(map(str, self.new_to_old[:SHOWN]))
+        more = f", … {self.new_count} in all" if self.new_count > SHOWN else ""
+        return f"SharedClasses([{some}{more}], old_count={self.old_count})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SharedClasses) and (
@@ -148,10 +164,20 @@ def _rebuilt(new_to_old: tuple[int, ...], old_count: int) -> SharedClasses:
     return SharedClasses(new_to_old, old_count=old_count)
 
 
-def check_classes(name: str, old: Tensor, new: Tensor, classes: SharedClasses | None) -> None:
+def check_classes(name: str, *, old: Tensor, new: Tensor, classes: SharedClasses | None) -> None:
     """Refuses old and new scores whose classes cannot be told to be the same."""
     check_scores("new", new)
     check_same_samples(name, old, "new", new)
+    if torch.is_grad_enabled() and old.requires_grad and not new.requires_grad:
+        raise InputError(
+            f"Expected `new` to be what is trained, but got a `{name}` with a gradient and a `new` "
+            f"without; swap the two, or detach `{name}` if neither is trained."
+        )
+    if classes is not None and not isinstance(classes, SharedClasses):
+        raise InputError(
+            f"Expected `classes` to be SharedClasses, but got {type(classes).__name__}; make one "
+            "with `SharedClasses.by_name` or `SharedClasses.by_index`."
+        )
     if classes is None:
         if old.shape[-1] != new.shape[-1]:
             raise InputError(
@@ -177,6 +203,6 @@ def shared_scores(new: Tensor, old: Tensor, classes: SharedClasses | None) -> tu
 
 
 def old_prediction(old: Tensor, classes: SharedClasses | None) -> Tensor:
-    """The class that old predicts, as an index of new's classes; -1 if new lacks it."""
+    """The class that old predicts, as an index of new's classes; NO_CLASS if new lacks it."""
     predicted = old.argmax(-1)
     return predicted if classes is None else classes.on(old.device).old_to_new[predicted]

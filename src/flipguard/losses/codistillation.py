@@ -1,4 +1,4 @@
-"""Co-distillation: two models that are trained together and agree (churn paper, eq. 9 and 18)."""
+"""Co-distillation: two models that learn to agree (Reproducibility, equations 9 and 18)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def codistillation(
 
 
 class CoDistillation(Term):
-    """Co-distillation (churn paper, equations 9 and 18): two models that learn to agree.
+    """Co-distillation (Reproducibility, equations 9 and 18): two models that learn to agree.
 
     ``kind="skl"``: the mean over the batch of ``KL(p || q) + KL(q || p)``. Both models learn from
     it; add it once to the sum of both models' losses, with a strength that ramps up linearly.

@@ -106,6 +106,10 @@ def regression_alleviating(
     # Similarities are divided by a small temperature: half precision would not tell them apart.
     with torch.autocast(new_features.device.type, enabled=False):
         features = _projected(new_features, projection, width=old_features.shape[-1])
+        # An ignored sample may hold anything, nan too.
+        ignored = ~aim.valid.unsqueeze(-1)
+        features = features.masked_fill(ignored, 0)
+        old_features = old_features.masked_fill(ignored, 0)
         new = F.normalize(features, dim=-1, eps=SHORTEST)
         old = F.normalize(computed(old_features.detach()), dim=-1, eps=SHORTEST)
         scaled = new / temperature
@@ -131,7 +135,7 @@ def _projected(features: Features, projection: Tensor | None, *, width: int) -> 
             f"Expected `new_features` to be as wide as old's, {width}, or a projection "
             f"[{width}, {wide.shape[-1]}], but got the width {wide.shape[-1]} and "
             f"{'no projection' if projection is None else list(projection.shape)}; "
-            "the module makes one if it is told both widths."
+            "say `width=` when the module is made, and it learns one."
         )
     return wide
 
@@ -209,7 +213,7 @@ class BackwardCompatible(Term):
 
 
 class RegressionAlleviating(Term):
-    """Regression-alleviating compatible training (RACT, Zhang et al. 2022).
+    """Regression-alleviating training (RACT, Zhang et al. 2022): new features near old ones.
 
     A sample's new feature must be nearer to its own old feature than to the old *and the new*
     features of samples of other classes in the batch. With ``n`` and ``o`` the normalised

@@ -30,7 +30,7 @@ def naive_congruence(
 ) -> Loss:
     """``-[old right] log p_new(target)`` a sample. See :class:`NaiveCongruence`."""
     one_of("reduction", reduction, REDUCTIONS)
-    check_classes("old", old, new, classes)
+    check_classes("old", old=old, new=new, classes=classes)
     aim = read_target(target, new=new, ignore_index=ignore_index)
     # Where old is right, the target is what old says; elsewhere the weight is 0.
     says = old_prediction(old.detach(), classes)

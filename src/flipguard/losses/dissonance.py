@@ -56,10 +56,10 @@ def strict_imitation(
 ) -> Loss:
     """``-[old right] sum_c p_old(c) log p_new(c)`` a sample. See :class:`StrictImitation`."""
     one_of("reduction", reduction, REDUCTIONS)
-    check_classes("old", old, new, classes)
+    check_classes("old", old=old, new=new, classes=classes)
     aim = read_target(target, new=new, ignore_index=ignore_index)
     old = old.detach()
-    student, teacher = shared_scores(new, old, classes)
+    student, teacher = shared_scores(new=new, old=old, classes=classes)
     sloped = cross_entropy(student, teacher)
     weight = aim.mass_at(old_prediction(old, classes)).to(sloped.value.dtype)
     return reduced((student,), sloped, weight=weight, count=aim.count(), reduction=reduction)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+import torch
+
+from flipguard.errors import InputError
 from flipguard.losses.classes import SharedClasses, check_classes, shared_scores
 from flipguard.losses.divergences import kl_from_student, kl_to_student, squared_difference
 from flipguard.losses.filters import FILTERS, Filter, focal_weight
@@ -30,6 +33,7 @@ Distance: TypeAlias = Literal["logits", "kl"]
 Direction: TypeAlias = Literal["forward", "reverse"]
 DISTANCES = ("logits", "kl")
 DIRECTIONS = ("forward", "reverse")
+HOTTEST = 1_000
 
 
 def focal_distillation(
@@ -57,9 +61,9 @@ def focal_distillation(
     """
     class_reduction, direction = _chosen(class_reduction, direction, preset)
     _check_focal(base, focus, distance, temperature, class_reduction, filter, direction, reduction)
-    check_classes("old", old, new, classes)
+    check_classes("old", old=old, new=new, classes=classes)
     aim = read_target(target, new=new, ignore_index=ignore_index)
-    student, teacher = shared_scores(new, old.detach(), classes)
+    student, teacher = shared_scores(new=new, old=old.detach(), classes=classes)
     if distance == "logits":
         sloped = squared_difference(student, teacher, over=class_reduction)
     else:
@@ -91,8 +95,8 @@ def knowledge_distillation(
     See :class:`KnowledgeDistillation`.
     """
     _check_divergence(temperature, direction, reduction)
-    check_classes("reference", reference, new, classes)
-    student, teacher = shared_scores(new, reference.detach(), classes)
+    check_classes("reference", old=reference, new=new, classes=classes)
+    student, teacher = shared_scores(new=new, old=reference.detach(), classes=classes)
     sloped = divergence(student, teacher, temperature=temperature, direction=direction)
     return reduced((student,), sloped, reduction=reduction)
 
@@ -101,6 +105,12 @@ def divergence(
     student: Logits, teacher: Logits, *, temperature: float, direction: Direction
 ) -> Sloped:
     """The divergence of softened probabilities, in the direction that is asked for."""
+    if temperature > HOTTEST and student.dtype != torch.float64:
+        raise InputError(
+            f"Expected `temperature` to be at most {HOTTEST:,} below float64, but got "
+            f"{temperature:g}; probabilities then differ by less than they are rounded. Match the "
+            'logits instead (`distance="logits"`), which is what the divergence tends to.'
+        )
     measure = kl_to_student if direction == "forward" else kl_from_student
     return measure(student, teacher, temperature=temperature)
 

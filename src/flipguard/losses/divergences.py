@@ -6,8 +6,6 @@ no more than three tensors of the logits' size are alive at a time.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -76,8 +74,8 @@ def cross_entropy(student: Logits, teacher: Logits) -> Sloped:
     """``-sum_c softmax(teacher)_c log softmax(student)_c``."""
     log_q = _log_softmax(student)
     p = torch.softmax(computed(teacher), -1)
-    value = (p * log_q).sum(-1)
-    return Sloped(value, (log_q.exp_().sub_(p),), value_factor=-1.0)
+    value = (p * log_q).sum(-1).neg_()
+    return Sloped(value, (log_q.exp_().sub_(p),))
 
 
 @torch.no_grad()
@@ -85,10 +83,10 @@ def surprise(student: Logits, at: Labels) -> Sloped:
     """``-log softmax(student)_at``."""
     place = at.unsqueeze(-1)
     log_q = _log_softmax(student)
-    value = log_q.gather(-1, place).squeeze(-1)
+    value = log_q.gather(-1, place).squeeze(-1).neg_()
     slope = log_q.exp_()
     slope.scatter_add_(-1, place, slope.new_full((), -1).expand(place.shape))
-    return Sloped(value, (slope,), value_factor=-1.0)
+    return Sloped(value, (slope,))
 
 
 @torch.no_grad()
@@ -96,10 +94,10 @@ def entropy(logits: Logits) -> Sloped:
     """``-sum_c p_c log p_c``."""
     log_p = _log_softmax(logits)
     p = log_p.exp()
-    value = (p * log_p).sum(-1)
+    value = (p * log_p).sum(-1).neg_()
     # d/dz_j = -p_j (log p_j + H)
-    slope = log_p.sub_(value.unsqueeze(-1)).mul_(p)
-    return Sloped(value, (slope,), value_factor=-1.0, slope_factor=-1.0)
+    slope = log_p.add_(value.unsqueeze(-1)).mul_(p)
+    return Sloped(value, (slope,), slope_factor=-1.0)
 
 
 @torch.no_grad()
@@ -120,9 +118,9 @@ def top_entropy(logits: Logits, places: Labels) -> Sloped:
     log_p = _log_softmax(logits)
     log_top = log_p.gather(-1, places)
     top = log_top.exp()
-    value = (top * log_top).sum(-1)
+    value = (top * log_top).sum(-1).neg_()
     slope = _slope_at(log_p, places, log_top.add_(1).mul_(top))
-    return Sloped(value, (slope,), value_factor=-1.0, slope_factor=-1.0)
+    return Sloped(value, (slope,), slope_factor=-1.0)
 
 
 @torch.no_grad()
@@ -132,7 +130,8 @@ def top_divergence_from_uniform(logits: Logits, places: Labels) -> Sloped:
     log_p = _log_softmax(logits)
     log_top = log_p.gather(-1, places)
     top = log_top.exp()
-    log_top.add_(math.log(classes))
+    # Filled and not copied from the host: a captured graph may not wait for it.
+    log_top.add_(log_p.new_full((), classes).log_())
     excess = top - 1 / classes
     value = (excess * log_top).sum(-1)
     return Sloped(value, (_slope_at(log_p, places, log_top.mul_(top).add_(excess)),))

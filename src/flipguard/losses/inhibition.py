@@ -56,9 +56,9 @@ def logit_difference_inhibition(
     """``|new - reference|^p`` over the k highest logits. See :class:`LogitDifferenceInhibition`."""
     class_reduction = class_reduction or ("sum" if as_printed(preset) else "mean")
     _check_options(k, p, rank_by, class_reduction, margin, base, focus, filter, reduction)
-    check_classes("reference", reference, new, classes)
+    check_classes("reference", old=reference, new=new, classes=classes)
     reference = reference.detach()
-    student, teacher = shared_scores(new, reference, classes)
+    student, teacher = shared_scores(new=new, old=reference, classes=classes)
     student, teacher, counted = _highest(student, teacher, k=k, rank_by=rank_by)
     sloped = _inhibited(student, teacher, counted, p=p, margin=margin, over=class_reduction)
     if target is None:

@@ -35,7 +35,8 @@ def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
     """Refuses an option that does not exist, and lists those that do."""
     if value not in known:
         listed = ", ".join(repr(option) for option in known)
-        raise InputError(f"Expected `{name}` to be one of {listed}, but got {value!r}.")
+        which = listed if len(known) == 1 else f"one of {listed}"
+        raise InputError(f"Expected `{name}` to be {which}, but got {value!r}.")
 
 
 def at_least(name: str, value: float, low: float) -> None:
@@ -63,10 +64,21 @@ def whole(name: str, value: int | None) -> None:
         )
 
 
-def check_scores(name: str, scores: Tensor) -> None:
+def check_tensor(name: str, given: object) -> Tensor:
+    """Refuses what is no tensor, and says how to come by one."""
+    if isinstance(given, Tensor):
+        return given
+    way = "pass a tensor"
+    if hasattr(given, "logits"):
+        way = "pass its `.logits`"
+    elif callable(given):
+        way = "call it with the batch, and pass what it gives"
+    raise InputError(f"Expected `{name}` to be a tensor, but got {type(given).__name__}; {way}.")
+
+
+def check_scores(name: str, scores: object) -> None:
     """Refuses what cannot be logits or features."""
-    if not isinstance(scores, Tensor):
-        raise InputError(f"Expected `{name}` to be a tensor, but got {type(scores).__name__}.")
+    scores = check_tensor(name, scores)
     if not scores.is_floating_point():
         raise InputError(
             f"Expected `{name}` to be floating-point scores, but got {_dtype(scores)}; "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from flipguard.losses.classes import SharedClasses, check_classes, shared_scores
 from flipguard.losses.divergences import kl_to_student
 from flipguard.losses.filters import missed
@@ -11,6 +13,7 @@ from flipguard.losses.inputs import (
     Logits,
     Loss,
     OldLogits,
+    PerSample,
     Reduction,
     Target,
     check_same_shape,
@@ -36,19 +39,32 @@ def muscle(
     """Distillation from old where new is wrong. See :class:`Muscle`."""
     positive("temperature", temperature)
     one_of("reduction", reduction, REDUCTIONS)
-    check_classes("old", old, new, classes)
+    check_classes("old", old=old, new=new, classes=classes)
     aim = read_target(target, new=new, ignore_index=ignore_index)
     says = new.detach().argmax(-1)
-    student, teacher = shared_scores(new, old.detach(), classes)
-    sloped = kl_to_student(student, teacher, temperature=temperature)
-    wrong = missed(says, target=aim, classes=classes).to(sloped.value.dtype)
-    loss = reduced((student,), sloped, weight=wrong, count=aim.count(), reduction=reduction)
+    wrong = missed(says, target=aim, classes=classes)
+    right = (
+        aim.known_mass(classes) & ~wrong
+        if wrong.dtype == torch.bool
+        else (aim.known_mass(classes) - wrong)
+    )
+
+    def pull(student: Logits, teacher: Logits, weight: PerSample) -> Loss:
+        sloped = kl_to_student(student, teacher, temperature=temperature)
+        return reduced(
+            (student,),
+            sloped,
+            weight=weight.to(sloped.value.dtype),
+            count=aim.count(),
+            reduction=reduction,
+        )
+
+    student, teacher = shared_scores(new=new, old=old.detach(), classes=classes)
+    to_old = pull(student, teacher, wrong)
     if control is None:
-        return loss
+        return to_old
     check_same_shape("control", control, "new", new)
-    sloped = kl_to_student(new, control.detach(), temperature=temperature)
-    right = aim.known_mass(classes).to(sloped.value.dtype) - wrong
-    return loss + reduced((new,), sloped, weight=right, count=aim.count(), reduction=reduction)
+    return to_old + pull(new, control.detach(), right)
 
 
 class Muscle(Term):

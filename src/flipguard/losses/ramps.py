@@ -17,7 +17,7 @@ RAMPS = ("linear", "step", "none")
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """The strength of a term at a step of training (churn paper, appendix C).
+    """The strength of a term at a step of training (Reproducibility, appendix C).
 
     ``"linear"`` grows evenly from 0 and stays at `strength` from step `steps` on; ``"step"`` is 0
     up to and with step `steps`, the burn-in, and `strength` after it; ``"none"`` is `strength`

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from flipguard.errors import InputError
 from flipguard.losses.inputs import Logits, Loss, PerSample, Reduction
 
 
@@ -42,21 +42,24 @@ class _Attached(torch.autograd.Function):
         value_factor: float,
         slope_factor: float,  # noqa: ARG004 - autograd passes all to both methods
         scalar: bool,
-        *students_and_slopes: Tensor,  # noqa: ARG004
+        *students_slopes_anchors: Tensor,  # noqa: ARG004
     ) -> Tensor:
         return _summed(value, weight, value_factor, scalar)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
-        _, weight, _, slope_factor, _, *students_and_slopes = inputs
+        _, weight, _, slope_factor, _, *rest = inputs
         ctx.slope_factor = slope_factor
-        ctx.dtype = students_and_slopes[0].dtype
-        ctx.save_for_backward(weight, *students_and_slopes[1::2])
+        ctx.dtypes = [student.dtype for student in rest[::3]]
+        # Not the students: they may be changed or freed, since no value of theirs is needed.
+        ctx.save_for_backward(weight, *rest[1::3], *rest[2::3])
 
     @staticmethod
-    @once_differentiable  # a second derivative would take the slopes for constants
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        weight, *slopes = ctx.saved_tensors
+        weight, *rest = ctx.saved_tensors
+        slopes, anchors = rest[: len(ctx.dtypes)], rest[len(ctx.dtypes) :]
+        # A second derivative would take the slopes for constants, and be wrong without a word.
+        twice = torch.is_grad_enabled() and not torch.compiler.is_compiling()
         if ctx.slope_factor != 1:
             gradient = gradient * ctx.slope_factor
         if weight is not None:
@@ -64,9 +67,31 @@ class _Attached(torch.autograd.Function):
         if gradient.dim():
             gradient = gradient.unsqueeze(-1)
         gradients: list[Tensor | None] = [None] * 5
-        for slope in slopes:
-            gradients += [(slope * gradient).to(ctx.dtype), None]
+        for dtype, slope, anchor in zip(ctx.dtypes, slopes, anchors, strict=True):
+            found = (slope * gradient).to(dtype)
+            gradients += [_Once.apply(found, anchor) if twice else found, None, None]
         return tuple(gradients)
+
+
+class _Once(torch.autograd.Function):
+    """A gradient that may be used, but not differentiated for the student's logits."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(gradient: Tensor, anchor: Tensor) -> Tensor:  # noqa: ARG004
+        return gradient.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:  # noqa: ARG004
+        raise InputError(
+            "Expected to be differentiated once, but a second derivative was asked for; losses of "
+            "flipguard have none, so leave them out of what is differentiated twice."
+        )
 
 
 # Autograd asks for this at every call, and making it anew takes longer than a small loss.
@@ -83,28 +108,38 @@ def reduced(
 ) -> Loss:
     """The loss: weighted, summed over samples, for a mean divided by their number."""
     value, slopes, value_factor, slope_factor = sloped
+    if weight is not None:
+        # A sample that weighs nothing may hold anything, nan too: 0 times nan is not 0.
+        nothing = weight == 0
+        value = value.masked_fill(nothing, 0)
+        slopes = tuple(slope.masked_fill(nothing.unsqueeze(-1), 0) for slope in slopes)
     if reduction == "mean":
-        if isinstance(count, Tensor):
-            weight = count.reciprocal() if weight is None else weight / count
+        if weight is not None and isinstance(count, Tensor):
+            weight = weight / count
         else:
-            samples = max(value.numel(), 1) if count is None else count
+            samples = count if isinstance(count, int) else max(value.numel(), 1)
             value_factor, slope_factor = value_factor / samples, slope_factor / samples
     scalar = reduction != "none"
     if not any(student.requires_grad for student in students):
         return _summed(value, weight, value_factor, scalar)
-    pairs = [tensor for pair in zip(students, slopes, strict=True) for tensor in pair]
-    loss: Tensor = _Attached.apply(value, weight, value_factor, slope_factor, scalar, *pairs)
+    # An anchor has a student's place in the graph, and none of its memory.
+    anchored = [
+        tensor
+        for student, slope in zip(students, slopes, strict=True)
+        for tensor in (student, slope, student[..., :0].clone())
+    ]
+    loss: Tensor = _Attached.apply(value, weight, value_factor, slope_factor, scalar, *anchored)
     return loss
 
 
-def averaged(value: PerSample, *, reduction: Reduction, count: int | Tensor | None = None) -> Loss:
+def averaged(value: PerSample, *, reduction: Reduction, count: int | Tensor) -> Loss:
     """The same for values that autograd has followed."""
     if reduction == "none":
         return value
     total = value.sum()
     if reduction == "sum":
         return total
-    return total / (max(value.numel(), 1) if count is None else count)
+    return total / count
 
 
 def _summed(value: Tensor, weight: Tensor | None, factor: float, scalar: bool) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from flipguard.errors import InputError, listed
 from flipguard.losses.classes import SharedClasses
-from flipguard.losses.inputs import Labels, Logits, PerSample
+from flipguard.losses.inputs import Labels, Logits, PerSample, check_tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class HardTarget:
         return self.labels.masked_fill(~self.valid, 0)
 
     def mass_at(self, index: Labels) -> PerSample:
-        """1 where the target is the class at `index` (-1: no class), else 0."""
+        """1 where the target is the class at `index` (below 0: no class), else 0."""
         return (self.labels == index) & self.valid
 
     def known_mass(self, classes: SharedClasses | None) -> PerSample:
@@ -49,7 +49,7 @@ class SoftTarget:
     mixture: Logits
 
     def mass_at(self, index: Labels) -> PerSample:
-        """How much of the target lies on the class at `index` (-1: no class)."""
+        """How much of the target lies on the class at `index` (below 0: no class)."""
         mass = self.mixture.gather(-1, index.clamp(min=0).unsqueeze(-1)).squeeze(-1)
         return torch.where(index >= 0, mass, torch.zeros_like(mass))
 
@@ -66,8 +66,7 @@ class SoftTarget:
 
 def read_target(target: Tensor, *, new: Logits, ignore_index: int) -> HardTarget | SoftTarget:
     """The target of the samples whose logits are `new`, checked by shape and type."""
-    if not isinstance(target, Tensor):
-        raise InputError(f"Expected `target` to be a tensor, but got {type(target).__name__}.")
+    check_tensor("target", target)
     if target.device != new.device:
         raise InputError(
             f"Expected `target` to be on the device of `new`, {new.device}, but got "
@@ -81,7 +80,9 @@ def read_target(target: Tensor, *, new: Logits, ignore_index: int) -> HardTarget
             )
         # Mixing weights of 8 bits would lose more than the losses do.
         dtype = torch.float64 if new.dtype == torch.float64 else torch.float32
-        return SoftTarget(mixture=target.detach().to(dtype))
+        mixture = target.detach().to(dtype)
+        _refuse_no_mixture(mixture)
+        return SoftTarget(mixture=mixture)
     aim = read_hard_target(target, like=new, ignore_index=ignore_index)
     _refuse_unknown(aim, classes=new.shape[-1])
     return aim
@@ -89,10 +90,16 @@ def read_target(target: Tensor, *, new: Logits, ignore_index: int) -> HardTarget
 
 def read_hard_target(target: Tensor, *, like: Tensor, ignore_index: int) -> HardTarget:
     """The target as class indices, for losses that mean nothing for a mixture of classes."""
+    check_tensor("target", target)
     if target.is_floating_point():
         raise InputError(
             "Expected `target` to be class indices, but got soft targets; which samples are of one "
             "class is not defined for mixtures of classes, so take their argmax or leave this out."
+        )
+    if not isinstance(ignore_index, int):
+        raise InputError(
+            f"Expected `ignore_index` to be a whole number, but got {ignore_index!r}; choose one "
+            "that is no class."
         )
     if target.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         raise InputError(
@@ -102,7 +109,8 @@ def read_hard_target(target: Tensor, *, like: Tensor, ignore_index: int) -> Hard
     if target.shape != like.shape[:-1]:
         raise InputError(
             f"Expected `target` to have the samples of the scores, {list(like.shape[:-1])}, but "
-            f"got the shape {list(target.shape)}; give one class index for each sample."
+            f"got the shape {list(target.shape)}; give one class index for each sample, or "
+            "soft targets as floats."
         )
     labels = target.long()
     return HardTarget(labels=labels, valid=labels != ignore_index)
@@ -110,17 +118,37 @@ def read_hard_target(target: Tensor, *, like: Tensor, ignore_index: int) -> Hard
 
 def _refuse_unknown(aim: HardTarget, *, classes: int) -> None:
     """Refuses labels that are no class, where looking at them costs nothing."""
-    # On a GPU it would wait for the device, and a compiled graph cannot branch on values.
-    if aim.labels.device.type != "cpu" or torch.compiler.is_compiling():
+    if not _may_be_read(aim.labels):
         return
     wrong = aim.valid & ((aim.labels < 0) | (aim.labels >= classes))
-    try:
-        any_wrong = bool(wrong.any())
-    except RuntimeError:  # inside vmap there is no single answer
-        return
-    if any_wrong:
+    if _holds_any(wrong):
         unknown = listed(sorted(set(aim.labels[wrong].tolist())))
         raise InputError(
             f"Expected `target` to hold classes of the new model, 0 to {classes - 1}, but got "
             f"{unknown}; mark samples without a target with `ignore_index`."
         )
+
+
+def _refuse_no_mixture(mixture: Tensor) -> None:
+    """Refuses soft targets that are no distributions, where looking at them costs nothing."""
+    if not _may_be_read(mixture):
+        return
+    total = mixture.sum(-1)
+    wrong = ~((mixture >= 0).all(-1) & ((total - 1).abs() < 1e-2))
+    if _holds_any(wrong):
+        raise InputError(
+            "Expected soft targets to be probabilities that sum to 1, but got rows such as "
+            f"{listed(mixture[wrong][0].tolist())}; multi-label targets have no definition here."
+        )
+
+
+def _may_be_read(tensor: Tensor) -> bool:
+    # On a GPU reading waits for the device, and a compiled graph cannot branch on values.
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def _holds_any(wrong: Tensor) -> bool:
+    try:
+        return bool(wrong.any())
+    except RuntimeError:  # inside vmap, or with no values at all, there is no answer
+        return False

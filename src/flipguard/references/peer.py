@@ -125,6 +125,12 @@ def _stale_copy(model: nn.Module) -> nn.Module:
         ) from problem
     for parameter in stale.parameters():
         parameter.requires_grad_(False)
+    for module in stale.modules():
+        # A hook that watches the live model must not be told of the copy's activations.
+        module._forward_hooks.clear()
+        module._forward_pre_hooks.clear()
+        module._backward_hooks.clear()
+        module._backward_pre_hooks.clear()
     return stale
 
 

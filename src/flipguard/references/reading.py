@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,16 @@ DAMAGE = (
 )
 
 
-def read_stored(path: Path) -> tuple[Array, Array | None]:
-    """The logits of a file, and the ids if it holds them."""
+class Stored(NamedTuple):
+    """What a file of logits holds."""
+
+    logits: Array
+    ids: Array | None = None
+    class_names: tuple[str | int, ...] | None = None
+
+
+def read_stored(path: Path) -> Stored:
+    """The logits of a file, and the ids and names of classes if it holds them."""
     if path.suffix not in (".npz", ".npy"):
         raise InputError(
             f"Expected `path` to end in .npz or .npy, but got {path}. Write the logits with "
@@ -44,7 +52,7 @@ def read_stored(path: Path) -> tuple[Array, Array | None]:
     if not start.startswith(ARCHIVE if path.suffix == ".npz" else ARRAY):
         raise _unreadable(path, "its content is of another kind")
     try:
-        return _archive(path) if path.suffix == ".npz" else (_mapped(path), None)
+        return _archive(path) if path.suffix == ".npz" else Stored(_mapped(path))
     except InputError:
         raise
     except MemoryError as problem:
@@ -56,15 +64,25 @@ def read_stored(path: Path) -> tuple[Array, Array | None]:
         raise _unreadable(path, " ".join(str(problem).split()).rstrip(".")) from problem
 
 
-def _archive(path: Path) -> tuple[Array, Array | None]:
+def _archive(path: Path) -> Stored:
     # Opened here, because numpy leaves a file open that turns out to be damaged.
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         if "logits" not in archive.files:
             raise InputError(
                 f"{path} holds no array 'logits'; write it with numpy.savez(file, logits=…, ids=…)."
             )
-        ids = _member(archive, "ids", path) if "ids" in archive.files else None
-        return _member(archive, "logits", path), ids
+        found = {
+            name: _member(archive, name, path)
+            for name in ("logits", "ids", "class_names")
+            if name in archive.files
+        }
+    logits, names = found["logits"], found.get("class_names")
+    if names is not None and names.shape != logits.shape[1:]:
+        raise InputError(
+            f"{path} holds {len(names)} 'class_names' for logits of the shape "
+            f"{list(logits.shape)}; write a name for each column of the logits."
+        )
+    return Stored(logits, found.get("ids"), None if names is None else tuple(names.tolist()))
 
 
 def _member(archive: Any, name: str, path: Path) -> Array:

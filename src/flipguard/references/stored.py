@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -33,7 +34,14 @@ class StoredLogits(Reference):
             [3., 4.]])
     """
 
-    def __init__(self, logits: Tensor | Array, *, ids: Ids | None = None) -> None:
+    def __init__(
+        self,
+        logits: Tensor | Array,
+        *,
+        ids: Ids | None = None,
+        class_names: Sequence[str | int] | None = None,
+    ) -> None:
+        self.class_names = None if class_names is None else tuple(class_names)
         self._table = table_of(logits)
         self._index = index_of(ids, len(self._table))
 
@@ -41,12 +49,14 @@ class StoredLogits(Reference):
     def read(cls, path: str | os.PathLike[str]) -> Self:
         """A table from a file that numpy wrote.
 
-        An `.npz` holds `logits` and perhaps `ids`, and is read whole. An `.npy` holds logits by
-        position; its rows are read when they are asked for, so that it may be of any size.
+        An `.npz` holds `logits` and perhaps `ids` and `class_names`, and is read whole. An `.npy`
+        holds logits by position; its rows are read when they are asked for, so that it may be of
+        any size. Columns are not put into another order: if the names are not those of the new
+        model, match them with `SharedClasses.by_name(old=stored.class_names, new=…)`.
         """
-        logits, ids = read_stored(Path(path))
+        held = read_stored(Path(path))
         try:
-            return cls(logits, ids=ids)
+            return cls(held.logits, ids=held.ids, class_names=held.class_names)
         except InputError as problem:
             raise InputError(f"{path}: {problem}") from problem
 
