@@ -1,0 +1,248 @@
+"""Augmentations of batches whose every choice is a function of seed, epoch and sample.
+
+The same sample is changed in the same way whatever batch, order, worker or device it is in: all
+arithmetic is on whole numbers, or is one rounding that every device does alike. An old and a new
+model, or two runs of one, can so be shown the same changed inputs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from flipguard.data.counter import bell, integers, uniform
+from flipguard.errors import InputError
+
+Fill: TypeAlias = Literal["reflect", "zero"]
+Flip: TypeAlias = Literal["random", "alternating", "none"]
+FILLS, FLIPS = ("reflect", "zero"), ("random", "alternating", "none")
+# Each choice has its own draw, so that augmentations in a row stay independent.
+ROW, COLUMN, MIRROR, HOLE_ROW, HOLE_COLUMN, SHIFT, SCALE, NOISE = range(8)
+
+
+class Augmentation(ABC):
+    """Changes a batch of inputs, each by its own seed, epoch and sample."""
+
+    @abstractmethod
+    def __call__(
+        self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
+    ) -> Tensor:
+        """The changed inputs [n, ...]; `ids_index` is int64 [n], as `Split.ids_index` has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoAugmentation(Augmentation):
+    """Gives the inputs themselves.
+
+    >>> batch = torch.zeros(2, 40)
+    >>> NoAugmentation()(batch, ids_index=torch.arange(2), epoch=0, seed=0) is batch
+    True
+    """
+
+    def __call__(
+        self,
+        inputs: Tensor,
+        *,
+        ids_index: Tensor,  # noqa: ARG002
+        epoch: int | Tensor,  # noqa: ARG002
+        seed: int,  # noqa: ARG002
+    ) -> Tensor:
+        return inputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CropFlip(Augmentation):
+    """Moves images by up to `padding` pixels each way, and mirrors them left to right.
+
+    What comes in at an edge is the image mirrored there (``"reflect"``) or 0. A ``"random"`` flip
+    is tossed anew in every epoch; an ``"alternating"`` one is tossed once for each image and then
+    turned over from epoch to epoch, so that two epochs show both sides.
+
+    >>> images = torch.arange(9, dtype=torch.uint8).view(1, 1, 3, 3)
+    >>> turn = CropFlip(padding=0, flip="alternating")
+    >>> one, other = (turn(images, ids_index=torch.tensor([0]), epoch=e, seed=0) for e in (0, 1))
+    >>> torch.equal(one, other.flip(3))
+    True
+    """
+
+    padding: int = 4
+    fill: Fill = "reflect"
+    flip: Flip = "random"
+
+    def __post_init__(self) -> None:
+        _at_least("padding", self.padding, 0)
+        _one_of("fill", self.fill, FILLS)
+        _one_of("flip", self.flip, FLIPS)
+
+    def __call__(
+        self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
+    ) -> Tensor:
+        height, width = _image_size(inputs, ids_index)
+        if self.fill == "reflect" and self.padding >= min(height, width):
+            raise InputError(
+                f"Expected `padding` to be below the image's {min(height, width)} pixels, but got "
+                f"{self.padding}; lower it, or fill with 'zero'."
+            )
+        ids = ids_index.to(inputs.device)
+        grid = torch.arange(width, device=inputs.device)
+        rows = torch.arange(height, device=inputs.device).expand(len(ids), height)
+        columns = grid.expand(len(ids), width)
+        if self.flip != "none":
+            mirrored = self._mirrored(ids, epoch, seed)
+            columns = torch.where(mirrored[:, None], width - 1 - grid, grid)
+        if self.padding:
+            reach = 2 * self.padding + 1
+            down = integers(seed, epoch, ids, ROW, below=reach) - self.padding
+            right = integers(seed, epoch, ids, COLUMN, below=reach) - self.padding
+            rows, columns = rows + down[:, None], columns + right[:, None]
+        return _picked(inputs, rows, columns, self.fill)
+
+    def _mirrored(self, ids: Tensor, epoch: int | Tensor, seed: int) -> Tensor:
+        if self.flip == "random":
+            return integers(seed, epoch, ids, MIRROR, below=2) == 1
+        return (integers(seed, 0, ids, MIRROR, below=2) + epoch) % 2 == 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cutout(Augmentation):
+    """Sets a square of `size` pixels to 0; its middle is anywhere, so it may reach over an edge.
+
+    >>> images = torch.ones(1, 3, 8, 8)
+    >>> int(Cutout(size=1)(images, ids_index=torch.tensor([0]), epoch=0, seed=0).sum())
+    189
+    """
+
+    size: int = 8
+
+    def __post_init__(self) -> None:
+        _at_least("size", self.size, 1)
+
+    def __call__(
+        self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
+    ) -> Tensor:
+        height, width = _image_size(inputs, ids_index)
+        ids = ids_index.to(inputs.device)
+        rows = self._hidden(integers(seed, epoch, ids, HOLE_ROW, below=height), height)
+        columns = self._hidden(integers(seed, epoch, ids, HOLE_COLUMN, below=width), width)
+        return inputs.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], 0)
+
+    def _hidden(self, middle: Tensor, length: int) -> Tensor:
+        away = torch.arange(length, device=middle.device) - middle[:, None] + self.size // 2
+        return (away >= 0) & (away < self.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShiftScaleNoise(Augmentation):
+    """Turns a signal round by up to `shift` places, scales it by up to 1 ± `scale`, adds noise.
+
+    `noise` is the standard deviation of what is added to every value.
+
+    >>> signals = torch.arange(40.0).view(1, 40)
+    >>> turn = ShiftScaleNoise(shift=3, scale=0.0, noise=0.0)
+    >>> turn(signals, ids_index=torch.tensor([1]), epoch=0, seed=0)[0, :4]
+    tensor([38., 39.,  0.,  1.])
+    """
+
+    shift: int = 2
+    scale: float = 0.1
+    noise: float = 0.02
+
+    def __post_init__(self) -> None:
+        _at_least("shift", self.shift, 0)
+        _at_least("scale", self.scale, 0)
+        _at_least("noise", self.noise, 0)
+
+    def __call__(
+        self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
+    ) -> Tensor:
+        if inputs.dim() != 2 or not inputs.is_floating_point():
+            raise InputError(
+                "Expected `inputs` to be floating-point [samples, features], but got "
+                f"{inputs.dtype} {list(inputs.shape)}; this augmentation is for vectors."
+            )
+        _must_match(inputs, ids_index)
+        ids = ids_index.to(inputs.device)
+        length = inputs.shape[1]
+        if self.shift:
+            by = integers(seed, epoch, ids, SHIFT, below=2 * self.shift + 1) - self.shift
+            places = (torch.arange(length, device=inputs.device) - by[:, None]) % length
+            inputs = inputs.gather(1, places)
+        if self.scale:
+            centred = uniform(seed, epoch, ids, SCALE) * 2 - 1
+            inputs = inputs * (centred * self.scale + 1).to(inputs.dtype)[:, None]
+        if self.noise:
+            draws = torch.arange(NOISE, NOISE + length, device=inputs.device)[:, None]
+            added = bell(seed, epoch, ids, draws).T * self.noise
+            inputs = inputs + added.to(inputs.dtype)
+        return inputs
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn(Augmentation):
+    """Several augmentations, one after the other."""
+
+    steps: tuple[Augmentation, ...]
+
+    def __call__(
+        self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
+    ) -> Tensor:
+        for step in self.steps:
+            inputs = step(inputs, ids_index=ids_index, epoch=epoch, seed=seed)
+        return inputs
+
+
+def _picked(images: Tensor, rows: Tensor, columns: Tensor, fill: Fill) -> Tensor:
+    """The pixels at the rows [n, h] and columns [n, w] of each image, also beyond its edges."""
+    count, channels, height, width = images.shape
+    if fill == "reflect":
+        inner_rows, inner_columns = _reflected(rows, height), _reflected(columns, width)
+    else:
+        inner_rows, inner_columns = rows.clamp(0, height - 1), columns.clamp(0, width - 1)
+    places = (inner_rows[:, :, None] * width + inner_columns[:, None, :]).view(count, 1, -1)
+    flat = images.reshape(count, channels, height * width)
+    picked = flat.gather(2, places.expand(count, channels, -1)).view(images.shape)
+    if fill == "zero":
+        outside = (inner_rows != rows)[:, :, None] | (inner_columns != columns)[:, None, :]
+        picked = picked.masked_fill(outside[:, None], 0)
+    return picked
+
+
+def _reflected(places: Tensor, length: int) -> Tensor:
+    return (length - 1) - ((length - 1) - places.abs()).abs()
+
+
+def _image_size(inputs: Tensor, ids_index: Tensor) -> tuple[int, int]:
+    if inputs.dim() != 4:
+        raise InputError(
+            "Expected `inputs` to be images [samples, channels, height, width], but got "
+            f"{list(inputs.shape)}; choose an augmentation for this kind of data."
+        )
+    _must_match(inputs, ids_index)
+    return inputs.shape[2], inputs.shape[3]
+
+
+def _must_match(inputs: Tensor, ids_index: Tensor) -> None:
+    if tuple(ids_index.shape) != (len(inputs),):
+        raise InputError(
+            f"Expected `ids_index` to be [{len(inputs)}], one for each input, but got "
+            f"{list(ids_index.shape)}; pass `split.ids_index[indices]`."
+        )
+
+
+def _at_least(name: str, value: float, low: int) -> None:
+    if isinstance(value, bool) or not low <= value < 2**31:
+        raise InputError(
+            f"Expected `{name}` to be a number of at least {low}, but got {value!r}; change it."
+        )
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        options = ", ".join(repr(option) for option in known)
+        raise InputError(
+            f"Expected `{name}` to be one of {options}, but got {value!r}; choose one of them."
+        )

@@ -1,0 +1,74 @@
+"""What every reader of files shares: damage, missing files, and where data sets are kept."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zipfile
+import zlib
+from pathlib import Path
+
+from flipguard.errors import InputError
+
+VARIABLE = "FLIPGUARD_DATA"
+# What is raised for a file that is cut short, altered, or made by something else.
+DAMAGE = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def data_root(root: Path | None) -> Path:
+    """The folder of the named data sets: as given, else the environment's, else ``data``."""
+    if root is not None:
+        return Path(root).expanduser()
+    return Path(os.environ.get(VARIABLE) or "data").expanduser()
+
+
+def absent(name: str, path: Path, how: str) -> InputError:
+    """The refusal of a named data set whose files are not there."""
+    return InputError(
+        f"Expected `{name}` to be at {path}, but got no such file; {how}, or set {VARIABLE} to the "
+        "folder that holds it."
+    )
+
+
+def unreadable(path: Path, kind: str, problem: BaseException | str) -> InputError:
+    """The refusal of a file that is there but cannot be read."""
+    why = " ".join(str(problem).split()).rstrip(".") or type(problem).__name__
+    return InputError(
+        f"Expected {path} to be {kind}, but got a file that cannot be read ({why}); it may be "
+        "truncated or of another format, so copy it again."
+    )
+
+
+def read_bytes(path: Path, kind: str) -> bytes:
+    """The content of a file, unpacked if its name ends in .gz."""
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path, "rb") as file:
+                return file.read()
+        return path.read_bytes()
+    except FileNotFoundError as problem:
+        raise InputError(
+            f"Expected {path} to be {kind}, but got no such file; check the path."
+        ) from problem
+    except MemoryError as problem:
+        raise unreadable(path, kind, "it holds more than fits in memory") from problem
+    except DAMAGE as problem:
+        raise unreadable(path, kind, problem) from problem
+
+
+def packed_or_not(folder: Path, *names: str) -> Path | None:
+    """The first of some files that is in a folder, as it is or with .gz behind its name."""
+    for name in names:
+        for path in (folder / name, folder / f"{name}.gz"):
+            if path.is_file():
+                return path
+    return None

@@ -1,0 +1,37 @@
+"""Models by name: flipguard's own small networks, and those of timm, torchvision, Transformers.
+
+>>> import torch
+>>> from flipguard.models import build_model, with_features
+>>> model = build_model("resnet20", classes=10, input_shape=(3, 32, 32), seed=0)
+>>> logits, features = with_features(model)(torch.zeros(2, 3, 32, 32))
+>>> logits.shape, features.shape
+(torch.Size([2, 10]), torch.Size([2, 64]))
+"""
+
+from __future__ import annotations
+
+from flipguard.models.build import build_model
+from flipguard.models.calling import Inputs, classify
+from flipguard.models.describe import Description, architecture, describe, same_layout
+from flipguard.models.features import Classified, head_of, with_features
+from flipguard.models.options import ModelOption
+from flipguard.models.registry import MODELS, ModelRow
+from flipguard.models.text import encode_texts, tokenizer_for
+
+__all__ = [
+    "MODELS",
+    "Classified",
+    "Description",
+    "Inputs",
+    "ModelOption",
+    "ModelRow",
+    "architecture",
+    "build_model",
+    "classify",
+    "describe",
+    "encode_texts",
+    "head_of",
+    "same_layout",
+    "tokenizer_for",
+    "with_features",
+]

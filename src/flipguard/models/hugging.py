@@ -1,0 +1,94 @@
+"""Models of Transformers, from a folder on this machine: classifiers of texts, or of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from flipguard.errors import InputError, listed
+from flipguard.models.libraries import Maker, library, refusing
+from flipguard.models.shapes import Shape, full_image
+
+PREFIX = "hf:"
+
+
+def path_of(spec: str) -> str:
+    """The folder, file or cached name in ``hf:PATH``.
+
+    >>> path_of("hf:models/tiny")
+    'models/tiny'
+    """
+    path = spec.removeprefix(PREFIX) if isinstance(spec, str) and spec.startswith(PREFIX) else ""
+    if not path:
+        raise InputError(
+            f"Expected `spec` to be hf:PATH, but got {listed([spec])}; name the folder of a model "
+            "of Transformers."
+        )
+    return path
+
+
+def transformers_maker(
+    path: str, *, classes: int, input_shape: Shape | None, pretrained: bool
+) -> Maker:
+    """A classifier as the configuration in a folder says; nothing is ever downloaded."""
+    spec = f"{PREFIX}{path}"
+    transformers = library("transformers", what=f"The model '{spec}'")
+    if pretrained and Path(path).is_file():
+        raise InputError(
+            f"Expected '{spec}' to be a folder with weights, but got a file; name the folder, or "
+            "start without pretrained weights."
+        )
+    with refusing(spec, expected="a model of Transformers on this machine"):
+        configuration = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+    configuration.num_labels = classes
+    if _reads_images(spec, configuration, input_shape):
+        kind = transformers.AutoModelForImageClassification
+        if input_shape is not None and not pretrained:
+            _fit(configuration, spec, input_shape)
+    else:
+        kind = transformers.AutoModelForSequenceClassification
+        if input_shape is not None:
+            raise InputError(
+                f"Expected `input_shape` to be None for '{spec}', which reads texts, but got "
+                f"{input_shape}; choose a model for such inputs."
+            )
+
+    def make() -> nn.Module:
+        with refusing(spec, input_shape):
+            if pretrained:
+                # A head for other classes is left out, and drawn anew.
+                model = kind.from_pretrained(
+                    path, config=configuration, local_files_only=True, ignore_mismatched_sizes=True
+                )
+            else:
+                model = kind.from_config(configuration)
+        # Some folders say half precision, in which small steps of training are lost.
+        wide: nn.Module = model.float()
+        return wide
+
+    return make
+
+
+def _reads_images(spec: str, configuration: Any, input_shape: Shape | None) -> bool:
+    known = library("transformers.models.auto.modeling_auto", what=f"The model '{spec}'")
+    kind = configuration.model_type
+    images = kind in known.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
+    texts = kind in known.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+    if not images and not texts:
+        raise InputError(
+            f"Expected '{spec}' to be a model that classifies texts or images, but got the kind "
+            f"'{kind}'; choose another."
+        )
+    # A few kinds can do both; texts have no shape.
+    return images and not (texts and input_shape is None)
+
+
+def _fit(configuration: Any, spec: str, input_shape: Shape) -> None:
+    grid = full_image(spec, input_shape)
+    if hasattr(configuration, "num_channels"):
+        configuration.num_channels = grid.channels
+    if hasattr(configuration, "image_size"):
+        square = grid.sizes[0] == grid.sizes[1]
+        configuration.image_size = grid.sizes[0] if square else list(grid.sizes)

@@ -1,0 +1,188 @@
+"""Models of other libraries, imported when one is asked for: timm, torchvision, anybody's Python.
+
+Each function finds and checks what it can, and gives a maker: making alone draws random numbers.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from flipguard.errors import InputError, MissingExtraError, listed, printable
+from flipguard.models.features import head_of
+from flipguard.models.options import Number
+from flipguard.models.shapes import Shape, full_image
+
+Maker = Callable[[], nn.Module]
+# All of torchvision's models have a stem for colours, and no option for another.
+COLOURS = 3
+
+
+def library(name: str, *, what: str) -> ModuleType:
+    """A library of the extra `train`, imported."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as problem:
+        if problem.name != name:
+            raise
+        raise MissingExtraError(what, package=name, extra="train") from problem
+
+
+@contextmanager
+def refusing(
+    spec: str, input_shape: Shape | None = None, *, expected: str = "a model that can be made"
+) -> Iterator[None]:
+    """Turns what a library raises while it finds or makes something into one sentence."""
+    try:
+        yield
+    except Exception as problem:  # libraries raise whatever they like
+        lines = str(problem).strip().splitlines() or [type(problem).__name__]
+        shape = "" if input_shape is None else f" for inputs {input_shape}"
+        raise InputError(
+            f"Expected '{spec}' to be {expected}{shape}, but got "
+            f"{type(problem).__name__}: {printable(lines[0]).rstrip('.')}; choose another model, "
+            "input shape or source of weights."
+        ) from problem
+
+
+def timm_maker(
+    name: str,
+    *,
+    classes: int,
+    input_shape: Shape | None,
+    pretrained: bool,
+    options: Mapping[str, Number],
+) -> Maker:
+    """A model of timm, made for the channels and, where it must know, the size of the images."""
+    spec = f"timm:{name}"
+    timm = library("timm", what=f"The model '{spec}'")
+    if not timm.is_model(name.partition(".")[0]):
+        raise _unknown(spec, name, timm.list_models())
+    asked: dict[str, Any] = {"num_classes": classes, "drop_rate": options["dropout"]}
+    with refusing(spec):
+        configuration = timm.get_pretrained_cfg(name)
+    if input_shape is not None:
+        grid = full_image(spec, input_shape)
+        asked["in_chans"] = grid.channels
+        # Most networks take any size, and refuse to be told one.
+        if configuration is not None and configuration.fixed_input_size:
+            asked["img_size"] = grid.sizes
+
+    def make() -> nn.Module:
+        with refusing(spec, input_shape):
+            model: nn.Module = timm.create_model(name, pretrained=pretrained, **asked)
+        return model
+
+    return make
+
+
+def torchvision_maker(
+    name: str, *, classes: int, input_shape: Shape | None, pretrained: bool
+) -> Maker:
+    """A classifier of torchvision; with published weights, under a new head."""
+    spec = f"torchvision:{name}"
+    models = library("torchvision", what=f"The model '{spec}'").models
+    known = models.list_models(module=models)
+    if name not in known:
+        raise _unknown(spec, name, known)
+    asked: dict[str, Any] = {"weights": "DEFAULT"} if pretrained else {"num_classes": classes}
+    if input_shape is not None:
+        grid = full_image(spec, input_shape)
+        if grid.channels != COLOURS:
+            raise InputError(
+                f"Expected `input_shape` to have {COLOURS} channels for '{spec}', but got "
+                f"{input_shape}; repeat the channel, or use a model of timm, which takes any "
+                "number."
+            )
+        # Published weights were made for one size: the model refuses others when it is called.
+        if not pretrained and name.startswith("vit_"):
+            asked["image_size"] = _side(spec, grid.sizes)
+        if not pretrained and name.startswith("maxvit"):
+            asked["input_size"] = grid.sizes
+
+    def make() -> nn.Module:
+        with refusing(spec, input_shape), warnings.catch_warnings():
+            # Two old models announce that they will start from other weights one day.
+            warnings.filterwarnings("ignore", category=FutureWarning, module="torchvision")
+            model: nn.Module = models.get_model(name, **asked)
+        if pretrained:
+            replace_head(model, classes)
+        return model
+
+    return make
+
+
+def python_maker(address: str, *, classes: int, input_shape: Shape | None) -> Maker:
+    """What a function of the user's own returns, called with `classes` and `input_shape`."""
+    spec = f"python:{address}"
+    place, _, name = address.partition(":")
+    if not place or not name:
+        raise InputError(
+            "Expected `spec` to be python:package.module:function, but got "
+            f"{listed([spec])}; name the module and the function in it."
+        )
+    try:
+        factory: Any = importlib.import_module(place)
+    except ModuleNotFoundError as problem:
+        # A module that it imports in turn, and that is missing, is another matter.
+        if problem.name is None or not f"{place}.".startswith(f"{problem.name}."):
+            raise
+        raise InputError(
+            f"Expected '{spec}' to name a module that Python finds, but got no '{problem.name}'; "
+            "install it, or put its folder on PYTHONPATH."
+        ) from problem
+    for part in name.split("."):
+        factory = getattr(factory, part, None)
+    if not callable(factory):
+        raise InputError(
+            f"Expected '{spec}' to name a function, but got {_kind(factory)}; define it in "
+            f"{place} with the arguments `classes` and `input_shape`."
+        )
+
+    def make() -> nn.Module:
+        model = factory(classes=classes, input_shape=input_shape)
+        if not isinstance(model, nn.Module):
+            raise InputError(
+                f"Expected '{spec}' to return a torch.nn.Module, but got {_kind(model)}; return "
+                "the model itself."
+            )
+        return model
+
+    return make
+
+
+def replace_head(model: nn.Module, classes: int) -> None:
+    """Puts a fresh head of another number of classes in the place of a model's own."""
+    head = head_of(model)
+    name = next(name for name, module in model.named_modules() if module is head)
+    parent, _, attribute = name.rpartition(".")
+    fresh = nn.Linear(head.in_features, classes, bias=head.bias is not None)
+    setattr(model.get_submodule(parent), attribute, fresh)
+
+
+def _unknown(spec: str, name: str, known: list[str]) -> InputError:
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return InputError(
+        f"Expected '{printable(spec)}' to name a model of {spec.partition(':')[0]}, but got none "
+        f"of that name; its {len(known):,} models include {listed(close or known)}."
+    )
+
+
+def _side(spec: str, sizes: Shape) -> int:
+    if sizes[0] != sizes[1]:
+        raise InputError(
+            f"Expected `input_shape` to be square for '{spec}', but got {sizes}; crop or pad the "
+            "images, or choose another model."
+        )
+    return sizes[0]
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else type(value).__name__

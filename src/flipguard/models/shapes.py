@@ -1,0 +1,98 @@
+"""Which inputs a model can be built for: the shape of one sample, without the batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flipguard.errors import InputError
+
+Shape = tuple[int, ...]
+SIGNAL_AXES = ("length",)
+IMAGE_AXES = ("height", "width")
+
+
+class Grid(NamedTuple):
+    """A sample's channels and extent, and whether its shape leaves the channel axis out."""
+
+    channels: int
+    sizes: Shape
+    bare: bool
+
+
+def check_classes(classes: int) -> None:
+    """Refuses a number of classes that is none."""
+    if not isinstance(classes, int) or isinstance(classes, bool) or classes < 1:
+        raise InputError(
+            f"Expected `classes` to be a whole number of at least 1, but got {classes!r}; "
+            "give the number of classes of the data."
+        )
+
+
+def check_shape(input_shape: Shape | None) -> Shape | None:
+    """The shape of a sample as plain numbers, or None."""
+    if input_shape is None:
+        return None
+    whole = isinstance(input_shape, tuple | list) and all(
+        isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in input_shape
+    )
+    if not whole or len(input_shape) == 0:
+        raise InputError(
+            "Expected `input_shape` to be the sizes of one sample, such as (3, 32, 32), but got "
+            f"{input_shape!r}; leave the batch axis out."
+        )
+    return tuple(input_shape)
+
+
+def needed(name: str, input_shape: Shape | None) -> Shape:
+    """The shape of a sample, for a model that cannot be built without."""
+    if input_shape is None:
+        raise InputError(
+            f"Expected `input_shape` to be given for '{name}', but got None; pass the shape of one "
+            "sample, without the batch axis."
+        )
+    return input_shape
+
+
+def signal(name: str, input_shape: Shape | None, *, least: int) -> Grid:
+    """A sample as channels of one axis.
+
+    >>> signal("conv1d", (40,), least=8)
+    Grid(channels=1, sizes=(40,), bare=True)
+    """
+    return _grid(name, needed(name, input_shape), axes=SIGNAL_AXES, least=least)
+
+
+def image(name: str, input_shape: Shape | None, *, least: int = 1) -> Grid:
+    """A sample as channels of two axes.
+
+    >>> image("conv2d", (3, 32, 32), least=4)
+    Grid(channels=3, sizes=(32, 32), bare=False)
+    """
+    return _grid(name, needed(name, input_shape), axes=IMAGE_AXES, least=least)
+
+
+def full_image(name: str, input_shape: Shape) -> Grid:
+    """A sample as channels of two axes, for a model from elsewhere, which adds no axis."""
+    if len(input_shape) != 3:
+        raise InputError(
+            f"Expected `input_shape` to be (channels, height, width) for '{name}', but got "
+            f"{input_shape}; give images with a channel axis, or choose a model for such inputs."
+        )
+    return Grid(channels=input_shape[0], sizes=input_shape[1:], bare=False)
+
+
+def _grid(name: str, shape: Shape, *, axes: tuple[str, ...], least: int) -> Grid:
+    bare = len(shape) == len(axes)
+    sizes = shape if bare else shape[1:]
+    if len(sizes) != len(axes):
+        raise InputError(
+            f"Expected `input_shape` to be (channels, {', '.join(axes)}) for '{name}', with or "
+            f"without the channels, but got {shape}; choose a model for such inputs, or 'mlp', "
+            "which takes any."
+        )
+    if min(sizes) < least:
+        raise InputError(
+            f"Expected `input_shape` to be at least {least} long on each axis for '{name}', but "
+            f"got {shape}; enlarge the inputs, or use 'mlp', which takes any."
+        )
+    return Grid(channels=1 if bare else shape[0], sizes=sizes, bare=bare)

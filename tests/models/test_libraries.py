@@ -1,0 +1,154 @@
+"""Models of timm, torchvision and Transformers, made from a spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+from flipguard.errors import InputError
+from flipguard.models import build_model, classify, head_of, libraries, same_layout
+from tests.models.conftest import LABELS
+
+
+def same_bytes(first: nn.Module, second: nn.Module) -> bool:
+    ours, theirs = first.state_dict(), second.state_dict()
+    return list(ours) == list(theirs) and all(torch.equal(ours[k], theirs[k]) for k in ours)
+
+
+@pytest.mark.parametrize(
+    "spec", ["timm:resnet10t", "timm:vit_tiny_patch16_224", "torchvision:mobilenet_v3_small"]
+)
+def test_seeds(spec: str) -> None:
+    before = torch.get_rng_state()
+    first, same, other = (
+        build_model(spec, classes=3, input_shape=(3, 32, 32), seed=seed) for seed in (1, 1, 2)
+    )
+    assert first.training
+    assert same_bytes(first, same)
+    assert not same_bytes(first, other)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_timm_is_told_the_dropout() -> None:
+    spec = "timm:resnet10t:dropout=0.25"
+    model: Any = build_model(spec, classes=3, input_shape=(3, 32, 32), seed=0)
+    assert model.drop_rate == 0.25
+    with torch.no_grad():
+        model.eval()
+        inputs = torch.randn(2, 3, 32, 32)
+        assert torch.equal(model(inputs), model(inputs))
+
+
+@pytest.mark.parametrize("spec", ["timm:resnet10t", "torchvision:resnet18"])
+def test_images_of_no_given_shape(spec: str) -> None:
+    model = build_model(spec, classes=3, input_shape=None, seed=0)
+    assert model(torch.randn(2, 3, 40, 48)).shape == (2, 3)
+
+
+def test_published_weights_of_torchvision_stand_under_a_new_head(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: dict[str, Any] = {}
+    published = torchvision.models.resnet18(weights=None)
+
+    def get_model(name: str, **arguments: Any) -> nn.Module:
+        asked.update(arguments, name=name)
+        return published
+
+    monkeypatch.setattr(torchvision.models, "get_model", get_model)
+    conv = published.conv1.weight
+    model = build_model(
+        "torchvision:resnet18", classes=3, input_shape=(3, 32, 32), seed=0, pretrained=True
+    )
+    assert asked == {"name": "resnet18", "weights": "DEFAULT"}
+    assert model.conv1.weight is conv
+    assert head_of(model).out_features == 3
+    assert model(torch.randn(2, 3, 32, 32)).shape == (2, 3)
+
+
+def test_a_head_deep_in_a_model_is_replaced() -> None:
+    model = torchvision.models.mobilenet_v3_small(weights=None)
+    libraries.replace_head(model, 4)
+    assert isinstance(model.classifier[-1], nn.Linear)
+    assert model.classifier[-1].out_features == 4
+
+
+def test_published_weights_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    import timm
+
+    def unreachable(*_: Any, **__: Any) -> nn.Module:
+        raise ConnectionError("No way.\nA long story.")
+
+    monkeypatch.setattr(timm, "create_model", unreachable)
+    with pytest.raises(InputError, match="but got ConnectionError: No way; choose another"):
+        build_model("timm:resnet10t", classes=3, input_shape=(3, 32, 32), pretrained=True)
+
+
+def test_a_folder_without_its_weights_is_drawn_from_the_seed(bert: Path) -> None:
+    first, same, other = (
+        build_model(f"hf:{bert}", classes=3, input_shape=None, seed=seed) for seed in (1, 1, 2)
+    )
+    assert first.training
+    assert head_of(first).out_features == 3
+    assert same_bytes(first, same)
+    assert not same_bytes(first, other)
+
+
+def test_a_configuration_file_is_enough(bert: Path) -> None:
+    from_file = build_model(f"hf:{bert / 'config.json'}", classes=3, input_shape=None, seed=1)
+    from_folder = build_model(f"hf:{bert}", classes=3, input_shape=None, seed=1)
+    assert same_bytes(from_file, from_folder)
+    with pytest.raises(InputError, match="a folder with weights, but got a file"):
+        build_model(f"hf:{bert / 'config.json'}", classes=3, input_shape=None, pretrained=True)
+
+
+def test_a_folder_with_its_weights(bert: Path) -> None:
+    spec = f"hf:{bert}"
+    before = torch.get_rng_state()
+    first, second = (
+        build_model(spec, classes=LABELS, input_shape=None, seed=seed, pretrained=True)
+        for seed in (1, 2)
+    )
+    assert first.training
+    assert same_bytes(first, second)
+    narrow, same, other = (
+        build_model(spec, classes=2, input_shape=None, seed=seed, pretrained=True)
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+    assert same_bytes(narrow, same)
+    difference = same_layout(first, narrow)
+    assert difference == "'classifier.weight' is [5, 16] in the first and [2, 16] in the second"
+    weights, others = narrow.state_dict(), other.state_dict()
+    fresh = [name for name in weights if not torch.equal(weights[name], others[name])]
+    assert fresh == ["classifier.weight"]
+
+
+def test_half_precision_in_a_folder_is_widened(bert: Path) -> None:
+    model: Any = build_model(f"hf:{bert}", classes=LABELS, input_shape=None, pretrained=True)
+    model.bfloat16().save_pretrained(bert)
+    for pretrained in (True, False):
+        again = build_model(f"hf:{bert}", classes=LABELS, input_shape=None, pretrained=pretrained)
+        assert {parameter.dtype for parameter in again.parameters()} == {torch.float32}
+
+
+def test_shapes_of_texts_and_images(bert: Path, vit: Path) -> None:
+    with pytest.raises(InputError, match=r"None for .*, which reads texts, but got"):
+        build_model(f"hf:{bert}", classes=3, input_shape=(3, 16, 16))
+    with pytest.raises(InputError, match=r"\(channels, height, width\)"):
+        build_model(f"hf:{vit}", classes=3, input_shape=(40,))
+    model = build_model(f"hf:{vit}", classes=3, input_shape=None, seed=0)
+    assert classify(model, torch.randn(2, 3, 16, 16)).shape == (2, 3)
+    model = build_model(f"hf:{vit}", classes=3, input_shape=(3, 16, 24), seed=0)
+    assert classify(model, {"pixel_values": torch.randn(2, 3, 16, 24)}).shape == (2, 3)
+
+
+def test_kinds_that_classify_nothing(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "vit_mae"}')
+    with pytest.raises(InputError, match="but got the kind 'vit_mae'"):
+        build_model(f"hf:{tmp_path}", classes=3, input_shape=None)
