@@ -1,0 +1,174 @@
+"""What a method is: a row that describes it, and an objective that is built for a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from flipguard.errors import InputError
+from flipguard.losses import SharedClasses
+from flipguard.models import Inputs, classify
+from flipguard.references import OldModel, Reference
+
+Scalar: TypeAlias = bool | int | float | str | None
+Parts: TypeAlias = dict[str, Tensor]
+"""The parts of a loss by name, weighted: their sum is what is minimised."""
+
+Need: TypeAlias = Literal["old", "one_old", "same_classes", "same_layout", "members", "held_out"]
+"""What a method cannot do without; a run that lacks it is refused before any work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A number or word that a method may be told."""
+
+    name: str
+    default: Scalar
+    sentence: str
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """A way to train: frozen data, and the function that builds its objective."""
+
+    name: str
+    sentence: str
+    paper: str
+    build: Callable[[Setting], Objective]
+    options: tuple[Option, ...] = ()
+    needs: frozenset[Need] = frozenset()
+
+    def complete(self, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """All options: those given, checked, and the defaults of the others."""
+        known = {option.name: option for option in self.options}
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            options = ", ".join(known) or "no options"
+            raise InputError(
+                f"Expected the options of `{self.name}`, {options}, but got {', '.join(unknown)}."
+            )
+        return {name: _checked(self.name, option, given) for name, option in known.items()}
+
+
+def _checked(method: str, option: Option, given: Mapping[str, Scalar]) -> Scalar:
+    if option.name not in given:
+        return option.default
+    value, default = given[option.name], option.default
+    if option.choices and value not in option.choices:
+        raise InputError(
+            f"Expected `{option.name}` of `{method}` to be one of {', '.join(option.choices)}, but "
+            f"got {value!r}."
+        )
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if default is not None and value is not None and type(value) is not type(default):
+        raise InputError(
+            f"Expected `{option.name}` of `{method}` to be of the kind of its default, "
+            f"{default!r}, but got {value!r}."
+        )
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Old:
+    """An old model, and which of its classes are which of new's."""
+
+    name: str
+    reference: OldModel
+    model: nn.Module
+    classes: SharedClasses | None  # None if both know the same, in the same order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What an objective is built from."""
+
+    options: Mapping[str, Scalar]
+    model: nn.Module
+    olds: tuple[Old, ...]
+    classes: int
+    steps: int  # of the whole training
+    label_smoothing: float
+    new_model: Callable[[str], nn.Module]  # another model like the student, by a name of its own
+    members: Callable[[], Reference] | None = None  # the ensemble that guides the student
+    held_out: Callable[[], Iterator[tuple[Tensor, Tensor]]] | None = None
+
+    def number(self, name: str) -> float:
+        """An option that is a number."""
+        value = self.options[name]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(f"Expected `{name}` to be a number, but got {value!r}.")
+        return float(value)
+
+    def word(self, name: str) -> Any:
+        """An option that is a word, one of its choices."""
+        return self.options[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One batch, as the student has just seen it."""
+
+    inputs: Inputs
+    target: Tensor
+    logits: Tensor
+    features: Tensor | None
+    number: int  # of steps taken before
+    model: nn.Module
+
+    def call(self, model: nn.Module | Reference) -> Tensor:
+        """Another model's logits on the same inputs, augmented as the student's."""
+        if isinstance(model, nn.Module):
+            return classify(model, self.inputs)
+        return model(**self.inputs) if isinstance(self.inputs, dict) else model(self.inputs)
+
+
+@dataclass(slots=True, kw_only=True)
+class Objective:
+    """What is minimised, and what has to be trained, stepped and saved along with it."""
+
+    parts: Callable[[Step], Parts]
+    trained: nn.Module = field(default_factory=lambda: nn.ModuleDict())
+    after_step: Callable[[], None] = lambda: None
+    after_epoch: Callable[[], None] = lambda: None
+    state: Callable[[], dict[str, Any]] = dict
+    restore: Callable[[dict[str, Any]], None] = lambda _: None
+    needs_features: bool = False
+    # How the student is called, if not plainly.
+    forward: Callable[[nn.Module, Inputs], Tensor] | None = None
+
+
+def task(setting: Setting, logits: Tensor, target: Tensor) -> Tensor:
+    """The task's own loss."""
+    return F.cross_entropy(logits, target, label_smoothing=setting.label_smoothing)
+
+
+def with_task(setting: Setting, name: str, term: Callable[[Step], Tensor]) -> Objective:
+    """Cross-entropy and one more term, weighted by the option `weight`."""
+    weight = setting.number("weight")
+
+    def parts(step: Step) -> Parts:
+        return {"task": task(setting, step.logits, step.target), name: weight * term(step)}
+
+    return Objective(parts=parts)
+
+
+def over_olds(setting: Setting, term: Callable[[Step, Old], Tensor]) -> Callable[[Step], Tensor]:
+    """The mean of a term over all old models: one in an update, several in a chain of them."""
+
+    def mean(step: Step) -> Tensor:
+        terms = [term(step, old) for old in setting.olds]
+        total = terms[0]
+        for one in terms[1:]:
+            total = total + one
+        return total / len(terms)
+
+    return mean
+
+
+WEIGHT = Option(name="weight", default=1.0, sentence="Weight of the term beside the task's loss.")

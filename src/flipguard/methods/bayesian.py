@@ -1,0 +1,57 @@
+"""`bu-cr`: towards what the Bayesian update would answer, given both models' votes."""
+
+from __future__ import annotations
+
+import torch
+
+from flipguard.errors import InputError
+from flipguard.losses import BayesianImitation, estimate_confusion
+from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step
+from flipguard.models import classify
+
+COST_RATIO = Option(
+    name="cost_ratio",
+    default=2.5,
+    sentence="How much worse a negative flip is than a positive one is good.",
+)
+
+
+def _build(setting: Setting) -> Objective:
+    (old,) = setting.olds
+    old_confusion = _confusion(setting, old.model)
+    term = BayesianImitation(
+        old_confusion=old_confusion,
+        # Before it has learned, new's vote says nothing.
+        new_confusion=torch.full_like(old_confusion, 1 / setting.classes),
+        cost_ratio=setting.number("cost_ratio"),
+    )
+
+    def parts(step: Step) -> Parts:
+        return {"imitation": term(new=step.logits, old=step.call(old.reference))}
+
+    def after_epoch() -> None:
+        term.new_confusion.copy_(_confusion(setting, setting.model))
+
+    return Objective(parts=parts, trained=term, after_epoch=after_epoch)
+
+
+@torch.no_grad()
+def _confusion(setting: Setting, model: torch.nn.Module) -> torch.Tensor:
+    if setting.held_out is None:
+        raise InputError("Expected held-out samples to count confusions on, but got none.")
+    training = model.training
+    model.eval()
+    votes = [(classify(model, inputs).argmax(-1), target) for inputs, target in setting.held_out()]
+    model.train(training)
+    predicted, target = (torch.cat(parts) for parts in zip(*votes, strict=True))
+    return estimate_confusion(predicted=predicted, target=target, classes=setting.classes)
+
+
+BU_CR = Method(
+    name="bu-cr",
+    sentence="Towards what a Bayesian update with a cost ratio would answer.",
+    paper="ELODI, table 1; after Träuble et al., 2021",
+    build=_build,
+    options=(COST_RATIO,),
+    needs=frozenset({"old", "one_old", "same_classes", "held_out"}),
+)

@@ -1,0 +1,113 @@
+"""`codistill-skl` and `codistill-ce`: two models that learn to agree; the first is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from flipguard.losses import CoDistillation, EntropyRegularizer, Ramp, UniformDivergence
+from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step, task
+from flipguard.references import Peer
+
+BETA = Option(name="beta", default=0.04, sentence="Strength of the agreement.")
+RAMP = Option(name="ramp", default=0.5, sentence="Share of the training over which it grows.")
+BURN_IN = Option(name="burn_in", default=0.1, sentence="Share of the training before it starts.")
+EVERY = Option(name="every", default=50, sentence="Steps between two refreshes of the stale peers.")
+PLUS = Option(
+    name="plus",
+    default="nothing",
+    sentence="A regulariser beside it.",
+    choices=("nothing", "entropy", "skl"),
+)
+ALPHA = Option(
+    name="alpha", default=0.1, sentence="Strength of that regulariser, which also grows."
+)
+
+
+def _regulariser(setting: Setting) -> Any:
+    """The sum of a regulariser over both models, or None."""
+    if setting.word("plus") == "entropy":
+        entropy = EntropyRegularizer()
+        return lambda first, second: entropy(new=first) + entropy(new=second)
+    if setting.word("plus") == "skl":
+        divergence = UniformDivergence()
+        return lambda first, second: -divergence(new=first) - divergence(new=second)
+    return None
+
+
+def _build_skl(setting: Setting) -> Objective:
+    twin, agree = setting.new_model("twin"), CoDistillation("skl")
+    growth = int(setting.number("ramp") * setting.steps)
+    beta = Ramp("linear", strength=setting.number("beta"), steps=growth)
+    alpha = Ramp("linear", strength=setting.number("alpha"), steps=growth)
+    regulariser = _regulariser(setting)
+
+    def parts(step: Step) -> Parts:
+        second = step.call(twin)
+        found = {
+            "task": task(setting, step.logits, step.target),
+            "twin": task(setting, second, step.target),
+            "agreement": beta(step.number) * agree(first=step.logits, second=second),
+        }
+        if regulariser is not None:
+            found["regulariser"] = alpha(step.number) * regulariser(step.logits, second)
+        return found
+
+    return Objective(parts=parts, trained=nn.ModuleDict({"twin": twin}))
+
+
+def _build_ce(setting: Setting) -> Objective:
+    twin, agree = setting.new_model("twin"), CoDistillation("ce")
+    every = int(setting.number("every"))
+    # Each learns from an earlier state of the other, so that neither waits for the other.
+    first_peer, second_peer = Peer(setting.model, every=every), Peer(twin, every=every)
+    burn_in = int(setting.number("burn_in") * setting.steps)
+    beta = Ramp("step", strength=setting.number("beta"), steps=burn_in)
+
+    def parts(step: Step) -> Parts:
+        second, strength = step.call(twin), beta(step.number)
+        found = {
+            "task": task(setting, step.logits, step.target),
+            "twin": task(setting, second, step.target),
+        }
+        if strength:
+            to_first = agree(first=step.logits, second=step.call(second_peer))
+            to_second = agree(first=second, second=step.call(first_peer))
+            found["agreement"] = strength * (to_first + to_second)
+        return found
+
+    def after_step() -> None:
+        first_peer.step()
+        second_peer.step()
+
+    def state() -> dict[str, Any]:
+        return {"first": first_peer.state_dict(), "second": second_peer.state_dict()}
+
+    def restore(saved: dict[str, Any]) -> None:
+        first_peer.load_state_dict(saved["first"])
+        second_peer.load_state_dict(saved["second"])
+
+    return Objective(
+        parts=parts,
+        trained=nn.ModuleDict({"twin": twin}),
+        after_step=after_step,
+        state=state,
+        restore=restore,
+    )
+
+
+CODISTILL_SKL = Method(
+    name="codistill-skl",
+    sentence="Two models, updated together, whose predictions are drawn to each other.",
+    paper="Reproducibility, equations 9 and 19",
+    build=_build_skl,
+    options=(BETA, RAMP, PLUS, ALPHA),
+)
+CODISTILL_CE = Method(
+    name="codistill-ce",
+    sentence="Two models, updated independently, each drawn to an earlier state of the other.",
+    paper="Reproducibility, equation 18; Anil et al., 2018",
+    build=_build_ce,
+    options=(BETA, BURN_IN, EVERY),
+)

@@ -1,0 +1,73 @@
+"""`new-error`, `strict-imitation` and `muscle`: other ways to weigh what old says."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from flipguard.losses import Muscle, NewError, StrictImitation
+from flipguard.methods.base import (
+    WEIGHT,
+    Method,
+    Objective,
+    Old,
+    Option,
+    Setting,
+    Step,
+    over_olds,
+    with_task,
+)
+
+
+def _build_new_error(setting: Setting) -> Objective:
+    def term(step: Step, old: Old) -> Tensor:
+        loss = NewError(classes=old.classes)
+        found: Tensor = loss(new=step.logits, old=step.call(old.reference), target=step.target)
+        return found
+
+    return with_task(setting, "dissonance", over_olds(setting, term))
+
+
+def _build_strict_imitation(setting: Setting) -> Objective:
+    def term(step: Step, old: Old) -> Tensor:
+        loss = StrictImitation(classes=old.classes)
+        found: Tensor = loss(new=step.logits, old=step.call(old.reference), target=step.target)
+        return found
+
+    return with_task(setting, "dissonance", over_olds(setting, term))
+
+
+def _build_muscle(setting: Setting) -> Objective:
+    temperature = setting.number("temperature")
+
+    def term(step: Step, old: Old) -> Tensor:
+        loss = Muscle(temperature, classes=old.classes)
+        found: Tensor = loss(new=step.logits, old=step.call(old.reference), target=step.target)
+        return found
+
+    return with_task(setting, "pull", over_olds(setting, term))
+
+
+NEW_ERROR = Method(
+    name="new-error",
+    sentence="New's loss once more on what old gets right.",
+    paper="Bansal et al., 2019",
+    build=_build_new_error,
+    options=(WEIGHT,),
+    needs=frozenset({"old"}),
+)
+STRICT_IMITATION = Method(
+    name="strict-imitation",
+    sentence="Old's probabilities, where old is right.",
+    paper="Bansal et al., 2019",
+    build=_build_strict_imitation,
+    options=(WEIGHT,),
+    needs=frozenset({"old"}),
+)
+MUSCLE = Method(
+    name="muscle",
+    sentence="Towards old where the new model is wrong.",
+    paper="MUSCLE, Echterhoff et al., 2024",
+    build=_build_muscle,
+    options=(WEIGHT, Option(name="temperature", default=1.0, sentence="Of the softmax.")),
+    needs=frozenset({"old"}),
+)

@@ -1,0 +1,87 @@
+"""`elodi`: a student drawn to the mean logits of an ensemble of models like itself."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from flipguard.errors import InputError
+from flipguard.losses import LogitDifferenceInhibition
+from flipguard.methods.base import (
+    Method,
+    Objective,
+    Old,
+    Option,
+    Parts,
+    Setting,
+    Step,
+    over_olds,
+    task,
+)
+
+MEMBERS = Option(name="members", default=8, sentence="How many models the ensemble has.")
+ALPHA = Option(name="alpha", default=0.8, sentence="Share of the pull in the loss.")
+TOP = Option(name="k", default=None, sentence="How many of the highest logits; all if none.")
+POWER = Option(name="p", default=2.0, sentence="Power of the difference.")
+RANK_BY = Option(
+    name="rank_by",
+    default="student",
+    sentence="Whose logits are ranked.",
+    choices=("student", "reference", "both"),
+)
+REDUCTION = Option(
+    name="class_reduction",
+    default="mean",
+    sentence="Mean or sum over the classes.",
+    choices=("mean", "sum"),
+)
+LEGACY = Option(
+    name="legacy",
+    default=0.0,
+    sentence="Share of a pull to an old model that was not trained so (equation 9).",
+)
+
+
+def _build(setting: Setting) -> Objective:
+    if setting.members is None:
+        raise InputError("Expected `elodi` to have an ensemble, but got none.")
+    k, alpha, legacy = setting.options["k"], setting.number("alpha"), setting.number("legacy")
+    if k is not None and (isinstance(k, bool) or not isinstance(k, int)):
+        raise InputError(f"Expected `k` to be a whole number or none, but got {k!r}.")
+    ensemble = setting.members()
+
+    def inhibition(old: Old | None = None) -> LogitDifferenceInhibition:
+        return LogitDifferenceInhibition(
+            k,
+            setting.number("p"),
+            setting.word("rank_by"),
+            setting.word("class_reduction"),
+            classes=None if old is None else old.classes,
+        )
+
+    to_ensemble, to_old = inhibition(), {old.name: inhibition(old) for old in setting.olds}
+
+    def legacy_term(step: Step, old: Old) -> Tensor:
+        found: Tensor = to_old[old.name](new=step.logits, reference=step.call(old.reference))
+        return found
+
+    def parts(step: Step) -> Parts:
+        pull = to_ensemble(new=step.logits, reference=step.call(ensemble))
+        found = {
+            "task": (1 - alpha) * task(setting, step.logits, step.target),
+            "pull": alpha * (1 - legacy) * pull,
+        }
+        if legacy:
+            found["legacy"] = alpha * legacy * over_olds(setting, legacy_term)(step)
+        return found
+
+    return Objective(parts=parts)
+
+
+ELODI = Method(
+    name="elodi",
+    sentence="Towards the mean logits of an ensemble of models like the new one.",
+    paper="ELODI",
+    build=_build,
+    options=(MEMBERS, ALPHA, TOP, POWER, RANK_BY, REDUCTION, LEGACY),
+    needs=frozenset({"members"}),
+)

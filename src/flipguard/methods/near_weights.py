@@ -1,0 +1,139 @@
+"""`l2-sp`, `ewc` and `mixout`: fine-tuning that stays near old's weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from flipguard.errors import InputError
+from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step, task
+from flipguard.models import Inputs, classify
+
+STRENGTH = Option(name="strength", default=0.01, sentence="Strength of the pull to old's weights.")
+
+
+def _anchors(setting: Setting) -> dict[str, Tensor]:
+    """Old's weights by name; fixed, and on the device of the student's when they are used."""
+    (old,) = setting.olds
+    return {name: p.detach().clone() for name, p in old.model.named_parameters()}
+
+
+def _distance(model: nn.Module, anchors: dict[str, Tensor], by: dict[str, Tensor] | None) -> Tensor:
+    """Half the squared distance of a model's weights from the anchors, weighted."""
+    total: Tensor | None = None
+    for name, parameter in model.named_parameters():
+        anchor = anchors[name] = anchors[name].to(parameter.device)
+        squared = (parameter - anchor).square()
+        if by is not None:
+            weight = by[name] = by[name].to(parameter.device)
+            squared = squared * weight
+        total = squared.sum() if total is None else total + squared.sum()
+    if total is None:
+        raise InputError("Expected the model to have parameters, but got none.")
+    return total / 2
+
+
+def _build_l2_sp(setting: Setting) -> Objective:
+    anchors, strength = _anchors(setting), setting.number("strength")
+
+    def parts(step: Step) -> Parts:
+        return {
+            "task": task(setting, step.logits, step.target),
+            "distance": strength * _distance(setting.model, anchors, None),
+        }
+
+    return Objective(parts=parts)
+
+
+def _build_ewc(setting: Setting) -> Objective:
+    anchors, strength = _anchors(setting), setting.number("strength")
+    importance = _fisher(setting, samples=int(setting.number("samples")))
+
+    def parts(step: Step) -> Parts:
+        return {
+            "task": task(setting, step.logits, step.target),
+            "distance": strength * _distance(setting.model, anchors, importance),
+        }
+
+    return Objective(parts=parts)
+
+
+def _fisher(setting: Setting, *, samples: int) -> dict[str, Tensor]:
+    """The diagonal of old's Fisher information, from classes that old itself draws."""
+    (old,) = setting.olds
+    if setting.held_out is None:
+        raise InputError("Expected samples to measure the importance of weights on, but got none.")
+    model = old.model  # in eval mode, and frozen: what is differentiated are copies of its weights
+    weights = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
+    found = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    drawn = torch.Generator().manual_seed(0)
+    seen = 0
+    for inputs, _ in setting.held_out():
+        if not isinstance(inputs, Tensor):
+            raise InputError(
+                "Expected `ewc` to be given vectors or images, but got texts; use l2-sp or mixout."
+            )
+        for one in inputs[: samples - seen]:
+            logits = torch.func.functional_call(model, weights, (one.unsqueeze(0),))
+            log_p = torch.log_softmax(logits, -1)[0]
+            label = torch.multinomial(log_p.detach().exp().cpu(), 1, generator=drawn)
+            slopes = torch.autograd.grad(log_p[label.item()], list(weights.values()))
+            for name, slope in zip(weights, slopes, strict=True):
+                found[name] += slope.square()
+            seen += 1
+    return {name: total / max(seen, 1) for name, total in found.items()}
+
+
+L2_SP = Method(
+    name="l2-sp",
+    sentence="Fine-tuning with a pull to old's weights.",
+    paper="L2-SP, Li et al., 2018",
+    build=_build_l2_sp,
+    options=(STRENGTH,),
+    needs=frozenset({"old", "one_old", "same_layout"}),
+)
+EWC = Method(
+    name="ewc",
+    sentence="As l2-sp, with more pull on the weights that mattered to old.",
+    paper="EWC, Kirkpatrick et al., 2017",
+    build=_build_ewc,
+    options=(
+        Option(name="strength", default=10.0, sentence=STRENGTH.sentence),
+        Option(name="samples", default=200, sentence="Samples that the importance is measured on."),
+    ),
+    needs=frozenset({"old", "one_old", "same_layout", "held_out"}),
+)
+
+
+def _build_mixout(setting: Setting) -> Objective:
+    anchors, share = _anchors(setting), setting.number("share")
+    if not 0 <= share < 1:
+        raise InputError(f"Expected `share` to be from 0 to below 1, but got {share:g}.")
+
+    def forward(model: nn.Module, inputs: Inputs) -> Tensor:
+        if not model.training:
+            return classify(model, inputs)
+        mixed = {}
+        for name, parameter in model.named_parameters():
+            anchor = anchors[name] = anchors[name].to(parameter.device)
+            kept = torch.rand_like(parameter) >= share
+            # Scaled, so that the expected weight is the trained one.
+            mixed[name] = anchor + torch.where(kept, parameter - anchor, 0) / (1 - share)
+        arguments = ((), dict(inputs)) if isinstance(inputs, dict) else ((inputs,), {})
+        output = torch.func.functional_call(model, mixed, *arguments)
+        return output if isinstance(output, Tensor) else output.logits
+
+    def parts(step: Step) -> Parts:
+        return {"task": task(setting, step.logits, step.target)}
+
+    return Objective(parts=parts, forward=forward)
+
+
+MIXOUT = Method(
+    name="mixout",
+    sentence="Fine-tuning in which weights fall back to old's at random.",
+    paper="Mixout, Lee et al., 2020",
+    build=_build_mixout,
+    options=(Option(name="share", default=0.5, sentence="Share of weights that fall back."),),
+    needs=frozenset({"old", "one_old", "same_layout"}),
+)

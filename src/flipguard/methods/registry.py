@@ -1,0 +1,68 @@
+"""All methods, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from flipguard.errors import InputError
+from flipguard.methods.base import Method
+from flipguard.methods.bayesian import BU_CR
+from flipguard.methods.codistilled import CODISTILL_CE, CODISTILL_SKL
+from flipguard.methods.compatible import BCT, RACT
+from flipguard.methods.dissonant import MUSCLE, NEW_ERROR, STRICT_IMITATION
+from flipguard.methods.elodi import ELODI
+from flipguard.methods.ensembled import ENSEMBLE
+from flipguard.methods.focal import FD_KL, FD_LM, KD, NAIVE
+from flipguard.methods.label_mix import LABEL_MIX
+from flipguard.methods.near_weights import EWC, L2_SP, MIXOUT
+from flipguard.methods.plain import DROPOUT, NONE
+from flipguard.methods.regularized import ENTROPY, SKL
+
+_ROWS = (
+    NONE,
+    DROPOUT,
+    NAIVE,
+    KD,
+    FD_KL,
+    FD_LM,
+    BCT,
+    RACT,
+    BU_CR,
+    ENSEMBLE,
+    ELODI,
+    ENTROPY,
+    SKL,
+    CODISTILL_CE,
+    CODISTILL_SKL,
+    NEW_ERROR,
+    STRICT_IMITATION,
+    MUSCLE,
+    L2_SP,
+    EWC,
+    MIXOUT,
+    LABEL_MIX,
+)
+METHODS: Mapping[str, Method] = MappingProxyType({row.name: row for row in _ROWS})
+
+
+def method_of(name: str) -> tuple[Method, dict[str, str]]:
+    """The method of a name, and the options that the name itself sets.
+
+    ``codistill-skl+entropy`` is ``codistill-skl`` with an entropy regulariser.
+
+    >>> method_of("codistill-skl+entropy")[1]
+    {'plus': 'entropy'}
+    """
+    base, plus, extra = name.partition("+")
+    method = METHODS.get(base)
+    if method is None:
+        raise InputError(f"Expected a method, {', '.join(METHODS)}, but got {name!r}.")
+    if not plus:
+        return method, {}
+    if not any(option.name == "plus" and extra in option.choices for option in method.options):
+        raise InputError(
+            f"Expected `{base}` without an addition, but got '+{extra}'; only codistill-skl takes "
+            "+entropy or +skl."
+        )
+    return method, {"plus": extra}

@@ -1,0 +1,57 @@
+"""`entropy` and `skl`: confident predictions, which flip less, without any reference."""
+
+from __future__ import annotations
+
+from flipguard.errors import InputError
+from flipguard.losses import EntropyRegularizer, UniformDivergence
+from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step, task
+
+ALPHA = Option(name="alpha", default=0.15, sentence="Share of the regulariser in the loss.")
+TOP = Option(name="k", default=None, sentence="How many of the likeliest classes; all if none.")
+
+
+def _top(setting: Setting) -> int | None:
+    k = setting.options["k"]
+    if k is not None and (isinstance(k, bool) or not isinstance(k, int)):
+        raise InputError(f"Expected `k` to be a whole number or none, but got {k!r}.")
+    return k
+
+
+def _build_entropy(setting: Setting) -> Objective:
+    alpha, regularizer = setting.number("alpha"), EntropyRegularizer(_top(setting))
+
+    def parts(step: Step) -> Parts:
+        return {
+            "task": (1 - alpha) * task(setting, step.logits, step.target),
+            "entropy": alpha * regularizer(new=step.logits),
+        }
+
+    return Objective(parts=parts)
+
+
+def _build_skl(setting: Setting) -> Objective:
+    alpha, divergence = setting.number("alpha"), UniformDivergence(_top(setting))
+
+    def parts(step: Step) -> Parts:
+        return {
+            "task": (1 - alpha) * task(setting, step.logits, step.target),
+            "skl": -alpha * divergence(new=step.logits),
+        }
+
+    return Objective(parts=parts)
+
+
+ENTROPY = Method(
+    name="entropy",
+    sentence="Minimum entropy: predictions that are sure flip less.",
+    paper="Reproducibility, equation 6",
+    build=_build_entropy,
+    options=(ALPHA, TOP),
+)
+SKL = Method(
+    name="skl",
+    sentence="Far from uniform: as entropy, by the symmetric divergence.",
+    paper="Reproducibility, equation 7",
+    build=_build_skl,
+    options=(Option(name="alpha", default=0.05, sentence=ALPHA.sentence), TOP),
+)

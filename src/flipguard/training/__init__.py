@@ -1,0 +1,11 @@
+"""Training: from a configuration to a run folder, and from there to predictions."""
+
+from __future__ import annotations
+
+from flipguard.training.config import Config, Machine, Recipe, Scope
+from flipguard.training.folder import Run
+from flipguard.training.predict import load_model, predict
+from flipguard.training.seeds import Seeds
+from flipguard.training.train import train
+
+__all__ = ["Config", "Machine", "Recipe", "Run", "Scope", "Seeds", "load_model", "predict", "train"]

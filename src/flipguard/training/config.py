@@ -1,0 +1,201 @@
+"""A run as one complete value: what is trained, on what, how, and with which seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from flipguard.errors import InputError, listed
+from flipguard.training.seeds import FIXED, SOURCES, Seeds
+
+Scalar: TypeAlias = bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a model is optimised."""
+
+    epochs: int = 30
+    batch_size: int = 100
+    optimizer: Literal["sgd", "adamw"] = "adamw"
+    learning_rate: float = 5e-3
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 1e-2
+    schedule: Literal["constant", "cosine", "linear", "steps"] = "cosine"
+    milestones: tuple[int, ...] = ()  # epochs at which "steps" multiplies by `decay`
+    decay: float = 0.1
+    warmup: float = 0.0  # epochs of linear growth from 0
+    label_smoothing: float = 0.0
+    augment: str = "none"
+    accumulate: int = 1  # batches a step
+    linear_scaling: int | None = None  # the batch size that `learning_rate` is meant for
+    clip: float | None = None  # the largest norm of a gradient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which part of the data the run may see: what an old model lacked."""
+
+    samples: float = 1.0  # the share of the training samples
+    classes: int | None = None  # the first so many classes
+    seed: int = 0  # of the share; the same in all runs that are to agree on it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where and for how long it runs."""
+
+    device: str = "auto"
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
+    processes: int = 1
+    threads: int | None = None
+    minutes: float | None = None  # stop after so long, with a state to resume from
+    compile: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Everything that decides what a run becomes."""
+
+    method: str = "none"
+    options: Mapping[str, Scalar] = field(default_factory=dict)
+    data: str = "mnist1d"
+    data_root: str | None = None
+    model: str = "mlp"
+    old: tuple[str, ...] = ()
+    fine_tune: bool = False
+    recipe: Recipe = field(default_factory=Recipe)
+    scope: Scope = field(default_factory=Scope)
+    seeds: Seeds = field(default_factory=Seeds)
+    machine: Machine = field(default_factory=Machine)
+
+
+def as_dict(config: Any) -> dict[str, Any]:
+    """A configuration as plain values, ready for JSON.
+
+    >>> as_dict(Seeds(seed=1))["seed"]
+    1
+    """
+    return dataclasses.asdict(config)
+
+
+def from_dict(values: Mapping[str, Any]) -> Config:
+    """The configuration that plain values describe; unknown keys are refused."""
+    config: Config = _built(Config, values, "")
+    return config
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a configuration file says."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError as problem:
+        raise InputError(
+            f"Expected the configuration {path}, but there is no such file."
+        ) from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:
+        raise InputError(f"Expected {path} to be TOML, but got this: {problem}.") from problem
+
+
+def assigned(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Values with some of them set, each as ``key=value`` or ``table.key=value``.
+
+    >>> assigned({"recipe": {"epochs": 3}}, ["recipe.learning_rate=0.1", "model=lenet5"])
+    {'recipe': {'epochs': 3, 'learning_rate': 0.1}, 'model': 'lenet5'}
+    """
+    result = {key: dict(v) if isinstance(v, Mapping) else v for key, v in values.items()}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key:
+            raise InputError(f"Expected `--set` to be key=value, but got {assignment!r}.")
+        table, dot, name = key.partition(".")
+        if dot:
+            inner = result.setdefault(table, {})
+            if not isinstance(inner, dict):
+                raise InputError(f"Expected `{table}` to be a table, but it is {inner!r}.")
+            inner[name] = _scalar(text)
+        else:
+            result[key] = _scalar(text)
+    return result
+
+
+def fixed(values: Mapping[str, Any], sources: Sequence[str]) -> dict[str, Any]:
+    """Values with some sources of randomness fixed, so that runs of other seeds share them."""
+    unknown = [source for source in sources if source not in SOURCES]
+    if unknown:
+        raise InputError(
+            f"Expected `--fix` to name sources of randomness ({', '.join(SOURCES)}), but got "
+            f"{listed(unknown)}."
+        )
+    seeds = {**values.get("seeds", {}), **dict.fromkeys(sources, FIXED)}
+    return {**values, "seeds": seeds}
+
+
+def _scalar(text: str) -> Any:
+    """A value as TOML reads it; what TOML cannot read is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return None if text == "none" else text
+
+
+def _built(kind: Any, values: Any, where: str) -> Any:
+    if not isinstance(values, Mapping):
+        raise InputError(
+            f"Expected `{where or 'the configuration'}` to be a table, but got {values!r}."
+        )
+    hints = typing.get_type_hints(kind)
+    known = [entry.name for entry in dataclasses.fields(kind)]
+    unknown = [f"{where}{key}" for key in values if key not in known]
+    if unknown:
+        raise InputError(
+            f"Expected the configuration to have known keys, but got {listed(unknown)}; "
+            f"there are {', '.join(f'{where}{name}' for name in known)}."
+        )
+    return kind(
+        **{name: _value(hints[name], value, f"{where}{name}") for name, value in values.items()}
+    )
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    """A value as its type, or a refusal that says what it must be."""
+    origin = typing.get_origin(hint)
+    if dataclasses.is_dataclass(hint):
+        return _built(hint, value, f"{where}.")
+    if origin in (types.UnionType, typing.Union):
+        kinds = typing.get_args(hint)
+        if value is None and type(None) in kinds:
+            return None
+        (kind,) = [kind for kind in kinds if kind is not type(None)]
+        return _value(kind, value, where)
+    if origin is Literal:
+        choices = typing.get_args(hint)
+        if value not in choices:
+            known = ", ".join(map(repr, choices))
+            raise InputError(f"Expected `{where}` to be one of {known}, but got {value!r}.")
+        return value
+    if origin is tuple:
+        (kind, _) = typing.get_args(hint)
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise InputError(f"Expected `{where}` to be a list, but got {value!r}.")
+        return tuple(_value(kind, one, where) for one in value)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(value, Mapping):
+            raise InputError(f"Expected `{where}` to be a table, but got {value!r}.")
+        return dict(value)
+    return _plain(hint, value, where)
+
+
+def _plain(hint: type, value: Any, where: str) -> Any:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    is_right = type(value) is hint or (hint is float and type(value) is int)
+    if not is_right:
+        raise InputError(f"Expected `{where}` to be {names[hint]}, but got {value!r}.")
+    return float(value) if hint is float else value

@@ -1,0 +1,248 @@
+"""The loop: read it from top to bottom.
+
+Everything that a restart needs is in `_saved`; everything else follows from the configuration. No
+random stream is kept: the order of an epoch and the dropout of a step are drawn from seeds that
+depend on where they are used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from flipguard.errors import InputError
+from flipguard.methods import Objective, Step
+from flipguard.models import Inputs, classify, head_of, with_features
+from flipguard.training.config import Config, Recipe
+from flipguard.training.folder import CHECKPOINT, HISTORY, TIMING, read_lines, save, write_lines
+from flipguard.training.material import Material
+from flipguard.training.measure import Yardstick
+from flipguard.training.schedule import learning_rate
+
+Report = Callable[[str], None]
+
+
+class Trainee(nn.Module):
+    """The student and what is trained along with it, as one module that gives the parts of a loss.
+
+    One module, so that several processes average all gradients, and one forward pass, so that
+    precision is set in one place.
+    """
+
+    def __init__(self, student: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.student = student
+        self.trained = objective.trained
+        self._objective = objective
+        self._head = head_of(student) if objective.needs_features else None
+
+    def forward(self, inputs: Inputs, target: Tensor, number: int) -> dict[str, Tensor]:
+        features: Tensor | None = None
+        if self._head is not None:
+            logits, features = with_features(self.student, head=self._head)(inputs)
+        elif self._objective.forward is not None:
+            logits = self._objective.forward(self.student, inputs)
+        else:
+            logits = classify(self.student, inputs)
+        return self._objective.parts(
+            Step(
+                inputs=inputs,
+                target=target,
+                logits=logits,
+                features=features,
+                number=number,
+                model=self.student,
+            )
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far a run has come."""
+
+    epoch: int = 0
+    step: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    timing: list[dict[str, Any]] = field(default_factory=list)
+
+
+def train_loop(
+    config: Config,
+    folder: Path,
+    *,
+    fabric: Any,
+    student: nn.Module,
+    objective: Objective,
+    material: Material,
+    yardsticks: dict[str, Yardstick],
+    report: Report,
+) -> bool:
+    """Trains until the last epoch, or until time is up; says whether it came to the end."""
+    recipe, seeds = config.recipe, config.seeds
+    trainee = Trainee(student, objective)
+    optimizer = optimizer_of(recipe, trainee)
+    trainee, optimizer = fabric.setup(trainee, optimizer)
+    progress = _restored(folder, student, objective, optimizer)
+    began, first_epoch = time.monotonic(), progress.epoch
+    batch, steps = recipe.batch_size * recipe.accumulate, steps_an_epoch(recipe, len(material))
+
+    for epoch in range(progress.epoch, recipe.epochs):
+        epoch_began = time.monotonic()
+        drawn = torch.Generator().manual_seed(seeds.of("order", epoch))
+        order = torch.randperm(len(material), generator=drawn)
+        sums: dict[str, Tensor] = {}
+        trainee.train()
+        for step in range(steps):
+            torch.manual_seed(seeds.of("dropout", epoch, step))
+            rate = learning_rate(recipe, step=progress.step, steps_an_epoch=steps)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            # Every process takes its share of the same batch.
+            whole = order[step * batch : (step + 1) * batch]
+            mine = whole[fabric.global_rank :: fabric.world_size]
+            for piece in mine.chunk(recipe.accumulate):
+                inputs, target = material.batch(piece, epoch=epoch)
+                parts = trainee(inputs, target, progress.step)
+                loss = sum(parts.values()) * (len(piece) / len(mine))
+                fabric.backward(loss)
+                for name, part in parts.items():
+                    share = part.detach() * (len(piece) / len(mine))
+                    sums[name] = sums[name] + share if name in sums else share
+            if recipe.clip is not None:
+                fabric.clip_gradients(trainee, optimizer, max_norm=recipe.clip)
+            optimizer.step()
+            optimizer.zero_grad()
+            objective.after_step()
+            progress.step += 1
+        objective.after_epoch()
+        losses = {name: (total / steps).item() for name, total in sums.items()}
+        _refuse_divergence(losses, epoch, folder)
+        progress.epoch = epoch + 1
+        progress.history.append(
+            {
+                "epoch": epoch + 1,
+                "learning_rate": rate,
+                "losses": losses,
+                **{split: yardstick.rates(student) for split, yardstick in yardsticks.items()},
+            }
+        )
+        seconds = time.monotonic() - epoch_began
+        progress.timing.append(
+            {
+                "epoch": epoch + 1,
+                "seconds": round(seconds, 3),
+                "samples_a_second": round(len(material) / seconds),
+            }
+        )
+        if fabric.is_global_zero:
+            _keep(folder, progress, student, objective, optimizer)
+            each = (time.monotonic() - began) / (epoch + 1 - first_epoch)
+            report(_line(progress, recipe, left=each * (recipe.epochs - epoch - 1)))
+        if _time_is_up(config, began) and progress.epoch < recipe.epochs:
+            return False
+    return True
+
+
+def steps_an_epoch(recipe: Recipe, samples: int) -> int:
+    """How many steps an epoch has; a rest of a batch is left out, unless it is all there is."""
+    return max(samples // (recipe.batch_size * recipe.accumulate), 1)
+
+
+def optimizer_of(recipe: Recipe, trainee: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer of a recipe; vectors (biases, norms) do not decay."""
+    parameters = [p for p in trainee.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=recipe.learning_rate)
+    return torch.optim.SGD(
+        groups,
+        lr=recipe.learning_rate,
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov and recipe.momentum > 0,
+    )
+
+
+def _keep(
+    folder: Path,
+    progress: Progress,
+    student: nn.Module,
+    objective: Objective,
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    """Writes the state after an epoch; what is written last is what a restart believes."""
+    write_lines(folder / TIMING, progress.timing)
+    state = {
+        "epoch": progress.epoch,
+        "step": progress.step,
+        "history": progress.history,
+        "student": student.state_dict(),
+        "trained": objective.trained.state_dict(),
+        "objective": objective.state(),
+        "optimizer": optimizer.state_dict(),
+    }
+    save(folder / CHECKPOINT, lambda path: torch.save(state, path))
+    write_lines(folder / HISTORY, progress.history)
+
+
+def _restored(
+    folder: Path,
+    student: nn.Module,
+    objective: Objective,
+    optimizer: torch.optim.Optimizer,
+) -> Progress:
+    """Goes back to the state of the last epoch, if there is one."""
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return Progress()
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        student.load_state_dict(state["student"])
+        objective.trained.load_state_dict(state["trained"])
+        objective.restore(state["objective"])
+        optimizer.load_state_dict(state["optimizer"])
+        return Progress(
+            epoch=state["epoch"],
+            step=state["step"],
+            history=state["history"],
+            timing=read_lines(folder / TIMING)[: state["epoch"]],
+        )
+    except Exception as problem:
+        raise InputError(
+            f"Expected {path} to be a state to go on from, but it is damaged "
+            f"({type(problem).__name__}); remove it to begin again."
+        ) from problem
+
+
+def _refuse_divergence(losses: dict[str, float], epoch: int, folder: Path) -> None:
+    wrong = [name for name, value in losses.items() if value != value or abs(value) == float("inf")]
+    if wrong:
+        raise InputError(
+            f"Expected finite losses, but got {wrong[0]} = {losses[wrong[0]]} in epoch "
+            f"{epoch + 1}; lower the learning rate or the weight of the term. The state after epoch {epoch} "
+            f"is in {folder / CHECKPOINT}."
+        )
+
+
+def _time_is_up(config: Config, began: float) -> bool:
+    minutes = config.machine.minutes
+    return minutes is not None and time.monotonic() - began > 60 * minutes
+
+
+def _line(progress: Progress, recipe: Recipe, *, left: float) -> str:
+    row = progress.history[-1]
+    losses = "  ".join(f"{name} {value:.3f}" for name, value in row["losses"].items())
+    test = row["test"]
+    flips = "".join(f"  NFR {rates['negative_flip_rate']:.2%}" for rates in test["old"].values())
+    return (
+        f"epoch {progress.epoch}/{recipe.epochs}  {losses}  test error {test['error_rate']:.2%}"
+        f"{flips}  {progress.timing[-1]['samples_a_second']:,} samples/s  {left:.0f} s left"
+    )

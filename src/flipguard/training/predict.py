@@ -1,0 +1,93 @@
+"""From a run to a prediction table: where the learning side meets the evidence side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from flipguard.data import DataSet
+from flipguard.errors import InputError
+from flipguard.models import build_model
+from flipguard.predictions.npz import write_npz
+from flipguard.training.folder import MODEL, Run, predictions_of
+from flipguard.training.material import Material, data_of
+from flipguard.training.measure import logits_on
+
+SPLITS = ("train", "test")
+
+
+def load_model(run: Run) -> nn.Module:
+    """The model of a finished run."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not run.finished:
+        raise InputError(
+            f"Expected {run.folder} to be a finished run, but it is {run.status}; resume it first."
+        )
+    model = _built(run)
+    path = run.folder / MODEL
+    try:
+        model.load_state_dict(load_file(str(path)))
+    except (OSError, SafetensorError, RuntimeError) as problem:
+        raise InputError(
+            f"Expected {path} to hold the weights of the run, but it is missing or damaged "
+            f"({type(problem).__name__}); train it again."
+        ) from problem
+    return model
+
+
+def _built(run: Run) -> nn.Module:
+    def one() -> nn.Module:
+        return build_model(
+            run.config.model,
+            classes=len(run.class_names),
+            input_shape=run.input_shape,
+            seed=run.config.seeds.of("init"),
+        )
+
+    if run.config.method != "ensemble":
+        return one()
+    from flipguard.training.members import Mean
+
+    return Mean([one() for _ in range(int(str(run.config.options["members"])))])
+
+
+def predict(run: Run, *, split: str, out: Path, device: str = "cpu") -> None:
+    """Writes a run's predictions on a split of its data."""
+    if split not in SPLITS:
+        raise InputError(f"Expected `--split` to be train or test, but got {split!r}.")
+    data = data_of(run.config)
+    if data.fingerprint != run.document["data"]["fingerprint"]:
+        raise InputError(
+            f"Expected the data that {run.folder} was trained on, but {run.config.data} has "
+            "changed; restore it, or train again."
+        )
+    model = load_model(run).to(device)
+    _write(out, model, data, split=split, device=torch.device(device), spec=run.config.model)
+
+
+def write_predictions(
+    folder: Path, model: nn.Module, data: DataSet, *, split: str, device: torch.device
+) -> None:
+    """Writes a prediction table into a run's folder."""
+    spec = Run.read(folder).config.model
+    _write(predictions_of(folder, split), model, data, split=split, device=device, spec=spec)
+
+
+def _write(
+    path: Path, model: nn.Module, data: DataSet, *, split: str, device: torch.device, spec: str
+) -> None:
+    samples = data.train if split == "train" else data.test
+    logits = logits_on(model, Material(samples, device=device, model=spec))
+    ids = samples.ids
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_npz(
+        path,
+        ids=ids if isinstance(ids, list) else ids.cpu().numpy(),
+        targets=samples.targets.cpu().numpy(),
+        logits=logits.cpu().numpy(),
+        class_names=data.class_names,
+    )

@@ -1,0 +1,32 @@
+"""The learning rate at every step."""
+
+from __future__ import annotations
+
+import math
+
+from flipguard.training.config import Recipe
+
+
+def learning_rate(recipe: Recipe, *, step: int, steps_an_epoch: int) -> float:
+    """The learning rate of a step; the first step is 0.
+
+    >>> recipe = Recipe(schedule="cosine", learning_rate=1.0, epochs=10, warmup=1.0)
+    >>> [round(learning_rate(recipe, step=s, steps_an_epoch=2), 3) for s in (0, 1, 2, 11, 19)]
+    [0.5, 1.0, 1.0, 0.5, 0.008]
+    """
+    peak = recipe.learning_rate
+    if recipe.linear_scaling is not None:
+        peak *= recipe.batch_size * recipe.accumulate / recipe.linear_scaling
+    warmup = recipe.warmup * steps_an_epoch
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    total = recipe.epochs * steps_an_epoch
+    done = (step - warmup) / max(total - warmup, 1)
+    if recipe.schedule == "cosine":
+        return peak * (1 + math.cos(math.pi * done)) / 2
+    if recipe.schedule == "linear":
+        return peak * (1 - done)
+    if recipe.schedule == "steps":
+        passed = sum(step >= epoch * steps_an_epoch for epoch in recipe.milestones)
+        return peak * recipe.decay**passed
+    return peak

@@ -1,0 +1,242 @@
+"""A run from its configuration to its folder."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from flipguard._version import __version__
+from flipguard.data import DataSet, build_augmentation
+from flipguard.errors import InputError, listed
+from flipguard.losses import SharedClasses
+from flipguard.methods import METHODS, Method, Objective, Old, Setting, method_of
+from flipguard.models import architecture, build_model, same_layout
+from flipguard.references import OldModel, Reference
+from flipguard.training.config import Config, as_dict
+from flipguard.training.folder import MODEL, RUN, Run, save, write_run
+from flipguard.training.loop import Report, steps_an_epoch, train_loop
+from flipguard.training.material import Material, data_of, held_out_of, input_shape_of
+from flipguard.training.measure import Yardstick
+from flipguard.training.predict import load_model, write_predictions
+from flipguard.training.seeds import derived
+
+# Training samples that the rates of every epoch are measured on.
+SEEN = 5_000
+
+
+def train(config: Config, out: Path, *, resume: bool = False, report: Report = print) -> Run:
+    """Trains what the configuration says, into a folder."""
+    method, config = completed(config)
+    _check_folder(out, config, resume=resume)
+    if resume and (out / RUN).exists() and (run := Run.read(out)).finished:
+        report(f"{out} is finished; nothing to do")
+        return run
+    old_runs = [Run.read(Path(folder)) for folder in config.old]
+    _check_needs(method, config, old_runs)
+    data = data_of(config)
+    if "members" in method.needs:
+        from flipguard.training.members import train_ensemble, trained_members
+
+        if method.name == "ensemble":
+            return train_ensemble(config, out, data, report=report)
+        members = trained_members(config, out, report=report)
+    else:
+        members = None
+    return _train_one(config, method, out, data, old_runs, members, report)
+
+
+def completed(config: Config) -> tuple[Method, Config]:
+    """The method of a configuration, and the configuration with all of its options."""
+    import dataclasses
+
+    method, named = method_of(config.method)
+    options = method.complete({**config.options, **named})
+    model = config.model
+    if method.name == "dropout" and "dropout" not in model:
+        joined = "," if "=" in model else ":"
+        model = f"{model}{joined}dropout={options['rate']}"
+    return method, dataclasses.replace(config, options=options, model=model)
+
+
+def _train_one(
+    config: Config,
+    method: Method,
+    out: Path,
+    data: DataSet,
+    old_runs: list[Run],
+    members: Callable[[], Reference] | None,
+    report: Report,
+) -> Run:
+    fabric = _fabric(config)
+    shape = input_shape_of(data)
+
+    def new_model(name: str) -> nn.Module:
+        seed = derived(config.seeds.of("init"), name) if name else config.seeds.of("init")
+        return build_model(
+            config.model, classes=len(data.class_names), input_shape=shape, seed=seed
+        )
+
+    student = new_model("")
+    olds = tuple(_old(run, data, fabric.device) for run in old_runs)
+    _check_layouts(method, config, student, olds)
+    if config.fine_tune:
+        student.load_state_dict(olds[0].model.state_dict())
+    student.to(fabric.device)
+    material = Material(
+        data.train,
+        device=fabric.device,
+        model=config.model,
+        augmentation=build_augmentation(config.recipe.augment),
+        seed=config.seeds.of("augment"),
+    )
+    test = Material(data.test, device=fabric.device, model=config.model)
+    objective: Objective = method.build(
+        Setting(
+            options=config.options,
+            model=student,
+            olds=olds,
+            classes=len(data.class_names),
+            steps=config.recipe.epochs * steps_an_epoch(config.recipe, len(material)),
+            label_smoothing=config.recipe.label_smoothing,
+            new_model=lambda name: new_model(name).to(fabric.device),
+            members=members,
+            held_out=held_out_of(material),
+        )
+    )
+    facts = facts_of(data, student)
+    if fabric.is_global_zero:
+        write_run(out, config, status="training", **facts)
+    ended = train_loop(
+        config,
+        out,
+        fabric=fabric,
+        student=student,
+        objective=objective,
+        material=material,
+        yardsticks={"train": Yardstick(material, olds, SEEN), "test": Yardstick(test, olds)},
+        report=report,
+    )
+    if fabric.is_global_zero:
+        if ended:
+            save_model(out, student)
+            write_predictions(out, student, data, split="test", device=fabric.device)
+        write_run(out, config, status="finished" if ended else "stopped", **facts)
+    return Run.read(out)
+
+
+def save_model(out: Path, model: nn.Module) -> None:
+    """Writes the weights."""
+    from safetensors.torch import save_file
+
+    state = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
+    save(out / MODEL, lambda path: save_file(state, str(path)))
+
+
+def facts_of(data: DataSet, model: nn.Module) -> dict[str, Any]:
+    """What `run.json` says beside the configuration."""
+    shape = input_shape_of(data)
+    return {
+        "data": {
+            "fingerprint": data.fingerprint,
+            "class_names": list(data.class_names),
+            "input_shape": None if shape is None else list(shape),
+            "train": len(data.train),
+            "test": len(data.test),
+        },
+        "architecture": architecture(model),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "versions": {
+            "flipguard": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _fabric(config: Config) -> Any:
+    from lightning.fabric import Fabric
+
+    if config.machine.threads is not None:
+        torch.set_num_threads(config.machine.threads)
+    return Fabric(
+        accelerator=config.machine.device,
+        devices=config.machine.processes,
+        precision=config.machine.precision,
+    )
+
+
+def _old(run: Run, data: DataSet, device: torch.device) -> Old:
+    model = load_model(run).to(device).eval().requires_grad_(False)
+    classes = None
+    if run.class_names != data.class_names:
+        classes = SharedClasses.by_name(old=run.class_names, new=data.class_names)
+    return Old(name=str(run.folder), reference=OldModel(model), model=model, classes=classes)
+
+
+def _check_folder(out: Path, config: Config, *, resume: bool) -> None:
+    if not (out / RUN).exists():
+        return
+    if not resume:
+        raise InputError(
+            f"Expected {out} to be a new folder, but there is a run in it; go on with it by "
+            "`--resume`, or choose another `--out`."
+        )
+    was, now = as_dict(Run.read(out).config), as_dict(config)
+    for values in (was, now):
+        values.pop("machine")  # another machine may go on with it
+    changed = [key for key in now if was[key] != now[key]]
+    if changed:
+        raise InputError(
+            f"Expected the configuration that {out} was begun with, but {listed(changed)} changed; "
+            "resume it unchanged, or choose another `--out`."
+        )
+
+
+def _check_needs(method: Method, config: Config, olds: list[Run]) -> None:
+    free = ", ".join(row.name for row in METHODS.values() if "old" not in row.needs)
+    if "old" in method.needs and not olds:
+        raise InputError(
+            f"Expected `{method.name}` to be given an old run with `--old`, but got none; methods "
+            f"that need none are {free}."
+        )
+    if "one_old" in method.needs and len(olds) != 1:
+        raise InputError(
+            f"Expected `{method.name}` to be given one `--old`, but got {len(olds)}; several are "
+            "understood by naive, kd, fd-kl, fd-lm and elodi."
+        )
+    if config.options.get("legacy") and not olds:
+        raise InputError(
+            "Expected `legacy` to be given an old run with `--old`, but got none; leave it at 0 "
+            "to follow the ensemble alone."
+        )
+    if config.fine_tune and len(olds) != 1:
+        raise InputError(f"Expected fine-tuning to start from one `--old`, but got {len(olds)}.")
+    unfinished = [str(run.folder) for run in olds if not run.finished]
+    if unfinished:
+        raise InputError(
+            f"Expected `--old` to be a finished run, but {listed(unfinished)} is not; resume it "
+            "first."
+        )
+
+
+def _check_layouts(
+    method: Method, config: Config, student: nn.Module, olds: tuple[Old, ...]
+) -> None:
+    if "same_classes" in method.needs and olds[0].classes is not None:
+        raise InputError(
+            f"Expected `{method.name}` to keep old's classes, but they are others; where classes "
+            "are added, use fd-lm, fd-kl or elodi."
+        )
+    if "same_layout" in method.needs or config.fine_tune:
+        difference = same_layout(olds[0].model, student)
+        if difference is not None:
+            what = "fine-tuning" if config.fine_tune else f"`{method.name}`"
+            raise InputError(
+                f"Expected {what} to have old's architecture, but {difference}; across "
+                "architectures, use fd-lm, fd-kl or elodi without fine-tuning."
+            )
