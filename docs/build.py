@@ -381,7 +381,52 @@ def _example_row(name: str, seed: object, numbers: tuple[float, ...]) -> str:
     )
 
 
+NEEDED = {
+    "old": "an old run",
+    "one_old": "exactly one",
+    "same_classes": "old's classes",
+    "same_layout": "old's architecture",
+    "members": "members, which it trains",
+    "held_out": "a part of the training samples to measure on",
+}
+
+
+def methods_page() -> str:
+    """A card a method."""
+    from flipguard.methods import METHODS
+
+    lines = [
+        "# Methods",
+        "",
+        "What `flipguard train --method` understands; options are set by `--set options.NAME=VALUE`.",
+        "`codistill-skl+entropy` and `codistill-skl+skl` add a regulariser. The formulas are on the",
+        "[cards of the losses](losses.md).",
+        "",
+        "| method | | paper |",
+        "|---|---|---|",
+    ]
+    for method in METHODS.values():
+        lines.append(f"| [`{method.name}`](#{method.name}) | {method.sentence} | {method.paper} |")
+    for method in METHODS.values():
+        lines += [
+            "",
+            f"## `{method.name}`",
+            "",
+            method.sentence,
+            "",
+            f"- **Paper.** {method.paper}",
+        ]
+        if method.needs:
+            needs = ", ".join(NEEDED[need] for need in NEEDED if need in method.needs)
+            lines.append(f"- **Needs.** {needs}")
+        for option in method.options:
+            others = f" One of {', '.join(option.choices)}." if option.choices else ""
+            lines.append(f"- `{option.name} = {option.default!r}`: {option.sentence}{others}")
+    return "\n".join(lines) + "\n"
+
+
 PAGES = {
+    "methods.md": methods_page,
     "losses.md": losses_page,
     "metrics.md": metrics_page,
     "results/examples.md": examples_page,

@@ -149,6 +149,20 @@ COMMANDS = {
     },
     "matrix": {"--json", "--plot", "--on-missing", *COLUMNS_OF_TABLES},
     "ensemble": {"--out", "--on-missing", *COLUMNS_OF_TABLES},
+    "train": {
+        "--method",
+        "--data",
+        "--model",
+        "--out",
+        "--old",
+        "--seed",
+        "--config",
+        "--set",
+        "--fix",
+        "--resume",
+    },
+    "predict": {"--split", "--out"},
+    "methods": {"--json"},
     "metrics": {"--json"},
 }
 

@@ -8,12 +8,12 @@ import sys
 import typer
 
 from flipguard._version import __version__
-from flipguard.cli import compare, ensemble, gate, matrix, metrics
+from flipguard.cli import compare, ensemble, gate, matrix, methods, metrics, predict, train
 from flipguard.errors import FlipguardError, printable
 
 app = typer.Typer(
     name="flipguard",
-    help="Measure what a model update breaks, and judge whether it may ship.",
+    help="Measure what a model update breaks, judge if it may ship, train so that less breaks.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -34,10 +34,10 @@ def _root(
         False, "--version", callback=_version, is_eager=True, help="Print the version and stop."
     ),
 ) -> None:
-    """Measure what a model update breaks, and judge whether it may ship."""
+    """Measure what a model update breaks, judge whether it may ship, train so that less breaks."""
 
 
-for module in (compare, gate, matrix, ensemble, metrics):
+for module in (compare, gate, matrix, ensemble, train, predict, methods, metrics):
     module.register(app)
 
 

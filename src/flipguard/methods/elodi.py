@@ -47,6 +47,9 @@ def _build(setting: Setting) -> Objective:
     k, alpha, legacy = setting.options["k"], setting.number("alpha"), setting.number("legacy")
     if k is not None and (isinstance(k, bool) or not isinstance(k, int)):
         raise InputError(f"Expected `k` to be a whole number or none, but got {k!r}.")
+    for name, value in (("alpha", alpha), ("legacy", legacy)):
+        if not 0 <= value <= 1:
+            raise InputError(f"Expected `{name}` to be a share from 0 to 1, but got {value:g}.")
     ensemble = setting.members()
 
     def inhibition(old: Old | None = None) -> LogitDifferenceInhibition:

@@ -77,7 +77,7 @@ def _fisher(setting: Setting, *, samples: int) -> dict[str, Tensor]:
             logits = torch.func.functional_call(model, weights, (one.unsqueeze(0),))
             log_p = torch.log_softmax(logits, -1)[0]
             label = torch.multinomial(log_p.detach().exp().cpu(), 1, generator=drawn)
-            slopes = torch.autograd.grad(log_p[label.item()], list(weights.values()))
+            slopes = torch.autograd.grad(log_p[int(label)], list(weights.values()))
             for name, slope in zip(weights, slopes, strict=True):
                 found[name] += slope.square()
             seen += 1

@@ -12,10 +12,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ from flipguard.training.config import Config, as_dict, from_dict
 SCHEMA = "flipguard.run/1"
 RUN, HISTORY, TIMING = "run.json", "history.jsonl", "timing.jsonl"
 MODEL, CHECKPOINT = "model.safetensors", "checkpoints/last.pt"
+# A temporary file: hidden, with the number of the process that writes it.
+LEFT_OVER = re.compile(r"\..+\.(\d+)(?:\.[0-9a-f]+\.partial)?")
 
 
 def predictions_of(folder: Path, split: str) -> Path:
@@ -101,9 +105,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
     """A temporary path that becomes `path` when all is written and on disk; else it is removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         _to_disk(temporary)
         temporary.replace(path)
@@ -111,17 +115,53 @@ def written(path: Path) -> Iterator[Path]:
     except OSError as problem:
         raise InputError(
             f"Expected to write {printable(str(path))}, but could not "
-            f"({problem.strerror or problem}); make room or choose another `--out`. What was there "
-            "before is still there."
+            f"({problem.strerror or problem}); make room or choose another `--out`, and what was "
+            "there before is still there."
         ) from problem
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def save(path: Path, write: Callable[[Path], None]) -> None:
     """Writes a file by a function that takes a path."""
+    from safetensors import SafetensorError
+
     with written(path) as temporary:
-        write(temporary)
+        try:
+            write(temporary)
+        except InputError as problem:
+            if isinstance(problem.__cause__, OSError):
+                raise problem.__cause__ from None  # told with the name of the file that is meant
+            raise
+        except (RuntimeError, SafetensorError) as problem:
+            # What torch and safetensors raise when a disk is full, in words of their own.
+            raise OSError("the disk did not take all of it") from problem
+
+
+def sweep(folder: Path) -> None:
+    """Removes what killed processes were writing: temporary files whose process is gone."""
+    for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
+        found = LEFT_OVER.fullmatch(path.name)
+        if found is not None and path.is_file() and not _is_alive(int(found[1])):
+            with suppress(OSError):
+                path.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True  # somebody else's
+    return process != os.getpid()
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _to_disk(path: Path) -> None:

@@ -7,7 +7,9 @@ depend on where they are used.
 
 from __future__ import annotations
 
+import math
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +83,7 @@ def train_loop(
     objective: Objective,
     material: Material,
     yardsticks: dict[str, Yardstick],
+    deadline: float | None = None,
     report: Report,
 ) -> bool:
     """Trains until the last epoch, or until time is up; says whether it came to the end."""
@@ -89,6 +92,9 @@ def train_loop(
     optimizer = optimizer_of(recipe, trainee)
     trainee, optimizer = fabric.setup(trainee, optimizer)
     progress = _restored(folder, student, objective, optimizer)
+    if progress.history and fabric.is_global_zero:
+        # A process that was killed may have kept the state, but not said so yet.
+        write_lines(folder / HISTORY, progress.history)
     began, first_epoch = time.monotonic(), progress.epoch
     batch, steps = recipe.batch_size * recipe.accumulate, steps_an_epoch(recipe, len(material))
 
@@ -99,7 +105,9 @@ def train_loop(
         sums: dict[str, Tensor] = {}
         trainee.train()
         for step in range(steps):
-            torch.manual_seed(seeds.of("dropout", epoch, step))
+            # The first process draws what a single one would; the others something else.
+            place = (epoch, step, fabric.global_rank)[: 3 if fabric.global_rank else 2]
+            torch.manual_seed(seeds.of("dropout", *place))
             rate = learning_rate(recipe, step=progress.step, steps_an_epoch=steps)
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -109,20 +117,24 @@ def train_loop(
             for piece in mine.chunk(recipe.accumulate):
                 inputs, target = material.batch(piece, epoch=epoch)
                 parts = trainee(inputs, target, progress.step)
-                loss = sum(parts.values()) * (len(piece) / len(mine))
-                fabric.backward(loss)
+                share = len(piece) / len(whole)
+                # Gradients are averaged over the processes, each of which gives its part of a sum.
+                fabric.backward(sum(parts.values()) * (share * fabric.world_size))
                 for name, part in parts.items():
-                    share = part.detach() * (len(piece) / len(mine))
-                    sums[name] = sums[name] + share if name in sums else share
+                    weighted = part.detach() * share
+                    sums[name] = sums[name] + weighted if name in sums else weighted
             if recipe.clip is not None:
                 fabric.clip_gradients(trainee, optimizer, max_norm=recipe.clip)
             optimizer.step()
             optimizer.zero_grad()
             objective.after_step()
             progress.step += 1
+        losses = {
+            name: fabric.all_reduce(total / steps, reduce_op="sum").item()
+            for name, total in sums.items()
+        }
+        _refuse_divergence(losses, student, epoch)
         objective.after_epoch()
-        losses = {name: (total / steps).item() for name, total in sums.items()}
-        _refuse_divergence(losses, epoch, folder)
         progress.epoch = epoch + 1
         progress.history.append(
             {
@@ -144,7 +156,8 @@ def train_loop(
             _keep(folder, progress, student, objective, optimizer)
             each = (time.monotonic() - began) / (epoch + 1 - first_epoch)
             report(_line(progress, recipe, left=each * (recipe.epochs - epoch - 1)))
-        if _time_is_up(config, began) and progress.epoch < recipe.epochs:
+        time_is_up = deadline is not None and time.monotonic() > deadline
+        if fabric.broadcast(time_is_up) and progress.epoch < recipe.epochs:
             return False
     return True
 
@@ -202,8 +215,17 @@ def _restored(
     """Goes back to the state of the last epoch, if there is one."""
     path = folder / CHECKPOINT
     if not path.exists():
+        if (folder / HISTORY).exists():
+            raise InputError(
+                f"Expected {path}, the state after the last epoch, but there is no such file; "
+                f"remove {folder} to begin again."
+            )
         return Progress()
     try:
+        with zipfile.ZipFile(path) as archive:
+            altered = archive.testzip()  # which torch does not look at
+        if altered is not None:
+            raise zipfile.BadZipFile(altered)
         state = torch.load(path, map_location="cpu", weights_only=True)
         student.load_state_dict(state["student"])
         objective.trained.load_state_dict(state["trained"])
@@ -218,23 +240,20 @@ def _restored(
     except Exception as problem:
         raise InputError(
             f"Expected {path} to be a state to go on from, but it is damaged "
-            f"({type(problem).__name__}); remove it to begin again."
+            f"({type(problem).__name__}); remove {folder} to begin again."
         ) from problem
 
 
-def _refuse_divergence(losses: dict[str, float], epoch: int, folder: Path) -> None:
-    wrong = [name for name, value in losses.items() if value != value or abs(value) == float("inf")]
-    if wrong:
+def _refuse_divergence(losses: dict[str, float], student: nn.Module, epoch: int) -> None:
+    said = [f"{name} = {value}" for name, value in losses.items() if not math.isfinite(value)]
+    if not said and not all(bool(p.isfinite().all()) for p in student.parameters()):
+        said = ["weights that are not"]
+    if said:
         raise InputError(
-            f"Expected finite losses, but got {wrong[0]} = {losses[wrong[0]]} in epoch "
-            f"{epoch + 1}; lower the learning rate or the weight of the term. The state after epoch {epoch} "
-            f"is in {folder / CHECKPOINT}."
+            f"Expected finite losses and weights, but got {said[0]} in epoch {epoch + 1}; lower "
+            "the learning rate or the weight of the term, and the state of the epoch before it is "
+            "as it was."
         )
-
-
-def _time_is_up(config: Config, began: float) -> bool:
-    minutes = config.machine.minutes
-    return minutes is not None and time.monotonic() - began > 60 * minutes
 
 
 def _line(progress: Progress, recipe: Recipe, *, left: float) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from flipguard.data import DataSet
 from flipguard.errors import InputError
 from flipguard.models import Inputs, classify
 from flipguard.references import Ensemble, Reference
 from flipguard.training.config import Config, as_dict
-from flipguard.training.folder import Run, write_run
+from flipguard.training.folder import Run
 from flipguard.training.loop import Report
 from flipguard.training.seeds import Seeds, derived
 
@@ -47,46 +48,55 @@ def member_config(config: Config, index: int) -> Config:
 
 
 def member_folder(config: Config, out: Path) -> Path:
-    """Where a member lies: by what it is, so that equal ones are trained once."""
+    """Where a member lies: beside the runs that use it, by what it is, so that it is made once."""
     values = as_dict(config)
     values.pop("machine")
     name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-    return out / FOLDER / name
+    return out.absolute().parent / FOLDER / name
 
 
-def members_of(config: Config, out: Path, *, report: Report) -> list[Run]:
-    """The members of a run, trained if they are not there yet."""
-    from flipguard.training.train import train
+def members_of(
+    fabric: Any, config: Config, out: Path, *, deadline: float | None, report: Report
+) -> list[Run] | None:
+    """The members of a run, trained if they are not there yet; None if time was up before."""
+    from flipguard.training.train import train_with
 
-    count = config.options["members"]
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InputError(f"Expected `members` to be a whole number from 1 on, but got {count!r}.")
+    count = member_count(config)
     runs = []
     for index in range(count):
         wanted = member_config(config, index)
+        if deadline is not None:
+            left = max(deadline - time.monotonic(), 0.0) / 60
+            machine = dataclasses.replace(config.machine, minutes=left)
+            wanted = dataclasses.replace(wanted, machine=machine)
         folder = member_folder(wanted, out)
         report(f"member {index + 1} of {count}: {folder}")
-        runs.append(train(wanted, folder, resume=True, report=lambda line: report(f"  {line}")))
+        run = train_with(
+            fabric, wanted, folder, resume=True, report=lambda line: report(f"  {line}")
+        )
+        if not run.finished:
+            return None
+        runs.append(run)
     return runs
 
 
-def trained_members(config: Config, out: Path, *, report: Report) -> Callable[[], Reference]:
-    """The ensemble of a run's members, once they are trained."""
+def member_count(config: Config) -> int:
+    """How many members a run has."""
+    count = config.options["members"]
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InputError(f"Expected `members` to be a whole number from 1 on, but got {count!r}.")
+    return count
+
+
+def guide_of(runs: Sequence[Run]) -> Callable[[], Reference]:
+    """The ensemble of finished members."""
     from flipguard.training.predict import load_model
 
-    runs = members_of(config, out, report=report)
     return lambda: Ensemble([load_model(run).eval() for run in runs])
 
 
-def train_ensemble(config: Config, out: Path, data: DataSet, *, report: Report) -> Run:
-    """Trains the members, and makes them one model."""
-    from flipguard.training.predict import load_model, write_predictions
-    from flipguard.training.train import facts_of, save_model
+def mean_of(runs: Sequence[Run]) -> Mean:
+    """Finished members as one model."""
+    from flipguard.training.predict import load_model
 
-    model = Mean([load_model(run) for run in members_of(config, out, report=report)]).eval()
-    facts = facts_of(data, model)
-    write_run(out, config, status="training", **facts)
-    save_model(out, model)
-    write_predictions(out, model, data, split="test", device=torch.device("cpu"))
-    write_run(out, config, status="finished", **facts)
-    return Run.read(out)
+    return Mean([load_model(run) for run in runs]).eval()

@@ -11,7 +11,7 @@ from flipguard.data import DataSet
 from flipguard.errors import InputError
 from flipguard.models import build_model
 from flipguard.predictions.npz import write_npz
-from flipguard.training.folder import MODEL, Run, predictions_of
+from flipguard.training.folder import MODEL, Run, digest_of, predictions_of, save
 from flipguard.training.material import Material, data_of
 from flipguard.training.measure import logits_on
 
@@ -29,7 +29,10 @@ def load_model(run: Run) -> nn.Module:
         )
     model = _built(run)
     path = run.folder / MODEL
+    told = run.document.get("weights")
     try:
+        if told is not None and told != digest_of(path):
+            raise OSError("other weights than the run ended with")
         model.load_state_dict(load_file(str(path)))
     except (OSError, SafetensorError, RuntimeError) as problem:
         raise InputError(
@@ -66,7 +69,12 @@ def predict(run: Run, *, split: str, out: Path, device: str = "cpu") -> None:
             "changed; restore it, or train again."
         )
     model = load_model(run).to(device)
-    _write(out, model, data, split=split, device=torch.device(device), spec=run.config.model)
+    save(
+        out,
+        lambda path: _write(
+            path, model, data, split=split, device=torch.device(device), spec=run.config.model
+        ),
+    )
 
 
 def write_predictions(
@@ -74,7 +82,10 @@ def write_predictions(
 ) -> None:
     """Writes a prediction table into a run's folder."""
     spec = Run.read(folder).config.model
-    _write(predictions_of(folder, split), model, data, split=split, device=device, spec=spec)
+    save(
+        predictions_of(folder, split),
+        lambda path: _write(path, model, data, split=split, device=device, spec=spec),
+    )
 
 
 def _write(
@@ -83,7 +94,6 @@ def _write(
     samples = data.train if split == "train" else data.test
     logits = logits_on(model, Material(samples, device=device, model=spec))
     ids = samples.ids
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_npz(
         path,
         ids=ids if isinstance(ids, list) else ids.cpu().numpy(),

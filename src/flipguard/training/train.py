@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import platform
-from collections.abc import Callable
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,26 @@ from flipguard.errors import InputError, listed
 from flipguard.losses import SharedClasses
 from flipguard.methods import METHODS, Method, Objective, Old, Setting, method_of
 from flipguard.models import architecture, build_model, same_layout
-from flipguard.references import OldModel, Reference
+from flipguard.references import OldModel
 from flipguard.training.config import Config, as_dict
-from flipguard.training.folder import MODEL, RUN, Run, save, write_run
+from flipguard.training.folder import (
+    CHECKPOINT,
+    HISTORY,
+    MODEL,
+    RUN,
+    Run,
+    digest_of,
+    save,
+    sweep,
+    write_lines,
+    write_run,
+)
 from flipguard.training.loop import Report, steps_an_epoch, train_loop
 from flipguard.training.material import Material, data_of, held_out_of, input_shape_of
 from flipguard.training.measure import Yardstick
+from flipguard.training.members import guide_of, mean_of, member_count, members_of
 from flipguard.training.predict import load_model, write_predictions
+from flipguard.training.processes import train_in_processes
 from flipguard.training.seeds import derived
 
 # Training samples that the rates of every epoch are measured on.
@@ -31,7 +46,16 @@ SEEN = 5_000
 
 def train(config: Config, out: Path, *, resume: bool = False, report: Report = print) -> Run:
     """Trains what the configuration says, into a folder."""
+    return train_with(None, config, out, resume=resume, report=report)
+
+
+def train_with(
+    fabric: Any, config: Config, out: Path, *, resume: bool = False, report: Report = print
+) -> Run:
+    """Trains in the processes of a fabric, or in new ones if there is none yet."""
+    began = time.monotonic()
     method, config = completed(config)
+    _check_numbers(config)
     _check_folder(out, config, resume=resume)
     if resume and (out / RUN).exists() and (run := Run.read(out)).finished:
         report(f"{out} is finished; nothing to do")
@@ -39,21 +63,18 @@ def train(config: Config, out: Path, *, resume: bool = False, report: Report = p
     old_runs = [Run.read(Path(folder)) for folder in config.old]
     _check_needs(method, config, old_runs)
     data = data_of(config)
-    if "members" in method.needs:
-        from flipguard.training.members import train_ensemble, trained_members
-
-        if method.name == "ensemble":
-            return train_ensemble(config, out, data, report=report)
-        members = trained_members(config, out, report=report)
-    else:
-        members = None
-    return _train_one(config, method, out, data, old_runs, members, report)
+    _check_data(out, config, data)
+    if fabric is None:
+        fabric = _fabric(config)
+        if config.machine.processes > 1:
+            return train_in_processes(fabric, config, out, resume=resume, report=report)
+    minutes = config.machine.minutes
+    deadline = None if minutes is None else began + 60 * minutes
+    return _train_one(fabric, config, method, out, data, old_runs, deadline, report)
 
 
 def completed(config: Config) -> tuple[Method, Config]:
     """The method of a configuration, and the configuration with all of its options."""
-    import dataclasses
-
     method, named = method_of(config.method)
     options = method.complete({**config.options, **named})
     model = config.model
@@ -64,15 +85,15 @@ def completed(config: Config) -> tuple[Method, Config]:
 
 
 def _train_one(
+    fabric: Any,
     config: Config,
     method: Method,
     out: Path,
     data: DataSet,
     old_runs: list[Run],
-    members: Callable[[], Reference] | None,
+    deadline: float | None,
     report: Report,
 ) -> Run:
-    fabric = _fabric(config)
     shape = input_shape_of(data)
 
     def new_model(name: str) -> nn.Module:
@@ -95,22 +116,55 @@ def _train_one(
         seed=config.seeds.of("augment"),
     )
     test = Material(data.test, device=fabric.device, model=config.model)
-    objective: Objective = method.build(
-        Setting(
-            options=config.options,
-            model=student,
-            olds=olds,
-            classes=len(data.class_names),
-            steps=config.recipe.epochs * steps_an_epoch(config.recipe, len(material)),
-            label_smoothing=config.recipe.label_smoothing,
-            new_model=lambda name: new_model(name).to(fabric.device),
-            members=members,
-            held_out=held_out_of(material),
-        )
-    )
+    yardsticks = {"train": Yardstick(material, olds, SEEN), "test": Yardstick(test, olds)}
     facts = facts_of(data, student)
+    fabric.barrier()  # all have looked at the folder before one writes to it
     if fabric.is_global_zero:
-        write_run(out, config, status="training", **facts)
+        sweep(out)
+
+    def tell(status: str, **more: Any) -> Run:
+        if fabric.is_global_zero:
+            write_run(out, config, status=status, **facts, **more)
+        fabric.barrier()
+        return Run.read(out)
+
+    def ended_with(model: nn.Module) -> Run:
+        if not fabric.is_global_zero:
+            return tell("finished")
+        save_model(out, model)
+        write_predictions(out, model, data, split="test", device=fabric.device)
+        return tell("finished", weights=digest_of(out / MODEL))
+
+    setting = Setting(
+        options=config.options,
+        model=student,
+        olds=olds,
+        classes=len(data.class_names),
+        steps=config.recipe.epochs * steps_an_epoch(config.recipe, len(material)),
+        label_smoothing=config.recipe.label_smoothing,
+        new_model=lambda name: new_model(name).to(fabric.device),
+        # Stands in for members that are still to be trained, so that options are refused before.
+        members=lambda: OldModel(student),
+        held_out=held_out_of(material),
+    )
+    if "members" in method.needs:
+        if method.name != "ensemble":
+            method.build(setting)
+        runs = members_of(fabric, config, out, deadline=deadline, report=report)
+        if runs is None:
+            return tell("stopped")
+        if method.name == "ensemble":
+            mean = mean_of(runs).to(fabric.device)
+            facts = facts_of(data, mean)
+            tell("training")
+            rates = {split: yardstick.rates(mean) for split, yardstick in yardsticks.items()}
+            row = {"epoch": config.recipe.epochs, "losses": {}, **rates}
+            if fabric.is_global_zero:
+                write_lines(out / HISTORY, [row])
+            return ended_with(mean)
+        setting = dataclasses.replace(setting, members=guide_of(runs))
+    objective: Objective = method.build(setting)
+    tell("training")
     ended = train_loop(
         config,
         out,
@@ -118,15 +172,11 @@ def _train_one(
         student=student,
         objective=objective,
         material=material,
-        yardsticks={"train": Yardstick(material, olds, SEEN), "test": Yardstick(test, olds)},
+        yardsticks=yardsticks,
+        deadline=deadline,
         report=report,
     )
-    if fabric.is_global_zero:
-        if ended:
-            save_model(out, student)
-            write_predictions(out, student, data, split="test", device=fabric.device)
-        write_run(out, config, status="finished" if ended else "stopped", **facts)
-    return Run.read(out)
+    return ended_with(student) if ended else tell("stopped")
 
 
 def save_model(out: Path, model: nn.Module) -> None:
@@ -160,14 +210,69 @@ def facts_of(data: DataSet, model: nn.Module) -> dict[str, Any]:
 
 def _fabric(config: Config) -> Any:
     from lightning.fabric import Fabric
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
 
     if config.machine.threads is not None:
         torch.set_num_threads(config.machine.threads)
-    return Fabric(
-        accelerator=config.machine.device,
-        devices=config.machine.processes,
-        precision=config.machine.precision,
-    )
+    try:
+        return Fabric(
+            accelerator=config.machine.device,
+            devices=config.machine.processes,
+            precision=config.machine.precision,
+            strategy="auto" if config.machine.processes == 1 else "ddp_spawn",
+        )
+    except (ValueError, RuntimeError, MisconfigurationException) as problem:
+        raise InputError(
+            "Expected `machine.device` to be auto, or cpu, cuda or another that is here, but got "
+            f"{listed([config.machine.device])}."
+        ) from problem
+
+
+def _check_numbers(config: Config) -> None:
+    """Refuses numbers that mean nothing, before any work."""
+    recipe, machine = config.recipe, config.machine
+    least: dict[str, tuple[float | None, float]] = {
+        "recipe.epochs": (recipe.epochs, 1),
+        "recipe.batch_size": (recipe.batch_size, 1),
+        "recipe.accumulate": (recipe.accumulate, 1),
+        "recipe.linear_scaling": (recipe.linear_scaling, 1),
+        "recipe.learning_rate": (recipe.learning_rate, 0),
+        "recipe.momentum": (recipe.momentum, 0),
+        "recipe.weight_decay": (recipe.weight_decay, 0),
+        "recipe.warmup": (recipe.warmup, 0),
+        "recipe.label_smoothing": (recipe.label_smoothing, 0),
+        "recipe.clip": (recipe.clip, 0),
+        "machine.processes": (machine.processes, 1),
+        "machine.threads": (machine.threads, 1),
+        "machine.minutes": (machine.minutes, 0),
+    }
+    for name, (value, bound) in least.items():
+        if value is not None and not bound <= value < math.inf:
+            raise InputError(f"Expected `{name}` to be from {bound:g} on, but got {value:g}.")
+    if recipe.label_smoothing > 1:
+        raise InputError(
+            "Expected `recipe.label_smoothing` to be a share from 0 to 1, but got "
+            f"{recipe.label_smoothing:g}."
+        )
+    if recipe.batch_size < machine.processes:
+        raise InputError(
+            "Expected `recipe.batch_size` to give every process a sample, but got "
+            f"{recipe.batch_size} for {machine.processes} processes."
+        )
+    if "members" in config.options:
+        member_count(config)
+
+
+def _check_data(out: Path, config: Config, data: DataSet) -> None:
+    """A run that goes on must see what it saw before."""
+    if not (out / RUN).exists():
+        return
+    was = Run.read(out).document["data"].get("fingerprint")
+    if was != data.fingerprint:
+        raise InputError(
+            f"Expected the data that {out} was begun with, but {config.data} has changed; restore "
+            "it, or choose another `--out`."
+        )
 
 
 def _old(run: Run, data: DataSet, device: torch.device) -> Old:
@@ -180,6 +285,11 @@ def _old(run: Run, data: DataSet, device: torch.device) -> Old:
 
 def _check_folder(out: Path, config: Config, *, resume: bool) -> None:
     if not (out / RUN).exists():
+        if (out / CHECKPOINT).exists():
+            raise InputError(
+                f"Expected {out} to be a new folder or a run, but there is a state to go on from "
+                f"without a {RUN} that says of what; choose another `--out`."
+            )
         return
     if not resume:
         raise InputError(

@@ -1,0 +1,40 @@
+"""`flipguard predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flipguard.errors import MissingExtraError
+
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A finished run.", show_default=False)
+]
+Split = Annotated[str, typer.Option("--split", metavar="NAME", help="train or test.")]
+Out = Annotated[
+    Path, typer.Option("--out", metavar="FILE", help="The prediction file.", show_default=False)
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("predict")(predict)
+
+
+def predict(run: RunFolder, out: Out, split: Split = "test") -> None:
+    """Writes a run's predictions as a table that compare and gate read.
+
+    Example: [bold]flipguard predict runs/v2 --split test --out v2.npz[/bold]
+    """
+    try:
+        from flipguard.training import Run
+        from flipguard.training import predict as predicted
+    except ModuleNotFoundError as problem:
+        raise MissingExtraError(
+            "Predicting", package=problem.name or "torch", extra="train"
+        ) from problem
+
+    predicted(Run.read(run), split=split, out=out)
+    typer.echo(f"{out}: predictions of {run} on its {split} set")

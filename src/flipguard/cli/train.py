@@ -1,0 +1,103 @@
+"""`flipguard train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flipguard.errors import MissingExtraError
+
+Method = Annotated[
+    str | None,
+    typer.Option("--method", metavar="NAME", help="How to train; `flipguard methods` lists them."),
+]
+Data = Annotated[
+    str | None,
+    typer.Option("--data", metavar="NAME", help="What to train on: a name, or a file or folder."),
+]
+Model = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="What to train: mlp, resnet20, timm:…")
+]
+Out = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="The run's folder.", show_default=False)
+]
+Old = Annotated[
+    list[str] | None,
+    typer.Option("--old", metavar="RUN", help="An old run, to follow and to be measured against."),
+]
+Seed = Annotated[int | None, typer.Option("--seed", help="Of all randomness.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="A configuration in TOML.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as recipe.epochs=40."),
+]
+Fix = Annotated[
+    str | None,
+    typer.Option(
+        "--fix", metavar="SOURCES", help="Sources that no seed changes: init,order,augment,dropout."
+    ),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("train")(train)
+
+
+def train(
+    out: Out,
+    method: Method = None,
+    data: Data = None,
+    model: Model = None,
+    old: Old = None,
+    seed: Seed = None,
+    config: ConfigFile = None,
+    set: Set = None,
+    fix: Fix = None,
+    resume: Resume = False,
+) -> None:
+    """Trains a model by a method, into a folder that can be resumed, compared and audited.
+
+    Settings come from --config, then from the other flags, then from --set.
+
+    Example: [bold]flipguard train --method fd-lm --old runs/v1 --seed 2 --out runs/v2[/bold]
+    """
+    try:
+        from flipguard.training import train as trained
+        from flipguard.training.config import assigned, fixed, from_dict, read_toml
+    except ModuleNotFoundError as problem:
+        raise MissingExtraError(
+            "Training", package=problem.name or "torch", extra="train"
+        ) from problem
+
+    values: dict[str, Any] = {} if config is None else read_toml(config)
+    if resume and config is None and not any((method, data, model, old, set, fix)):
+        # Nothing is said: go on with what the run itself says.
+        values = _begun(out)
+    given = {"method": method, "data": data, "model": model, "old": old and list(old)}
+    values |= {name: value for name, value in given.items() if value is not None}
+    if seed is not None:
+        values["seeds"] = {**values.get("seeds", {}), "seed": seed}
+    if fix is not None:
+        values = fixed(values, [source.strip() for source in fix.split(",")])
+    run = trained(
+        from_dict(assigned(values, set or [])), out, resume=resume, report=lambda s: typer.echo(s)
+    )
+    if run.finished:
+        typer.echo(
+            f"{out}: finished; predictions of the test set are in {out}/predictions/test.npz"
+        )
+    else:
+        typer.echo(f"{out}: stopped in time; go on with: flipguard train --out {out} --resume")
+
+
+def _begun(out: Path) -> dict[str, Any]:
+    from flipguard.training import Run
+    from flipguard.training.config import as_dict
+
+    return as_dict(Run.read(out).config)

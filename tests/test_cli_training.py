@@ -1,0 +1,126 @@
+"""`train`, `predict` and `methods`, as programs that a user starts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flipguard import compare, read_predictions
+from flipguard.methods import METHODS
+
+TINY = (
+    "--data",
+    "mnist1d:train=200,test=100",
+    "--model",
+    "mlp:hidden=16",
+    "--set",
+    "recipe.epochs=2",
+)
+
+
+def flipguard(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "flipguard", *arguments], cwd=folder, capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """A folder with an old run and an update of it."""
+    folder = tmp_path_factory.mktemp("runs")
+    for arguments in (
+        ("--out", "v1"),
+        ("--out", "v2", "--method", "fd-lm", "--old", "v1", "--seed", "2"),
+    ):
+        done = flipguard(folder, "train", *TINY, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+    return folder
+
+
+def test_training_tells_how_far_it_is(runs):
+    done = flipguard(runs, "train", *TINY, "--out", "v3", "--old", "v1", "--seed", "3")
+    first, second, last = done.stdout.splitlines()
+    assert first.startswith("epoch 1/2  task ")
+    assert "test error" in second
+    assert "NFR" in second
+    assert last == "v3: finished; predictions of the test set are in v3/predictions/test.npz"
+
+
+def test_a_run_can_be_compared(runs):
+    old, new = (read_predictions(runs / v / "predictions" / "test.npz") for v in ("v1", "v2"))
+    result = compare(old=old, new=new)
+    history = [
+        json.loads(line) for line in (runs / "v2" / "history.jsonl").read_text().splitlines()
+    ]
+    last = history[-1]["test"]
+    assert result["error_rate_new"].value == pytest.approx(last["error_rate"])
+    (against,) = last["old"].values()
+    assert result["negative_flip_rate"].value == pytest.approx(against["negative_flip_rate"])
+    assert result["churn"].value == pytest.approx(against["churn"])
+
+
+def test_predictions_of_a_split(runs):
+    done = flipguard(runs, "predict", "v2", "--split", "train", "--out", "train.npz")
+    assert done.returncode == 0, done.stderr
+    assert read_predictions(runs / "train.npz").columns is not None
+    test = flipguard(runs, "predict", "v2", "--out", "test.npz")
+    assert test.returncode == 0
+    assert (runs / "test.npz").read_bytes() == (runs / "v2/predictions/test.npz").read_bytes()
+
+
+def test_a_file_and_flags_and_settings_come_together(runs):
+    (runs / "run.toml").write_text(
+        'model = "mlp:hidden=8"\n[recipe]\nepochs = 9\nbatch_size = 20\n'
+    )
+    done = flipguard(
+        runs, "train", "--config", "run.toml", "--data", "mnist1d:train=100,test=50",
+        "--set", "recipe.epochs=1", "--seed", "5", "--fix", "init", "--out", "v4",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    config = json.loads((runs / "v4" / "run.json").read_text())["config"]
+    assert config["model"] == "mlp:hidden=8"
+    assert (config["recipe"]["epochs"], config["recipe"]["batch_size"]) == (1, 20)
+    assert (config["seeds"]["seed"], config["seeds"]["init"]) == (5, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--method", "fd-ml"), "Expected a method, none, dropout, naive"),
+        (("--method", "fd-lm"), "to be given an old run with `--old`, but got none"),
+        (("--set", "recipe.epoch=3"), "Expected the configuration to have known keys"),
+        (("--set", "recipe.epochs=many"), "Expected `recipe.epochs` to be a whole number"),
+        (("--fix", "luck"), "Expected `--fix` to name sources of randomness"),
+        (("--old", "nowhere"), "to be a run, but there is no run.json in it"),
+        (("--model", "mpl"), "mlp"),
+        (("--data", "mnist"), "mnist"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_a_sentence(runs, arguments, said):
+    done = flipguard(runs, "train", *TINY, "--out", "refused", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("flipguard: ")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (runs / "refused").exists()
+
+
+def test_a_finished_run_is_not_trained_again(runs):
+    done = flipguard(runs, "train", *TINY, "--out", "v1")
+    assert done.returncode == 2
+    assert "there is a run in it; go on with it by `--resume`" in done.stderr
+    done = flipguard(runs, "train", "--out", "v1", "--resume")
+    assert done.returncode == 0
+    assert "is finished; nothing to do" in done.stdout
+
+
+def test_methods_are_listed():
+    done = flipguard(Path.cwd(), "methods", "--json")
+    assert [row["name"] for row in json.loads(done.stdout)] == list(METHODS)
+    plain = flipguard(Path.cwd(), "methods").stdout
+    assert all(name in plain for name in METHODS)

@@ -1,0 +1,77 @@
+"""Ensembles: what their members are, and that they are trained once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from flipguard.training import Run, Seeds, load_model, predict
+from flipguard.training.folder import MODEL
+from flipguard.training.members import Mean
+from tests.training.tiny import bytes_of, everything_in, tiny, trained
+
+
+def members_in(folder: Path) -> dict[str, int]:
+    """The members in a folder, and when their weights were written."""
+    return {
+        run.name: (run / MODEL).stat().st_mtime_ns for run in sorted((folder / "members").iterdir())
+    }
+
+
+def logits_in(path: Path) -> np.ndarray:
+    with np.load(path) as archive:
+        logits: np.ndarray = archive["logits"]
+        return logits
+
+
+def test_members_are_trained_once_and_used_by_later_students(tmp_path: Path) -> None:
+    first = trained(tiny("elodi"), tmp_path / "first")
+    before = members_in(tmp_path)
+    held = everything_in(tmp_path / "members")
+    assert len(before) == 2
+    second = trained(tiny("elodi", options={"alpha": 0.5, "k": 3}), tmp_path / "second")
+    assert members_in(tmp_path) == before
+    paragon = trained(tiny("ensemble"), tmp_path / "paragon")
+    assert members_in(tmp_path) == before
+    assert everything_in(tmp_path / "members") == held
+    assert paragon.finished
+    assert bytes_of(first.folder) != bytes_of(second.folder)
+    # One more member is one more run.
+    trained(tiny("elodi", options={"members": 3}), tmp_path / "third")
+    after = members_in(tmp_path)
+    assert len(after) == 3
+    assert before.items() <= after.items()
+    # Members of another seed are others.
+    trained(tiny("elodi", seeds=Seeds(seed=1)), tmp_path / "fourth")
+    assert len(members_in(tmp_path)) == 5
+
+
+def test_cached_members_give_the_same_student(tmp_path: Path) -> None:
+    trained(tiny("ensemble"), tmp_path / "cached" / "paragon")
+    cached = trained(tiny("elodi"), tmp_path / "cached" / "run")
+    fresh = trained(tiny("elodi"), tmp_path / "fresh" / "run")
+    assert bytes_of(cached.folder) == bytes_of(fresh.folder)
+
+
+def test_an_ensemble_gives_the_mean_of_its_members(tmp_path: Path) -> None:
+    run = trained(tiny("ensemble", options={"members": 3}), tmp_path / "run")
+    folders = sorted((tmp_path / "members").iterdir())
+    assert len(folders) == 3
+    logits = [logits_in(folder / "predictions" / "test.npz") for folder in folders]
+    assert not np.allclose(logits[0], logits[1])
+    mean = logits_in(run.folder / "predictions" / "test.npz")
+    np.testing.assert_allclose(mean, np.mean(logits, axis=0), atol=1e-5)
+    predict(Run.read(run.folder), split="test", out=tmp_path / "again.npz")
+    assert np.array_equal(logits_in(tmp_path / "again.npz"), mean)
+    model = load_model(run)
+    assert isinstance(model, Mean)
+    assert len(model.members) == 3
+    assert not torch.equal(next(model.members[0].parameters()), next(model.members[1].parameters()))
+
+
+def test_an_ensemble_can_be_an_old_model(tmp_path: Path) -> None:
+    old = trained(tiny("ensemble"), tmp_path / "old")
+    run = trained(tiny("fd-lm", old=(str(old.folder),)), tmp_path / "run")
+    assert run.finished
