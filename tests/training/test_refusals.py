@@ -416,3 +416,8 @@ def test_run_is_read_as_it_was_written(olds: dict[str, Run]) -> None:
 def test_a_process_without_a_sample(tmp_path: Path) -> None:
     config = tiny(recipe={"batch_size": 2}, machine={"processes": 3})
     assert "every process" in refused(config, tmp_path / "run")
+
+
+def test_a_preset_that_is_none():
+    with pytest.raises(InputError, match="Expected `preset` to be one of pct-imagenet, elodi"):
+        from_dict({"preset": "imagenet"})

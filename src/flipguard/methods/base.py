@@ -96,7 +96,7 @@ class Setting:
     label_smoothing: float
     new_model: Callable[[str], nn.Module]  # another model like the student, by a name of its own
     members: Callable[[], Reference] | None = None  # the ensemble that guides the student
-    held_out: Callable[[], Iterator[tuple[Tensor, Tensor]]] | None = None
+    held_out: Callable[[], Iterator[tuple[Inputs, Tensor]]] | None = None
 
     def number(self, name: str) -> float:
         """An option that is a number."""

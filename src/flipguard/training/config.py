@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from flipguard.errors import InputError, listed
+from flipguard.training.presets import PRESETS
 from flipguard.training.seeds import FIXED, SOURCES, Seeds
 
 Scalar: TypeAlias = bool | int | float | str | None
@@ -57,7 +58,6 @@ class Machine:
     processes: int = 1
     threads: int | None = None
     minutes: float | None = None  # stop after so long, with a state to resume from
-    compile: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +71,7 @@ class Config:
     model: str = "mlp"
     old: tuple[str, ...] = ()
     fine_tune: bool = False
+    preset: str | None = None  # whose values the recipe has where nothing else is said
     recipe: Recipe = field(default_factory=Recipe)
     scope: Scope = field(default_factory=Scope)
     seeds: Seeds = field(default_factory=Seeds)
@@ -87,7 +88,20 @@ def as_dict(config: Any) -> dict[str, Any]:
 
 
 def from_dict(values: Mapping[str, Any]) -> Config:
-    """The configuration that plain values describe; unknown keys are refused."""
+    """The configuration that plain values describe; unknown keys are refused.
+
+    >>> from_dict({"preset": "churn-cifar", "recipe": {"epochs": 3}}).recipe.batch_size
+    1024
+    """
+    preset = values.get("preset") if isinstance(values, Mapping) else None
+    if preset is not None:
+        if preset not in PRESETS:
+            raise InputError(
+                f"Expected `preset` to be one of {', '.join(PRESETS)}, but got {preset!r}."
+            )
+        given = values.get("recipe", {})
+        if isinstance(given, Mapping):
+            values = {**values, "recipe": {**PRESETS[preset], **given}}
     config: Config = _built(Config, values, "")
     return config
 

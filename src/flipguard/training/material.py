@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from flipguard.data import (
     TextSplit,
     first_classes,
     load_data,
+    part,
     seen_before,
 )
 from flipguard.errors import InputError
@@ -115,10 +116,11 @@ def _scaled(inputs: Tensor) -> Tensor:
     return inputs.float().div_(127.5).sub_(1) if inputs.dtype == torch.uint8 else inputs
 
 
-def held_out_of(material: Material, *, share: float = HELD_OUT) -> Callable[[], Iterator[Any]]:
-    """The first samples in order, again and again."""
-
-    def batches() -> Iterator[tuple[Inputs, Tensor]]:
-        return material.batches(most=max(int(share * len(material)), 1))
-
-    return batches
+def held_out_of(split: Split, *, seed: int) -> tuple[Split, Split]:
+    """Training samples to learn from, and some apart from them to measure on."""
+    apart = part(split.ids, seed=seed, fraction=HELD_OUT)
+    if not bool(apart.any()) or bool(apart.all()):
+        raise InputError(
+            f"Expected training samples enough to hold some of them out, but got {len(split)}."
+        )
+    return split.subset(~apart), split.subset(apart)

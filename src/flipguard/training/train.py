@@ -81,7 +81,9 @@ def completed(config: Config) -> tuple[Method, Config]:
     if method.name == "dropout" and "dropout" not in model:
         joined = "," if "=" in model else ":"
         model = f"{model}{joined}dropout={options['rate']}"
-    return method, dataclasses.replace(config, options=options, model=model)
+    # Methods that stay near old's weights start from them.
+    fine_tune = config.fine_tune or "same_layout" in method.needs
+    return method, dataclasses.replace(config, options=options, model=model, fine_tune=fine_tune)
 
 
 def _train_one(
@@ -108,8 +110,11 @@ def _train_one(
     if config.fine_tune:
         student.load_state_dict(olds[0].model.state_dict())
     student.to(fabric.device)
+    learned, apart = data.train, data.train
+    if "held_out" in method.needs:
+        learned, apart = held_out_of(data.train, seed=config.scope.seed)
     material = Material(
-        data.train,
+        learned,
         device=fabric.device,
         model=config.model,
         augmentation=build_augmentation(config.recipe.augment),
@@ -145,7 +150,7 @@ def _train_one(
         new_model=lambda name: new_model(name).to(fabric.device),
         # Stands in for members that are still to be trained, so that options are refused before.
         members=lambda: OldModel(student),
-        held_out=held_out_of(material),
+        held_out=Material(apart, device=fabric.device, model=config.model).batches,
     )
     if "members" in method.needs:
         if method.name != "ensemble":
@@ -342,10 +347,10 @@ def _check_layouts(
             f"Expected `{method.name}` to keep old's classes, but they are others; where classes "
             "are added, use fd-lm, fd-kl or elodi."
         )
-    if "same_layout" in method.needs or config.fine_tune:
+    if config.fine_tune:
         difference = same_layout(olds[0].model, student)
         if difference is not None:
-            what = "fine-tuning" if config.fine_tune else f"`{method.name}`"
+            what = f"`{method.name}`" if "same_layout" in method.needs else "fine-tuning"
             raise InputError(
                 f"Expected {what} to have old's architecture, but {difference}; across "
                 "architectures, use fd-lm, fd-kl or elodi without fine-tuning."

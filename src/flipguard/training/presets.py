@@ -1,0 +1,47 @@
+"""The papers' optimisation recipes, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+# PyTorch's ImageNet example, which both papers follow.
+_IMAGENET: dict[str, Any] = {
+    "epochs": 90,
+    "optimizer": "sgd",
+    "learning_rate": 0.1,
+    "momentum": 0.9,
+    "nesterov": False,
+    "weight_decay": 1e-4,
+    "schedule": "steps",
+    "milestones": (30, 60),
+    "decay": 0.1,
+    "augment": "crop-flip",
+}
+
+PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        # PCT, section 5.1
+        "pct-imagenet": {**_IMAGENET, "batch_size": 2048},
+        # ELODI, section 5.1
+        "elodi-imagenet": {**_IMAGENET, "batch_size": 256},
+        # Reproducibility, appendix A
+        "churn-cifar": {
+            **_IMAGENET,
+            "epochs": 450,
+            "batch_size": 1024,
+            "learning_rate": 1.0,
+            "nesterov": True,
+            "milestones": (200, 300, 400),
+            "warmup": 15.0,
+        },
+        "churn-imagenet": {
+            **_IMAGENET,
+            "batch_size": 1024,
+            "learning_rate": 0.8,
+            "milestones": (30, 60, 80),
+            "warmup": 5.0,
+        },
+    }
+)
