@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from flipguard.errors import InputError
 from flipguard.training import Run, Seeds, load_model, predict
 from flipguard.training.folder import MODEL
 from flipguard.training.members import Mean
@@ -75,3 +78,54 @@ def test_an_ensemble_can_be_an_old_model(tmp_path: Path) -> None:
     old = trained(tiny("ensemble"), tmp_path / "old")
     run = trained(tiny("fd-lm", old=(str(old.folder),)), tmp_path / "run")
     assert run.finished
+
+
+def test_given_runs_guide_a_student(tmp_path: Path) -> None:
+    """An ensemble of other architectures, which is not trained again."""
+    guides = tuple(
+        str(trained(tiny(model=model, seeds=Seeds(seed=i)), tmp_path / f"guide{i}").folder)
+        for i, model in enumerate(("mlp:hidden=8", "mlp:hidden=12,depth=3"))
+    )
+    options = {"guide": "heterogeneous"}
+    run = trained(tiny("elodi", options=options, guides=guides), tmp_path / "run")
+    assert run.finished
+    assert not (tmp_path / "members").exists()
+    one = trained(tiny("elodi", options=options, guides=guides[:1]), tmp_path / "one")
+    assert bytes_of(run.folder) != bytes_of(one.folder)
+
+
+def test_members_of_a_calibrated_guide_do_not_see_what_it_is_calibrated_on(tmp_path: Path) -> None:
+    trained(tiny("elodi", options={"guide": "calibrated"}), tmp_path / "run")
+    for folder in (tmp_path / "members").iterdir():
+        member = Run.read(folder)
+        assert member.config.scope.samples == pytest.approx(0.9)
+        assert member.document["data"]["train"] < 200
+
+
+def test_an_ensemble_asked_once_differs_only_where_inputs_are_augmented(tmp_path: Path) -> None:
+    for augment, same in (("none", True), ("shift-scale-noise", False)):
+        recipe = {"augment": augment}
+        folder = tmp_path / augment
+        online = trained(tiny("elodi", recipe=recipe), folder / "online")
+        offline = trained(
+            tiny("elodi", recipe=recipe, options={"online": False}), folder / "offline"
+        )
+        first, second = (
+            logits_in(run.folder / "predictions" / "test.npz") for run in (online, offline)
+        )
+        assert np.allclose(first, second, rtol=1e-4, atol=1e-5) == same
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "said"),
+    [
+        ("none", {"guides": ("x",)}, "Expected `guides` with elodi, but got them with `none`"),
+        ("elodi", {"options": {"guide": "heterogeneous"}}, "to be given as `guides`, but got none"),
+        ("elodi", {"guides": ("nowhere",)}, "to be a run, but there is no run.json in it"),
+    ],
+)
+def test_guides_that_cannot_guide(tmp_path: Path, method: str, changes: Any, said: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        trained(tiny(method, **changes), tmp_path / "run")
+    assert said in str(refusal.value)
+    assert not (tmp_path / "run").exists()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from flipguard.errors import InputError
 from flipguard.losses import SharedClasses
 from flipguard.models import Inputs, classify
-from flipguard.references import OldModel, Reference
+from flipguard.references import OldModel, Reference, StoredLogits
 
 Scalar: TypeAlias = bool | int | float | str | None
 Parts: TypeAlias = dict[str, Tensor]
@@ -96,6 +96,7 @@ class Setting:
     label_smoothing: float
     new_model: Callable[[str], nn.Module]  # another model like the student, by a name of its own
     members: Callable[[], Reference] | None = None  # the ensemble that guides the student
+    stored: Callable[[Reference], StoredLogits] | None = None  # of the samples as they are
     held_out: Callable[[], Iterator[tuple[Inputs, Tensor]]] | None = None
 
     def number(self, name: str) -> float:
@@ -116,6 +117,7 @@ class Step:
 
     inputs: Inputs
     target: Tensor
+    places: Tensor  # where the samples stand among the training samples
     logits: Tensor
     features: Tensor | None
     number: int  # of steps taken before

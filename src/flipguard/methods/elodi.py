@@ -41,6 +41,19 @@ LEGACY = Option(
 )
 
 
+ONLINE = Option(
+    name="online",
+    default=True,
+    sentence="Ask the ensemble at every step, on augmented inputs; else once, on plain ones.",
+)
+GUIDE = Option(
+    name="guide",
+    default="homogeneous",
+    sentence="Members like the student, given ones of any kind, or each at its best temperature.",
+    choices=("homogeneous", "heterogeneous", "calibrated"),
+)
+
+
 def _build(setting: Setting) -> Objective:
     if setting.members is None:
         raise InputError("Expected `elodi` to have an ensemble, but got none.")
@@ -63,12 +76,19 @@ def _build(setting: Setting) -> Objective:
 
     to_ensemble, to_old = inhibition(), {old.name: inhibition(old) for old in setting.olds}
 
+    stored = None
+    if not setting.options["online"]:
+        if setting.stored is None:
+            raise InputError("Expected a way to store the ensemble's logits, but got none.")
+        stored = setting.stored(ensemble)
+
     def legacy_term(step: Step, old: Old) -> Tensor:
         found: Tensor = to_old[old.name](new=step.logits, reference=step.call(old.reference))
         return found
 
     def parts(step: Step) -> Parts:
-        pull = to_ensemble(new=step.logits, reference=step.call(ensemble))
+        says = step.call(ensemble) if stored is None else stored(step.places)
+        pull = to_ensemble(new=step.logits, reference=says)
         found = {
             "task": (1 - alpha) * task(setting, step.logits, step.target),
             "pull": alpha * (1 - legacy) * pull,
@@ -85,6 +105,6 @@ ELODI = Method(
     sentence="Towards the mean logits of an ensemble of models like the new one.",
     paper="ELODI",
     build=_build,
-    options=(MEMBERS, ALPHA, TOP, POWER, RANK_BY, REDUCTION, LEGACY),
+    options=(MEMBERS, ALPHA, TOP, POWER, RANK_BY, REDUCTION, LEGACY, ONLINE, GUIDE),
     needs=frozenset({"members"}),
 )

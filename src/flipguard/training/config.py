@@ -70,6 +70,7 @@ class Config:
     data_root: str | None = None
     model: str = "mlp"
     old: tuple[str, ...] = ()
+    guides: tuple[str, ...] = ()  # finished runs that are the ensemble, instead of new members
     fine_tune: bool = False
     preset: str | None = None  # whose values the recipe has where nothing else is said
     recipe: Recipe = field(default_factory=Recipe)

@@ -44,7 +44,9 @@ class Trainee(nn.Module):
         self._objective = objective
         self._head = head_of(student) if objective.needs_features else None
 
-    def forward(self, inputs: Inputs, target: Tensor, number: int) -> dict[str, Tensor]:
+    def forward(
+        self, inputs: Inputs, target: Tensor, places: Tensor, number: int
+    ) -> dict[str, Tensor]:
         features: Tensor | None = None
         if self._head is not None:
             logits, features = with_features(self.student, head=self._head)(inputs)
@@ -56,6 +58,7 @@ class Trainee(nn.Module):
             Step(
                 inputs=inputs,
                 target=target,
+                places=places,
                 logits=logits,
                 features=features,
                 number=number,
@@ -116,7 +119,7 @@ def train_loop(
             mine = whole[fabric.global_rank :: fabric.world_size]
             for piece in mine.chunk(recipe.accumulate):
                 inputs, target = material.batch(piece, epoch=epoch)
-                parts = trainee(inputs, target, progress.step)
+                parts = trainee(inputs, target, piece.to(target.device), progress.step)
                 share = len(piece) / len(whole)
                 # Gradients are averaged over the processes, each of which gives its part of a sum.
                 fabric.backward(sum(parts.values()) * (share * fabric.world_size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -116,9 +117,17 @@ def _scaled(inputs: Tensor) -> Tensor:
     return inputs.float().div_(127.5).sub_(1) if inputs.dtype == torch.uint8 else inputs
 
 
-def held_out_of(split: Split, *, seed: int) -> tuple[Split, Split]:
-    """Training samples to learn from, and some apart from them to measure on."""
-    apart = part(split.ids, seed=seed, fraction=HELD_OUT)
+def without_held_out(scope: Scope) -> Scope:
+    """The scope of a run that must not see what others measure on."""
+    return dataclasses.replace(scope, samples=scope.samples * (1 - HELD_OUT))
+
+
+def held_out_of(split: Split, scope: Scope) -> tuple[Split, Split]:
+    """Training samples to learn from, and some apart from them to measure on.
+
+    What is learned from is what a run of a scope that much smaller would see.
+    """
+    apart = ~part(split.ids, seed=scope.seed, fraction=without_held_out(scope).samples)
     if not bool(apart.any()) or bool(apart.all()):
         raise InputError(
             f"Expected training samples enough to hold some of them out, but got {len(split)}."

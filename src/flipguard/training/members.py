@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from flipguard.references import Ensemble, Reference
 from flipguard.training.config import Config, as_dict
 from flipguard.training.folder import Run
 from flipguard.training.loop import Report
+from flipguard.training.material import without_held_out
 from flipguard.training.seeds import Seeds, derived
 
 FOLDER = "members"
@@ -37,11 +38,15 @@ class Mean(nn.Module):
 
 def member_config(config: Config, index: int) -> Config:
     """The configuration of a member: untreated, and with a seed of its own."""
+    calibrated = config.options.get("guide") == "calibrated"
     return dataclasses.replace(
         config,
+        # Temperatures are fitted on samples that no member has learned.
+        scope=without_held_out(config.scope) if calibrated else config.scope,
         method="none",
         options={},
         old=(),
+        guides=(),
         fine_tune=False,
         seeds=Seeds(seed=derived(config.seeds.seed, "member", index) % 2**31),
     )
@@ -88,11 +93,30 @@ def member_count(config: Config) -> int:
     return count
 
 
-def guide_of(runs: Sequence[Run]) -> Callable[[], Reference]:
-    """The ensemble of finished members."""
+def given_members(config: Config, class_names: tuple[str, ...]) -> list[Run]:
+    """The finished runs that were given as an ensemble, of whatever architecture."""
+    runs = [Run.read(Path(folder)) for folder in config.guides]
+    for run in runs:
+        if not run.finished or run.class_names != class_names:
+            what = "is not finished" if not run.finished else "knows other classes"
+            raise InputError(
+                f"Expected `guides` to be finished runs of the same classes, but {run.folder} "
+                f"{what}; resume it, or choose another."
+            )
+    return runs
+
+
+def guide_of(
+    runs: Sequence[Run], *, device: Any, held_out: Callable[[], Iterable[Any]] | None
+) -> Callable[[], Reference]:
+    """The ensemble of finished members, calibrated if there are samples to calibrate it on."""
     from flipguard.training.predict import load_model
 
-    return lambda: Ensemble([load_model(run).eval() for run in runs])
+    def guide() -> Reference:
+        ensemble = Ensemble([load_model(run).eval().to(device) for run in runs])
+        return ensemble if held_out is None else ensemble.calibrate(held_out())
+
+    return guide
 
 
 def mean_of(runs: Sequence[Run]) -> Mean:

@@ -18,7 +18,7 @@ from flipguard.errors import InputError, listed
 from flipguard.losses import SharedClasses
 from flipguard.methods import METHODS, Method, Objective, Old, Setting, method_of
 from flipguard.models import architecture, build_model, same_layout
-from flipguard.references import OldModel
+from flipguard.references import OldModel, StoredLogits
 from flipguard.training.config import Config, as_dict
 from flipguard.training.folder import (
     CHECKPOINT,
@@ -34,8 +34,14 @@ from flipguard.training.folder import (
 )
 from flipguard.training.loop import Report, steps_an_epoch, train_loop
 from flipguard.training.material import Material, data_of, held_out_of, input_shape_of
-from flipguard.training.measure import Yardstick
-from flipguard.training.members import guide_of, mean_of, member_count, members_of
+from flipguard.training.measure import Yardstick, logits_on
+from flipguard.training.members import (
+    given_members,
+    guide_of,
+    mean_of,
+    member_count,
+    members_of,
+)
 from flipguard.training.predict import load_model, write_predictions
 from flipguard.training.processes import train_in_processes
 from flipguard.training.seeds import derived
@@ -111,8 +117,8 @@ def _train_one(
         student.load_state_dict(olds[0].model.state_dict())
     student.to(fabric.device)
     learned, apart = data.train, data.train
-    if "held_out" in method.needs:
-        learned, apart = held_out_of(data.train, seed=config.scope.seed)
+    if "held_out" in method.needs or config.options.get("guide") == "calibrated":
+        learned, apart = held_out_of(data.train, config.scope)
     material = Material(
         learned,
         device=fabric.device,
@@ -150,12 +156,15 @@ def _train_one(
         new_model=lambda name: new_model(name).to(fabric.device),
         # Stands in for members that are still to be trained, so that options are refused before.
         members=lambda: OldModel(student),
+        stored=lambda reference: StoredLogits(logits_on(reference, material)),
         held_out=Material(apart, device=fabric.device, model=config.model).batches,
     )
     if "members" in method.needs:
         if method.name != "ensemble":
             method.build(setting)
-        runs = members_of(fabric, config, out, deadline=deadline, report=report)
+        runs: list[Run] | None = given_members(config, data.class_names)
+        if not config.guides:
+            runs = members_of(fabric, config, out, deadline=deadline, report=report)
         if runs is None:
             return tell("stopped")
         if method.name == "ensemble":
@@ -167,7 +176,13 @@ def _train_one(
             if fabric.is_global_zero:
                 write_lines(out / HISTORY, [row])
             return ended_with(mean)
-        setting = dataclasses.replace(setting, members=guide_of(runs))
+        calibrated = config.options["guide"] == "calibrated"
+        setting = dataclasses.replace(
+            setting,
+            members=guide_of(
+                runs, device=fabric.device, held_out=setting.held_out if calibrated else None
+            ),
+        )
     objective: Objective = method.build(setting)
     tell("training")
     ended = train_loop(
@@ -328,6 +343,15 @@ def _check_needs(method: Method, config: Config, olds: list[Run]) -> None:
         raise InputError(
             "Expected `legacy` to be given an old run with `--old`, but got none; leave it at 0 "
             "to follow the ensemble alone."
+        )
+    if config.guides and method.name != "elodi":
+        raise InputError(
+            f"Expected `guides` with elodi, but got them with `{method.name}`; leave them out."
+        )
+    if config.options.get("guide") == "heterogeneous" and not config.guides:
+        raise InputError(
+            "Expected a heterogeneous guide to be given as `guides`, but got none; name finished "
+            "runs of other architectures."
         )
     if config.fine_tune and len(olds) != 1:
         raise InputError(f"Expected fine-tuning to start from one `--old`, but got {len(olds)}.")
