@@ -214,12 +214,12 @@ def test_cifar_files_that_make_no_sense_are_refused(tmp_path: Path) -> None:
 
 def test_digits() -> None:
     data = load_data("digits")
-    assert (data.kind, len(data.class_names)) == ("vector", 10)
+    assert (data.kind, len(data.class_names)) == ("image", 10)
     assert len(data.train) + len(data.test) == 1797
     assert len(data.test) == pytest.approx(1797 / 4, rel=0.1)
     assert not set(data.train.ids_index.tolist()) & set(data.test.ids_index.tolist())
     values = pixels(data.train)
-    assert (values.min(), values.max(), values.shape[1:]) == (0, 1, (64,))
+    assert (values.min(), values.max(), values.shape[1:]) == (-1, 1, (1, 8, 8))
     assert load_data("digits").fingerprint == data.fingerprint
     assert load_data("digits:seed=1").fingerprint != data.fingerprint
 

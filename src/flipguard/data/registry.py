@@ -38,7 +38,7 @@ ROWS = (
     ),
     KnownData(
         name="digits",
-        kind="vector",
+        kind="image",
         classes=10,
         sentence="1,797 digits of 8 by 8 pixels that come with scikit-learn: options test, seed.",
         load=lambda options, _: load_digits(options),
