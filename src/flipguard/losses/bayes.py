@@ -160,7 +160,32 @@ def _check_confusions(old_confusion: Tensor, new_confusion: Tensor, prior: Tenso
             )
 
 
-class BayesianUpdate(Term):
+class _OfVotes(Term):
+    """What both modules hold: how each model confuses classes, and what a flip costs."""
+
+    old_confusion: Tensor
+    new_confusion: Tensor
+    prior: Tensor | None
+    cost_ratio: float
+
+    def _hold(
+        self,
+        *,
+        old_confusion: Tensor,
+        new_confusion: Tensor,
+        prior: Tensor | None,
+        cost_ratio: float,
+    ) -> None:
+        positive("cost_ratio", cost_ratio)
+        _check_confusions(old_confusion, new_confusion, prior)
+        # Copies: each may be estimated again, and the caller's stay as they are.
+        self.register_buffer("old_confusion", old_confusion.detach().clone())
+        self.register_buffer("new_confusion", new_confusion.detach().clone())
+        self.register_buffer("prior", None if prior is None else prior.detach().clone())
+        self.cost_ratio = cost_ratio
+
+
+class BayesianUpdate(_OfVotes):
     """The Bayesian update with a cost ratio (BU-CR): change an answer only if it pays.
 
     From the votes of both models and their confusion on held-out samples follows a posterior::
@@ -194,16 +219,12 @@ class BayesianUpdate(Term):
         cost_ratio: float = 2.5,
     ) -> None:
         super().__init__()
-        positive("cost_ratio", cost_ratio)
-        _check_confusions(old_confusion, new_confusion, prior)
-        self.old_confusion: Tensor
-        self.new_confusion: Tensor
-        self.prior: Tensor | None
-        # Copies: each may be estimated again, and the caller's stay as they are.
-        self.register_buffer("old_confusion", old_confusion.detach().clone())
-        self.register_buffer("new_confusion", new_confusion.detach().clone())
-        self.register_buffer("prior", None if prior is None else prior.detach().clone())
-        self.cost_ratio = cost_ratio
+        self._hold(
+            old_confusion=old_confusion,
+            new_confusion=new_confusion,
+            prior=prior,
+            cost_ratio=cost_ratio,
+        )
 
     def forward(self, *, old: Logits, new: Logits) -> BayesianDecision:
         """The decision for a batch."""
@@ -217,7 +238,7 @@ class BayesianUpdate(Term):
         )
 
 
-class BayesianImitation(Term):
+class BayesianImitation(_OfVotes):
     """Training towards the Bayesian update (BU-CR as ELODI's authors have it).
 
     The term is the mean over the batch of ``-log p_new(z)``, where ``z`` is what
@@ -250,17 +271,13 @@ class BayesianImitation(Term):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
+        self._hold(
+            old_confusion=old_confusion,
+            new_confusion=new_confusion,
+            prior=prior,
+            cost_ratio=cost_ratio,
+        )
         one_of("reduction", reduction, REDUCTIONS)
-        positive("cost_ratio", cost_ratio)
-        _check_confusions(old_confusion, new_confusion, prior)
-        self.old_confusion: Tensor
-        self.new_confusion: Tensor
-        self.prior: Tensor | None
-        # Copies: each may be estimated again, and the caller's stay as they are.
-        self.register_buffer("old_confusion", old_confusion.detach().clone())
-        self.register_buffer("new_confusion", new_confusion.detach().clone())
-        self.register_buffer("prior", None if prior is None else prior.detach().clone())
-        self.cost_ratio = cost_ratio
         self.reduction = reduction
 
     def forward(self, *, new: Logits, old: Logits) -> Loss:

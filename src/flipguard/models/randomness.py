@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from flipguard.errors import InputError
+from flipguard.randomness import untouched_randomness
 
 # Seeds that torch takes; numpy's are folded to 32 bits.
 MOST = 2**63
@@ -35,16 +36,9 @@ def drawn_from(seed: int | None) -> Iterator[None]:
             f"Expected `seed` to be a whole number from 0 to 2^63 - 1, but got {seed!r}; give one, "
             "or None to draw from torch's own stream."
         )
-    in_torch = torch.get_rng_state()
-    in_python = random.getstate()
-    in_numpy = np.random.get_state(legacy=False)  # noqa: NPY002  # the stream that others draw from
-    try:
+    with untouched_randomness():
         # `torch.manual_seed` would seed every device, and CUDA even before it is first used.
         torch.default_generator.manual_seed(seed)
         random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002
+        np.random.seed(seed % 2**32)  # noqa: NPY002  # the stream that others draw from
         yield
-    finally:
-        torch.set_rng_state(in_torch)
-        random.setstate(in_python)
-        np.random.set_state(in_numpy)  # noqa: NPY002

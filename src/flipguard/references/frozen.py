@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from flipguard.errors import InputError
+from flipguard.randomness import untouched_randomness
 from flipguard.references.base import Output, Reference, logits_of
-from flipguard.references.randomness import untouched_randomness
 from flipguard.references.state import Watch, lies_in
 
 

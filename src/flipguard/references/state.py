@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from flipguard.errors import InputError
-from flipguard.references.randomness import capturing
+from flipguard.randomness import capturing
 from flipguard.references.snapshots import Difference, Snapshot, snapshots, storage
 
 Store = dict[str, Any]
