@@ -50,6 +50,9 @@ def test_the_bits_are_as_the_definition_says(
     assert found.tolist() == [(one >> 40) / 2**24 for one in expected]
     whole = integers(seed, epoch, torch.tensor(ids), draw, below=9)
     assert whole.tolist() == [((one >> 33) * 9) >> 31 for one in expected]
+    bounds = torch.arange(1, 1 + len(ids))
+    each = integers(seed, epoch, torch.tensor(ids), draw, below=bounds)
+    assert each.tolist() == [((one >> 33) * n) >> 31 for n, one in enumerate(expected, start=1)]
     curve = bell(seed, epoch, torch.tensor(ids), draw)
     for value, one in zip(curve.tolist(), expected, strict=True):
         total = sum((one >> shift) % 2**16 for shift in (0, 16, 32, 48))

@@ -29,9 +29,12 @@ def test_the_numbers_are_those_of_the_host(seed: int) -> None:
     assert torch.equal(part(there, seed, 0.3).cpu(), part(IDS, seed, 0.3))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 @pytest.mark.parametrize(("kind", "spec"), EVERY)
-def test_inputs_are_changed_as_on_the_host_without_waiting(kind: str, spec: str) -> None:
-    change, inputs, ids = build_augmentation(spec), batch(kind, 67), torch.arange(67)
+def test_inputs_are_changed_as_on_the_host_without_waiting(
+    kind: str, spec: str, dtype: torch.dtype
+) -> None:
+    change, inputs, ids = build_augmentation(spec), batch(kind, 67, dtype), torch.arange(67)
     there, ids_there = inputs.cuda(), ids.cuda()
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
@@ -42,8 +45,18 @@ def test_inputs_are_changed_as_on_the_host_without_waiting(kind: str, spec: str)
     assert torch.equal(found.cpu(), change(inputs, ids_index=ids, epoch=2, seed=5))
 
 
-def test_a_captured_graph_moves_on_with_the_epoch() -> None:
-    change, inputs, ids = build_augmentation("crop-flip"), batch("image", 8).cuda(), torch.arange(8)
+@pytest.mark.parametrize("size", [8, 64])
+def test_boxes_are_resized_as_on_the_host(size: int) -> None:
+    images = torch.randint(0, 256, (500, 3, 37, 50), dtype=torch.uint8)
+    change, ids = build_augmentation(f"random-resized-crop:size={size}"), torch.arange(500)
+    for inputs in (images, images.float() / 127.5 - 1, images.half()):
+        found = change(inputs.cuda(), ids_index=ids.cuda(), epoch=1, seed=2)
+        assert torch.equal(found.cpu(), change(inputs, ids_index=ids, epoch=1, seed=2))
+
+
+@pytest.mark.parametrize("spec", ["crop-flip", "random-resized-crop"])
+def test_a_captured_graph_moves_on_with_the_epoch(spec: str) -> None:
+    change, inputs, ids = build_augmentation(spec), batch("image", 8).cuda(), torch.arange(8)
     ids, epoch = ids.cuda(), torch.zeros((), dtype=torch.int64, device="cuda")
     change(inputs, ids_index=ids, epoch=epoch, seed=0)
     graph = torch.cuda.CUDAGraph()

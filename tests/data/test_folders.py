@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from flipguard.data import FolderSplit, load_data
+from flipguard.data import ArraySplit, FolderSplit, load_data
 from flipguard.errors import InputError
 
 
@@ -60,6 +60,25 @@ def test_images_are_decoded_as_they_are(pets: Path, workers: int) -> None:
     assert (part.ids, part.targets.tolist()) == (["train/dog/b.png"], [1])
     assert np.array_equal(part.inputs(torch.tensor([0])).numpy(), expected[2:])
     assert split.inputs(torch.tensor([], dtype=torch.int64)).shape == (0, 3, 8, 8)
+
+
+def test_images_can_be_decoded_at_once_and_held(pets: Path) -> None:
+    later, now = (load_data(f"{pets}:size=8,decode={when}") for when in ("later", "now"))
+    assert now.fingerprint == later.fingerprint
+    assert isinstance(now.train, ArraySplit)
+    assert not isinstance(later.train, ArraySplit)
+    assert now.train.ids == later.train.ids
+    positions = torch.tensor([2, 0])
+    assert torch.equal(now.train.inputs(positions), later.train.inputs(positions))  # type: ignore[arg-type]
+    for pick in (positions, torch.tensor([True, False, True])):
+        part, same = now.train.subset(pick), later.train.subset(pick)
+        assert isinstance(part, ArraySplit)
+        assert part.to("cpu").fingerprint() == part.fingerprint() == same.fingerprint()
+        assert part.ids == same.ids
+        assert part.targets.tolist() == same.targets.tolist()
+        assert torch.equal(part.all_inputs, same.inputs(torch.arange(2)))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="`decode` to be one of later, now, but got 'soon'"):
+        load_data(f"{pets}:decode=soon")
 
 
 @pytest.mark.parametrize("shape", [(20, 10), (10, 20), (10, 10), (3, 3), (101, 7), (9, 400)])
@@ -175,6 +194,20 @@ def test_tiny_imagenet_as_it_is_handed_out(tmp_path: Path) -> None:
     table.write_text("val_7.JPEG\tn02\t0\t0\t62\t63\n")
     with pytest.raises(InputError, match=r"Expected line 1 of .* to name an image in "):
         load_data("tinyimagenet", root=tmp_path)
+
+
+def test_tests_without_labels_are_passed_over_for_those_that_have_them(tmp_path: Path) -> None:
+    draw(tmp_path / "train/n01/images/n01_0.JPEG")
+    draw(tmp_path / "test/images/test_0.JPEG")
+    draw(tmp_path / "val/images/val_0.JPEG")
+    (tmp_path / "val/val_annotations.txt").write_text("val_0.JPEG\tn01\t0\t0\t62\t63\n")
+    assert load_data(f"{tmp_path}:size=8").test.ids == ["val/images/val_0.JPEG"]
+    draw(tmp_path / "test/n01/test_0.JPEG")
+    with pytest.raises(InputError, match=r"test to be among its 1 classes .* but got 'images'"):
+        load_data(f"{tmp_path}:size=8")
+    (tmp_path / "test/images/test_0.JPEG").unlink()
+    (tmp_path / "test/images").rmdir()
+    assert load_data(f"{tmp_path}:size=8").test.ids == ["test/n01/test_0.JPEG"]
 
 
 @pytest.mark.parametrize("name", ["imagenet", "tinyimagenet", "inaturalist"])

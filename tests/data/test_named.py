@@ -58,6 +58,16 @@ def test_idx_files(tmp_path: Path, name: str, ending: str, dash: str) -> None:
     assert data.test.targets.tolist() == list(range(10))
 
 
+@pytest.mark.parametrize(
+    ("name", "folder"), [("mnist", "MNIST/raw"), ("fashion-mnist", "FashionMNIST/raw")]
+)
+def test_idx_files_where_torchvision_puts_them(tmp_path: Path, name: str, folder: str) -> None:
+    arrays = write_mnist(tmp_path / folder, "")
+    assert np.array_equal(pixels(load_data(name, root=tmp_path).train), arrays["train"][:, None])
+    nearer = write_mnist(tmp_path / name, "")
+    assert np.array_equal(pixels(load_data(name, root=tmp_path).train), nearer["train"][:, None])
+
+
 def test_idx_files_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "mnist"
     with pytest.raises(InputError) as missing:

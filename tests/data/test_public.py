@@ -33,6 +33,7 @@ PUBLIC = {
     "InTurn",
     "KnownData",
     "NoAugmentation",
+    "RandomResizedCrop",
     "ShiftScaleNoise",
     "Split",
     "TextSplit",

@@ -21,6 +21,7 @@ from flipguard.data.augment import (
 )
 from flipguard.data.augmentations import AUGMENTATIONS, build_augmentation
 from flipguard.data.base import ArraySplit, DataSet, Split, TextSplit
+from flipguard.data.crops import RandomResizedCrop
 from flipguard.data.folders import FolderSplit
 from flipguard.data.loading import load_data
 from flipguard.data.registry import DATA_SETS, KnownData
@@ -38,6 +39,7 @@ __all__ = [
     "InTurn",
     "KnownData",
     "NoAugmentation",
+    "RandomResizedCrop",
     "ShiftScaleNoise",
     "Split",
     "TextSplit",

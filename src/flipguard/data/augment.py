@@ -14,14 +14,17 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from flipguard.data.base import Split
 from flipguard.data.counter import bell, integers, uniform
 from flipguard.errors import InputError
 
 Fill: TypeAlias = Literal["reflect", "zero"]
 Flip: TypeAlias = Literal["random", "alternating", "none"]
 FILLS, FLIPS = ("reflect", "zero"), ("random", "alternating", "none")
-# Each choice has its own draw, so that augmentations in a row stay independent.
+# Each choice has its own draw, so that augmentations in a row stay independent. The last of each
+# line is the first of many.
 ROW, COLUMN, MIRROR, HOLE_ROW, HOLE_COLUMN, SHIFT, SCALE, NOISE = range(8)
+BOX_ROW, BOX_COLUMN, BOX_MIRROR, BOX_TRIES = range(2**32, 2**32 + 4)
 
 
 class Augmentation(ABC):
@@ -32,6 +35,30 @@ class Augmentation(ABC):
         self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
     ) -> Tensor:
         """The changed inputs [n, ...]; `ids_index` is int64 [n], as `Split.ids_index` has it."""
+
+    def views(
+        self,
+        split: Split,
+        indices: Tensor,
+        *,
+        epoch: int | Tensor,
+        seed: int,
+        device: torch.device | str | None = None,
+    ) -> Tensor:
+        """The samples at some positions of a split, changed, on a device.
+
+        These are the split's inputs, put through this; but what cuts images first can cut them
+        from whole ones, where the split has more than its inputs show.
+        """
+        inputs = split.inputs(indices)
+        if not isinstance(inputs, Tensor):
+            raise InputError(
+                "Expected `split` to hold images or vectors, but got texts; an augmentation "
+                "changes numbers."
+            )
+        ids = split.ids_index[indices.to(split.ids_index.device)]
+        inputs = inputs if device is None else inputs.to(device)
+        return self(inputs, ids_index=ids.to(inputs.device), epoch=epoch, seed=seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +101,14 @@ class CropFlip(Augmentation):
     flip: Flip = "random"
 
     def __post_init__(self) -> None:
-        _at_least("padding", self.padding, 0)
-        _one_of("fill", self.fill, FILLS)
-        _one_of("flip", self.flip, FLIPS)
+        at_least("padding", self.padding, 0)
+        one_of("fill", self.fill, FILLS)
+        one_of("flip", self.flip, FLIPS)
 
     def __call__(
         self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
     ) -> Tensor:
-        height, width = _image_size(inputs, ids_index)
+        height, width = image_size(inputs, ids_index)
         if self.fill == "reflect" and self.padding >= min(height, width):
             raise InputError(
                 f"Expected `padding` to be below the image's {min(height, width)} pixels, but got "
@@ -91,20 +118,15 @@ class CropFlip(Augmentation):
         grid = torch.arange(width, device=inputs.device)
         rows = torch.arange(height, device=inputs.device).expand(len(ids), height)
         columns = grid.expand(len(ids), width)
-        if self.flip != "none":
-            mirrored = self._mirrored(ids, epoch, seed)
-            columns = torch.where(mirrored[:, None], width - 1 - grid, grid)
+        turned = mirrored(self.flip, ids, epoch, seed, MIRROR)
+        if turned is not None:
+            columns = torch.where(turned[:, None], width - 1 - grid, grid)
         if self.padding:
             reach = 2 * self.padding + 1
             down = integers(seed, epoch, ids, ROW, below=reach) - self.padding
             right = integers(seed, epoch, ids, COLUMN, below=reach) - self.padding
             rows, columns = rows + down[:, None], columns + right[:, None]
         return _picked(inputs, rows, columns, self.fill)
-
-    def _mirrored(self, ids: Tensor, epoch: int | Tensor, seed: int) -> Tensor:
-        if self.flip == "random":
-            return integers(seed, epoch, ids, MIRROR, below=2) == 1
-        return (integers(seed, 0, ids, MIRROR, below=2) + epoch) % 2 == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +141,12 @@ class Cutout(Augmentation):
     size: int = 8
 
     def __post_init__(self) -> None:
-        _at_least("size", self.size, 1)
+        at_least("size", self.size, 1)
 
     def __call__(
         self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
     ) -> Tensor:
-        height, width = _image_size(inputs, ids_index)
+        height, width = image_size(inputs, ids_index)
         ids = ids_index.to(inputs.device)
         rows = self._hidden(integers(seed, epoch, ids, HOLE_ROW, below=height), height)
         columns = self._hidden(integers(seed, epoch, ids, HOLE_COLUMN, below=width), width)
@@ -152,9 +174,9 @@ class ShiftScaleNoise(Augmentation):
     noise: float = 0.02
 
     def __post_init__(self) -> None:
-        _at_least("shift", self.shift, 0)
-        _at_least("scale", self.scale, 0)
-        _at_least("noise", self.noise, 0)
+        at_least("shift", self.shift, 0)
+        at_least("scale", self.scale, 0)
+        at_least("noise", self.noise, 0)
 
     def __call__(
         self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
@@ -164,7 +186,7 @@ class ShiftScaleNoise(Augmentation):
                 "Expected `inputs` to be floating-point [samples, features], but got "
                 f"{inputs.dtype} {list(inputs.shape)}; this augmentation is for vectors."
             )
-        _must_match(inputs, ids_index)
+        must_match(inputs, ids_index)
         ids = ids_index.to(inputs.device)
         length = inputs.shape[1]
         if self.shift:
@@ -194,6 +216,29 @@ class InTurn(Augmentation):
             inputs = step(inputs, ids_index=ids_index, epoch=epoch, seed=seed)
         return inputs
 
+    def views(
+        self,
+        split: Split,
+        indices: Tensor,
+        *,
+        epoch: int | Tensor,
+        seed: int,
+        device: torch.device | str | None = None,
+    ) -> Tensor:
+        first, *others = self.steps or (NoAugmentation(),)
+        inputs = first.views(split, indices, epoch=epoch, seed=seed, device=device)
+        ids = split.ids_index[indices.to(split.ids_index.device)].to(inputs.device)
+        return InTurn(tuple(others))(inputs, ids_index=ids, epoch=epoch, seed=seed)
+
+
+def mirrored(flip: Flip, ids: Tensor, epoch: int | Tensor, seed: int, draw: int) -> Tensor | None:
+    """Which samples have left and right changed, bool [n]; None for none ever."""
+    if flip == "none":
+        return None
+    if flip == "random":
+        return integers(seed, epoch, ids, draw, below=2) == 1
+    return (integers(seed, 0, ids, draw, below=2) + epoch) % 2 == 1
+
 
 def _picked(images: Tensor, rows: Tensor, columns: Tensor, fill: Fill) -> Tensor:
     """The pixels at the rows [n, h] and columns [n, w] of each image, also beyond its edges."""
@@ -215,17 +260,19 @@ def _reflected(places: Tensor, length: int) -> Tensor:
     return (length - 1) - ((length - 1) - places.abs()).abs()
 
 
-def _image_size(inputs: Tensor, ids_index: Tensor) -> tuple[int, int]:
+def image_size(inputs: Tensor, ids_index: Tensor) -> tuple[int, int]:
+    """Height and width of a batch of images; anything else is refused."""
     if inputs.dim() != 4:
         raise InputError(
             "Expected `inputs` to be images [samples, channels, height, width], but got "
             f"{list(inputs.shape)}; choose an augmentation for this kind of data."
         )
-    _must_match(inputs, ids_index)
+    must_match(inputs, ids_index)
     return inputs.shape[2], inputs.shape[3]
 
 
-def _must_match(inputs: Tensor, ids_index: Tensor) -> None:
+def must_match(inputs: Tensor, ids_index: Tensor) -> None:
+    """Refuses a batch whose samples are not named one by one."""
     if tuple(ids_index.shape) != (len(inputs),):
         raise InputError(
             f"Expected `ids_index` to be [{len(inputs)}], one for each input, but got "
@@ -233,14 +280,16 @@ def _must_match(inputs: Tensor, ids_index: Tensor) -> None:
         )
 
 
-def _at_least(name: str, value: float, low: int) -> None:
+def at_least(name: str, value: float, low: int) -> None:
+    """Refuses an option that is too small, or no number."""
     if isinstance(value, bool) or not low <= value < 2**31:
         raise InputError(
             f"Expected `{name}` to be a number of at least {low}, but got {value!r}; change it."
         )
 
 
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    """Refuses an option that is none of a few words."""
     if value not in known:
         options = ", ".join(repr(option) for option in known)
         raise InputError(

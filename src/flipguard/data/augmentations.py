@@ -18,6 +18,7 @@ from flipguard.data.augment import (
     NoAugmentation,
     ShiftScaleNoise,
 )
+from flipguard.data.crops import RandomResizedCrop
 from flipguard.data.options import Options
 from flipguard.errors import InputError
 
@@ -38,6 +39,14 @@ def _alternating_flip(options: Options) -> Augmentation:
     )
 
 
+def _random_resized_crop(options: Options) -> Augmentation:
+    return RandomResizedCrop(
+        size=options.whole("size", 0, least=1) or None,
+        scale=options.number("scale", 0.08, most=1.0),
+        flip=cast(Flip, options.one_of("flip", "random", FLIPS)),
+    )
+
+
 def _cutout(options: Options) -> Augmentation:
     return Cutout(size=options.whole("size", 8, least=1))
 
@@ -55,6 +64,7 @@ AUGMENTATIONS: Mapping[str, Callable[[Options], Augmentation]] = MappingProxyTyp
         "none": lambda _: NoAugmentation(),
         "crop-flip": _crop_flip,
         "alternating-flip": _alternating_flip,
+        "random-resized-crop": _random_resized_crop,
         "cutout": _cutout,
         "shift-scale-noise": _shift_scale_noise,
     }

@@ -56,9 +56,9 @@ def uniform(seed: int, epoch: int | Tensor, ids: Tensor, draw: int | Tensor) -> 
 
 
 def integers(
-    seed: int, epoch: int | Tensor, ids: Tensor, draw: int | Tensor, *, below: int
+    seed: int, epoch: int | Tensor, ids: Tensor, draw: int | Tensor, *, below: int | Tensor
 ) -> Tensor:
-    """Whole numbers from 0 to `below` - 1 as int64 [n]; no rounding is involved.
+    """Whole numbers from 0 to `below` - 1, one bound or one each, as int64 [n]; no rounding.
 
     >>> integers(1, 0, torch.arange(60), 0, below=3).unique()
     tensor([0, 1, 2])

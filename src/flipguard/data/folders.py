@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -13,21 +13,24 @@ from torch import Tensor
 
 from flipguard.data.base import ArraySplit, DataSet, Split, feed_texts
 from flipguard.data.files import absent
-from flipguard.data.images import as_pixels, pillow
+from flipguard.data.images import as_pixels, box_as_pixels, pillow
 from flipguard.data.labels import indices_of
 from flipguard.data.options import Options
+from flipguard.data.resampling import Boxes
 from flipguard.errors import InputError, listed
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 TEST_FOLDERS = ("test", "val", "validation", "valid")
+ANNOTATIONS = "val_annotations.txt"
 MOST_WORKERS = 8
 
 
 class FolderSplit(Split):
     """Images that are decoded on demand to uint8 [k, 3, size, size]; ids are relative paths.
 
-    The shorter side becomes `resize` pixels, and the middle `size` by `size` are kept. `workers`
-    threads decode at once; they change nothing but the time.
+    The shorter side becomes `resize` pixels, and the middle `size` by `size` are kept; `cut` takes
+    other boxes, of the whole images. `workers` threads decode at once, which changes nothing but
+    the time.
     """
 
     def __init__(
@@ -53,20 +56,29 @@ class FolderSplit(Split):
             )
 
     def inputs(self, indices: Tensor) -> Tensor:
-        paths = [self.root / self.paths[place] for place in self.positions(indices).tolist()]
-        images = torch.empty((len(paths), 3, self.size, self.size), dtype=torch.uint8)
-        library = pillow()
+        return self._decoded(
+            indices,
+            self.size,
+            lambda _, image: as_pixels(image, size=self.size, resize=self.resize),
+        )
 
-        def decode(place: int) -> None:
-            images[place] = self._decoded(library, paths[place])
+    def shapes(self, indices: Tensor) -> Tensor:
+        """Height and width of the whole images, int64 [k, 2]; nothing is decoded for it."""
+        positions = self.positions(indices)
+        shapes = torch.empty((len(positions), 2), dtype=torch.int64)
 
-        if self.workers < 2 or len(paths) < 2:
-            for place in range(len(paths)):
-                decode(place)
-        else:
-            with ThreadPoolExecutor(min(self.workers, len(paths))) as pool:
-                list(pool.map(decode, range(len(paths))))
-        return images
+        def read(place: int, image: Any) -> None:
+            shapes[place, 0], shapes[place, 1] = image.height, image.width
+
+        self._each(positions, read)
+        return shapes
+
+    def cut(self, indices: Tensor, boxes: Boxes, *, size: int | None = None) -> Tensor:
+        """What a box holds of each whole image, as uint8 [k, 3, size, size]."""
+        corners, size = boxes.corners(), size or self.size
+        return self._decoded(
+            indices, size, lambda place, image: box_as_pixels(image, corners[place], size=size)
+        )
 
     def subset(self, indices: Tensor) -> FolderSplit:
         positions = self.positions(indices)
@@ -79,28 +91,74 @@ class FolderSplit(Split):
             workers=self.workers,
         )
 
-    def decoded(self) -> ArraySplit:
+    def decoded(self) -> DecodedSplit:
         """All images at once, in memory: for sets that fit, and that many epochs go over."""
-        inputs = self.inputs(torch.arange(len(self)))
-        return ArraySplit(inputs=inputs, targets=self.targets, ids=self.ids)
+        return DecodedSplit(files=self, inputs=self.inputs(torch.arange(len(self))))
 
     def fingerprint(self) -> str:
         """A sha256 over targets, relative paths, the sizes of the files, and how they are cut."""
         seen = self.hashed()
-        sizes = [str((self.root / path).stat().st_size) for path in self.paths]
+        # Not with pathlib, which takes longer than the file system.
+        sizes = [str(os.stat(os.path.join(self.root, path)).st_size) for path in self.paths]
         feed_texts(seen, [f"{self.size} {self.resize}", *sizes])
         return seen.hexdigest()
 
-    def _decoded(self, library: Any, path: Path) -> Tensor:
-        try:
-            with library.open(path) as image:
-                return as_pixels(library, image, size=self.size, resize=self.resize)
-        # Pillow's decoders raise nearly anything for a damaged file.
-        except Exception as problem:
-            raise InputError(
-                f"Expected {path} to be an image, but got a file that cannot be decoded "
-                f"({' '.join(str(problem).split()).rstrip('.')}); replace or remove it."
-            ) from problem
+    def _decoded(self, indices: Tensor, size: int, pixels: Callable[[int, Any], Tensor]) -> Tensor:
+        positions = self.positions(indices)
+        images = torch.empty((len(positions), 3, size, size), dtype=torch.uint8)
+
+        def decode(place: int, image: Any) -> None:
+            images[place] = pixels(place, image)
+
+        self._each(positions, decode)
+        return images
+
+    def _each(self, positions: Tensor, use: Callable[[int, Any], None]) -> None:
+        """Opens the images, several at once, each for the call with its place among them."""
+        library = pillow()
+        paths = [self.root / self.paths[position] for position in positions.tolist()]
+
+        def one(place: int) -> None:
+            try:
+                with library.open(paths[place]) as image:
+                    use(place, image)
+            # Pillow's decoders raise nearly anything for a damaged file.
+            except Exception as problem:
+                raise InputError(
+                    f"Expected {paths[place]} to be an image, but got a file that cannot be "
+                    f"decoded ({' '.join(str(problem).split()).rstrip('.')}); replace or remove it."
+                ) from problem
+
+        if self.workers < 2 or len(paths) < 2:
+            for place in range(len(paths)):
+                one(place)
+        else:
+            with ThreadPoolExecutor(min(self.workers, len(paths))) as pool:
+                list(pool.map(one, range(len(paths))))
+
+
+class DecodedSplit(ArraySplit):
+    """Images of folders that were decoded once and are held; the fingerprint is of their files."""
+
+    def __init__(
+        self, *, files: FolderSplit, inputs: Tensor, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(inputs=inputs.to(device), targets=files.targets.to(device), ids=files.ids)
+        self.files: Final = files
+
+    def subset(self, indices: Tensor) -> DecodedSplit:
+        positions = self.positions(indices)
+        return DecodedSplit(
+            files=self.files.subset(positions.cpu()),
+            inputs=self.inputs(positions),
+            device=self.all_inputs.device,
+        )
+
+    def to(self, device: torch.device | str) -> DecodedSplit:
+        return DecodedSplit(files=self.files, inputs=self.all_inputs, device=device)
+
+    def fingerprint(self) -> str:
+        return self.files.fingerprint()
 
 
 def usable_workers() -> int:
@@ -122,24 +180,26 @@ def load_image_folder(
     size = options.whole("size", size, least=1)
     resize = options.whole("resize", round(size * wider), least=size)
     workers = options.whole("workers", usable_workers(), least=0)
+    decode = options.one_of("decode", "later", ("later", "now"))
     options.finish()
     if not (path / "train").is_dir():
         raise _without(path, "train")
-    tested = next((folder for folder in test_folders if (path / folder).is_dir()), None)
-    if tested is None:
+    there = [folder for folder in test_folders if (path / folder).is_dir()]
+    if not there:
         raise _without(path, " or ".join(test_folders))
     names = _classes(path / "train")
-    splits = []
+    # A folder of tests may come without labels, beside another that has them.
+    tested = next((folder for folder in there if _is_labelled(path / folder, names)), there[0])
+    splits: list[Split] = []
     for part in ("train", tested):
-        annotated = path / part / "val_annotations.txt"
+        annotated = path / part / ANNOTATIONS
         read = _annotated(path, annotated) if annotated.is_file() else _listed(path, part)
         targets = indices_of([label for _, label in read], names, where=f"{path / part}")
         paths = [file for file, _ in read]
-        splits.append(
-            FolderSplit(
-                root=path, paths=paths, targets=targets, size=size, resize=resize, workers=workers
-            )
+        split = FolderSplit(
+            root=path, paths=paths, targets=targets, size=size, resize=resize, workers=workers
         )
+        splits.append(split.decoded() if decode == "now" else split)
     return DataSet.of(
         name=name or path.name, kind="image", class_names=names, train=splits[0], test=splits[1]
     )
@@ -181,6 +241,10 @@ def _classes(folder: Path) -> list[str]:
             "out as train/<class>/<image>."
         )
     return names
+
+
+def _is_labelled(folder: Path, names: Sequence[str]) -> bool:
+    return (folder / ANNOTATIONS).is_file() or any((folder / name).is_dir() for name in names)
 
 
 def _listed(root: Path, part: str) -> list[tuple[str, str]]:

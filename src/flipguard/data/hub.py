@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from flipguard.data.base import ArraySplit, DataSet, Split, TextSplit
-from flipguard.data.images import as_pixels, pillow
+from flipguard.data.images import as_pixels
 from flipguard.data.labels import Label, class_names_of, indices_of
 from flipguard.data.options import Options
 from flipguard.data.splits import part
@@ -121,8 +121,7 @@ def _split(
 
 
 def _pixels(values: Sequence[Any], size: int) -> Tensor:
-    library = pillow()
     images = torch.empty((len(values), 3, size, size), dtype=torch.uint8)
     for place, image in enumerate(values):
-        images[place] = as_pixels(library, image, size=size, resize=size)
+        images[place] = as_pixels(image, size=size, resize=size)
     return images

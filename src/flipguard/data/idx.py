@@ -19,17 +19,18 @@ FASHION = (
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
 CLASSES = {"mnist": tuple("0123456789"), "fashion-mnist": FASHION}
+TORCHVISION = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}  # where it puts them
 
 
 def load_idx(options: Options, root: Path) -> DataSet:
-    """Reads the four files from a folder that has the data set's name."""
+    """Reads the four files from a folder that has the data set's name, or torchvision's."""
     options.finish()
     name = options.name
     names = CLASSES[name]
     splits = []
     for part in ("train", "t10k"):
-        images = read_idx(_found(name, root / name, f"{part}-images", 3), axes=3)
-        path = _found(name, root / name, f"{part}-labels", 1)
+        images = read_idx(_found(name, root, f"{part}-images", 3), axes=3)
+        path = _found(name, root, f"{part}-labels", 1)
         targets = indices_of(read_idx(path, axes=1).tolist(), names, where=str(path))
         if len(targets) != len(images):
             raise unreadable(path, WHAT, f"{len(targets):,} labels for {len(images):,} images")
@@ -51,10 +52,11 @@ def read_idx(path: Path, *, axes: int) -> Tensor:
     return torch.from_numpy(values.copy())
 
 
-def _found(name: str, folder: Path, stem: str, axes: int) -> Path:
+def _found(name: str, root: Path, stem: str, axes: int) -> Path:
     file = f"{stem}-idx{axes}-ubyte"
-    found = packed_or_not(folder, file, f"{stem}.idx{axes}-ubyte")
-    if found is None:
-        title = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}[name]
-        raise absent(name, folder / f"{file}.gz", f"put the four idx files of {title} there")
-    return found
+    for folder in (root / name, root / TORCHVISION[name]):
+        found = packed_or_not(folder, file, f"{stem}.idx{axes}-ubyte")
+        if found is not None:
+            return found
+    title = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}[name]
+    raise absent(name, root / name / f"{file}.gz", f"put the four idx files of {title} there")

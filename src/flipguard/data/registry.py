@@ -75,7 +75,7 @@ ROWS = (
         name="tinyimagenet",
         kind="image",
         classes=200,
-        sentence="110,000 photos of 64 by 64 pixels, from the folder tinyimagenet: option size.",
+        sentence="110,000 photos of 64 by 64, from the folder tinyimagenet: options size, decode.",
         load=load_known_folder,
     ),
     KnownData(
