@@ -24,6 +24,7 @@ def test_all_names_what_is_there() -> None:
         "ModelRow",
         "architecture",
         "build_model",
+        "checkpoint_blocks",
         "classify",
         "describe",
         "encode_texts",

@@ -29,7 +29,8 @@ def tiny(method: str = "none", *, epochs: int = 2, **changes: Any) -> Config:
     """A small configuration of a method; recipe, options and the rest may be changed."""
     recipe = Recipe(**{"epochs": epochs, "batch_size": 50, **changes.pop("recipe", {})})
     options = {**OPTIONS.get(method, {}), **changes.pop("options", {})}
-    machine = Machine(**{"threads": 1, "device": "cpu", **changes.pop("machine", {})})
+    # A state after every epoch, so that there is something to go on from within a second.
+    machine = {"threads": 1, "device": "cpu", "save_seconds": 0.0, **changes.pop("machine", {})}
     return Config(
         **{
             "method": method,
@@ -37,7 +38,7 @@ def tiny(method: str = "none", *, epochs: int = 2, **changes: Any) -> Config:
             "data": DATA,
             "model": MODEL_SPEC,
             "recipe": recipe,
-            "machine": machine,
+            "machine": Machine(**machine),
             **changes,
         }
     )

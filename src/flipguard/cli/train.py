@@ -38,7 +38,9 @@ Set = Annotated[
 Fix = Annotated[
     str | None,
     typer.Option(
-        "--fix", metavar="SOURCES", help="Sources that no seed changes: init,order,augment,dropout."
+        "--fix",
+        metavar="SOURCES",
+        help="Sources that no seed changes: init,order,augment,dropout,hardware.",
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from flipguard.models.build import build_model
 from flipguard.models.calling import Inputs, classify
+from flipguard.models.checkpointing import checkpoint_blocks
 from flipguard.models.describe import Description, architecture, describe, same_layout
 from flipguard.models.features import Classified, head_of, with_features
 from flipguard.models.options import ModelOption
@@ -27,6 +28,7 @@ __all__ = [
     "ModelRow",
     "architecture",
     "build_model",
+    "checkpoint_blocks",
     "classify",
     "describe",
     "encode_texts",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +60,14 @@ def transformers_maker(
     def make() -> nn.Module:
         with refusing(spec, input_shape):
             if pretrained:
-                # A head for other classes is left out, and drawn anew.
-                model = kind.from_pretrained(
-                    path, config=configuration, local_files_only=True, ignore_mismatched_sizes=True
-                )
+                # A head for other classes is left out, and drawn anew, which is no news here.
+                with _quiet(transformers):
+                    model = kind.from_pretrained(
+                        path,
+                        config=configuration,
+                        local_files_only=True,
+                        ignore_mismatched_sizes=True,
+                    )
             else:
                 model = kind.from_config(configuration)
         # Some folders say half precision, in which small steps of training are lost.
@@ -69,6 +75,21 @@ def transformers_maker(
         return wide
 
     return make
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    logging = transformers.utils.logging
+    was = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(was)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _reads_images(spec: str, configuration: Any, input_shape: Shape | None) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from flipguard.errors import InputError, listed
 from flipguard.training.presets import PRESETS
-from flipguard.training.seeds import FIXED, SOURCES, Seeds
+from flipguard.training.seeds import FIXED, HARDWARE, SOURCES, Seeds
 
 Scalar: TypeAlias = bool | int | float | str | None
 
@@ -57,6 +57,10 @@ class Machine:
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
     processes: int = 1
     threads: int | None = None
+    compile: bool = False  # the model, by torch.compile
+    checkpointing: bool = False  # less memory: activations are computed again for the gradient
+    deterministic: bool = False  # the same bytes from every run, also on a GPU
+    save_seconds: float = 5.0  # between states to resume from; 0 keeps every epoch
     minutes: float | None = None  # stop after so long, with a state to resume from
 
 
@@ -69,6 +73,7 @@ class Config:
     data: str = "mnist1d"
     data_root: str | None = None
     model: str = "mlp"
+    pretrained: bool = False  # start from a library's weights, under a new head
     old: tuple[str, ...] = ()
     guides: tuple[str, ...] = ()  # finished runs that are the ensemble, instead of new members
     fine_tune: bool = False
@@ -143,14 +148,18 @@ def assigned(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str,
 
 def fixed(values: Mapping[str, Any], sources: Sequence[str]) -> dict[str, Any]:
     """Values with some sources of randomness fixed, so that runs of other seeds share them."""
-    unknown = [source for source in sources if source not in SOURCES]
+    known = (*SOURCES, HARDWARE)
+    unknown = [source for source in sources if source not in known]
     if unknown:
         raise InputError(
-            f"Expected `--fix` to name sources of randomness ({', '.join(SOURCES)}), but got "
+            f"Expected `--fix` to name sources of randomness ({', '.join(known)}), but got "
             f"{listed(unknown)}."
         )
-    seeds = {**values.get("seeds", {}), **dict.fromkeys(sources, FIXED)}
-    return {**values, "seeds": seeds}
+    seeded = [source for source in sources if source != HARDWARE]
+    result = {**values, "seeds": {**values.get("seeds", {}), **dict.fromkeys(seeded, FIXED)}}
+    if HARDWARE in sources:
+        result["machine"] = {**values.get("machine", {}), "deterministic": True}
+    return result
 
 
 def _scalar(text: str) -> Any:

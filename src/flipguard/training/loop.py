@@ -22,6 +22,7 @@ from flipguard.errors import InputError
 from flipguard.methods import Objective, Step
 from flipguard.models import Inputs, classify, head_of, with_features
 from flipguard.training.config import Config, Recipe
+from flipguard.training.devices import peak_memory, seed_dropout
 from flipguard.training.folder import CHECKPOINT, HISTORY, TIMING, read_lines, save, write_lines
 from flipguard.training.material import Material
 from flipguard.training.measure import Yardstick
@@ -92,35 +93,39 @@ def train_loop(
     """Trains until the last epoch, or until time is up; says whether it came to the end."""
     recipe, seeds = config.recipe, config.seeds
     trainee = Trainee(student, objective)
-    optimizer = optimizer_of(recipe, trainee)
+    optimizer = optimizer_of(config, trainee, material.device)
     trainee, optimizer = fabric.setup(trainee, optimizer)
     progress = _restored(folder, student, objective, optimizer)
     if progress.history and fabric.is_global_zero:
         # A process that was killed may have kept the state, but not said so yet.
         write_lines(folder / HISTORY, progress.history)
     began, first_epoch = time.monotonic(), progress.epoch
+    kept = began
     batch, steps = recipe.batch_size * recipe.accumulate, steps_an_epoch(recipe, len(material))
 
     for epoch in range(progress.epoch, recipe.epochs):
         epoch_began = time.monotonic()
         drawn = torch.Generator().manual_seed(seeds.of("order", epoch))
-        order = torch.randperm(len(material), generator=drawn)
+        # On the device at once: a copy for every step would wait for the device every time.
+        order = torch.randperm(len(material), generator=drawn).to(material.device)
+        wholes = [order[step * batch : (step + 1) * batch] for step in range(steps)]
+        # Every process takes its share of the same batch.
+        mine = [whole[fabric.global_rank :: fabric.world_size] for whole in wholes]
+        pieces = [own.chunk(recipe.accumulate) for own in mine]
+        coming = material.ahead([piece for some in pieces for piece in some], epoch=epoch)
         sums: dict[str, Tensor] = {}
         trainee.train()
         for step in range(steps):
             # The first process draws what a single one would; the others something else.
             place = (epoch, step, fabric.global_rank)[: 3 if fabric.global_rank else 2]
-            torch.manual_seed(seeds.of("dropout", *place))
+            seed_dropout(seeds.of("dropout", *place), material.device)
             rate = learning_rate(recipe, step=progress.step, steps_an_epoch=steps)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            # Every process takes its share of the same batch.
-            whole = order[step * batch : (step + 1) * batch]
-            mine = whole[fabric.global_rank :: fabric.world_size]
-            for piece in mine.chunk(recipe.accumulate):
-                inputs, target = material.batch(piece, epoch=epoch)
-                parts = trainee(inputs, target, piece.to(target.device), progress.step)
-                share = len(piece) / len(whole)
+            for piece in pieces[step]:
+                inputs, target = next(coming)
+                parts = trainee(inputs, target, piece, progress.step)
+                share = len(piece) / len(wholes[step])
                 # Gradients are averaged over the processes, each of which gives its part of a sum.
                 fabric.backward(sum(parts.values()) * (share * fabric.world_size))
                 for name, part in parts.items():
@@ -153,14 +158,19 @@ def train_loop(
                 "epoch": epoch + 1,
                 "seconds": round(seconds, 3),
                 "samples_a_second": round(len(material) / seconds),
+                "memory_mib": round(peak_memory(material.device) / 2**20),
             }
         )
+        now = time.monotonic()
+        time_is_up = fabric.broadcast(deadline is not None and now > deadline)
+        ends = progress.epoch == recipe.epochs
         if fabric.is_global_zero:
-            _keep(folder, progress, student, objective, optimizer)
-            each = (time.monotonic() - began) / (epoch + 1 - first_epoch)
+            if ends or time_is_up or now - kept >= config.machine.save_seconds:
+                _keep(folder, progress, student, objective, optimizer)
+                kept = time.monotonic()
+            each = (now - began) / (epoch + 1 - first_epoch)
             report(_line(progress, recipe, left=each * (recipe.epochs - epoch - 1)))
-        time_is_up = deadline is not None and time.monotonic() > deadline
-        if fabric.broadcast(time_is_up) and progress.epoch < recipe.epochs:
+        if time_is_up and not ends:
             return False
     return True
 
@@ -170,20 +180,24 @@ def steps_an_epoch(recipe: Recipe, samples: int) -> int:
     return max(samples // (recipe.batch_size * recipe.accumulate), 1)
 
 
-def optimizer_of(recipe: Recipe, trainee: nn.Module) -> torch.optim.Optimizer:
+def optimizer_of(config: Config, trainee: nn.Module, device: torch.device) -> torch.optim.Optimizer:
     """The optimizer of a recipe; vectors (biases, norms) do not decay."""
+    recipe = config.recipe
     parameters = [p for p in trainee.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": recipe.weight_decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
+    # One kernel for all weights; where gradients are scaled, they have to be unscaled before it.
+    fused = device.type == "cuda" and config.machine.precision != "16-mixed"
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.learning_rate)
+        return torch.optim.AdamW(groups, lr=recipe.learning_rate, fused=fused or None)
     return torch.optim.SGD(
         groups,
         lr=recipe.learning_rate,
         momentum=recipe.momentum,
         nesterov=recipe.nesterov and recipe.momentum > 0,
+        fused=fused or None,
     )
 
 
@@ -249,7 +263,8 @@ def _restored(
 
 def _refuse_divergence(losses: dict[str, float], student: nn.Module, epoch: int) -> None:
     said = [f"{name} = {value}" for name, value in losses.items() if not math.isfinite(value)]
-    if not said and not all(bool(p.isfinite().all()) for p in student.parameters()):
+    weights = torch.cat([p.detach().flatten() for p in student.parameters()])
+    if not said and not bool(weights.isfinite().all()):
         said = ["weights that are not"]
     if said:
         raise InputError(
@@ -264,7 +279,9 @@ def _line(progress: Progress, recipe: Recipe, *, left: float) -> str:
     losses = "  ".join(f"{name} {value:.3f}" for name, value in row["losses"].items())
     test = row["test"]
     flips = "".join(f"  NFR {rates['negative_flip_rate']:.2%}" for rates in test["old"].values())
+    timing = progress.timing[-1]
     return (
         f"epoch {progress.epoch}/{recipe.epochs}  {losses}  test error {test['error_rate']:.2%}"
-        f"{flips}  {progress.timing[-1]['samples_a_second']:,} samples/s  {left:.0f} s left"
+        f"{flips}  {timing['samples_a_second']:,} samples/s  {timing['memory_mib']:,} MiB"
+        f"  {left:.0f} s left"
     )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -21,12 +20,15 @@ from flipguard.data import (
     seen_before,
 )
 from flipguard.errors import InputError
-from flipguard.models import Inputs, encode_texts, tokenizer_for
+from flipguard.models import Inputs, tokenizer_for
 from flipguard.training.config import Config, Scope
+from flipguard.training.texts import EncodedTexts
 
 # Held out from training for the methods that have to measure something along the way.
 HELD_OUT = 0.1
-EVALUATED = 1024  # samples in a batch without gradients
+EVALUATED = 5000  # samples in a batch without gradients, at most
+AHEAD = 32 * 2**20  # bytes of inputs that are prepared at once
+FLOAT = 4  # bytes
 
 
 def data_of(config: Config) -> DataSet:
@@ -82,34 +84,71 @@ class Material:
         self.split = split.to(device) if isinstance(split, ArraySplit) else split
         self.device = device
         self.targets = split.targets.to(device)
-        self._numbers = split.ids_index.to(device)
         self._augmentation = augmentation
         self._seed = seed
-        self._tokenizer: Any = tokenizer_for(model) if isinstance(split, TextSplit) else None
+        self._texts: EncodedTexts | None = None
+        if isinstance(split, TextSplit):
+            tokenizer = tokenizer_for(model)
+            self._texts = EncodedTexts(split.texts, tokenizer=tokenizer, device=device)
 
     def __len__(self) -> int:
         return len(self.split)
 
-    def batch(self, indices: Tensor, *, epoch: int | None = None) -> tuple[Inputs, Tensor]:
+    def batch(
+        self, indices: Tensor, *, epoch: int | None = None, width: int | None = None
+    ) -> tuple[Inputs, Tensor]:
         """The inputs and targets of some samples, augmented if an epoch is given."""
-        raw = self.split.inputs(indices.to(self.device))
         where = indices.to(self.device)
         target = self.targets[where]
-        if isinstance(raw, list):
-            encoded = encode_texts(raw, tokenizer=self._tokenizer)
-            return {name: tensor.to(self.device) for name, tensor in encoded.items()}, target
-        inputs = raw.to(self.device)
+        if self._texts is not None:
+            wide = self._texts.widths([where])[0] if width is None else width
+            return self._texts.batch(where, wide), target
         if epoch is not None and self._augmentation is not None:
-            inputs = self._augmentation(
-                inputs, ids_index=self._numbers[where], epoch=epoch, seed=self._seed
+            inputs = self._augmentation.views(
+                self.split, where, epoch=epoch, seed=self._seed, device=self.device
             )
-        return _scaled(inputs), target
+        else:
+            raw = self.split.inputs(where)
+            assert isinstance(raw, Tensor)  # as every split but texts gives
+            inputs = raw.to(self.device)
+        inputs = _scaled(inputs)
+        if inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return inputs, target
+
+    def ahead(self, pieces: Sequence[Tensor], *, epoch: int) -> Iterator[tuple[Inputs, Tensor]]:
+        """The batches of an epoch, in turn.
+
+        What lies on a device is prepared several batches at a time: a sample is augmented in the
+        same way whatever others are beside it, and a GPU does many of them in the time of a few.
+        """
+        if self._texts is not None:
+            for piece, width in zip(pieces, self._texts.widths(pieces), strict=True):
+                yield self.batch(piece, width=width)
+            return
+        at_once = 1
+        if isinstance(self.split, ArraySplit) and self.device.type == "cuda":
+            one = self.split.all_inputs[:1].numel() * FLOAT * max(map(len, pieces))
+            at_once = max(AHEAD // one, 1)
+        for start in range(0, len(pieces), at_once):
+            some = pieces[start : start + at_once]
+            inputs, target = self.batch(torch.cat(list(some)), epoch=epoch)
+            assert isinstance(inputs, Tensor)
+            sizes = [len(piece) for piece in some]
+            yield from zip(torch.split(inputs, sizes), torch.split(target, sizes), strict=True)
 
     def batches(self, most: int | None = None) -> Iterator[tuple[Inputs, Tensor]]:
         """All samples in order, or the first so many, as they are."""
         count = len(self) if most is None else min(most, len(self))
-        for start in range(0, count, EVALUATED):
-            yield self.batch(torch.arange(start, min(start + EVALUATED, count)))
+        size = EVALUATED
+        if self._texts is not None:
+            size = 250
+        elif count:
+            first = self.split.inputs(torch.zeros(1, dtype=torch.int64))
+            assert isinstance(first, Tensor)
+            size = min(EVALUATED, max(AHEAD // (first.numel() * FLOAT), 1))
+        for start in range(0, count, size):
+            yield self.batch(torch.arange(start, min(start + size, count)))
 
 
 def _scaled(inputs: Tensor) -> Tensor:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from flipguard.methods import Old
-from flipguard.models import classify
+from flipguard.models import Inputs, classify
 from flipguard.references import Reference
 from flipguard.training.material import Material
 
@@ -20,9 +24,16 @@ def logits_on(model: nn.Module | Reference, material: Material, most: int | None
         return torch.cat([_referred(model, inputs) for inputs, _ in material.batches(most)])
     training = model.training
     model.eval()
-    found = [classify(model, inputs).float() for inputs, _ in material.batches(most)]
+    kind = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+    found = [classify(model, _as(inputs, kind)).float() for inputs, _ in material.batches(most)]
     model.train(training)
     return torch.cat(found)
+
+
+def _as(inputs: Inputs, kind: torch.dtype | None) -> Inputs:
+    """Inputs as precise as the model's weights are."""
+    floats = isinstance(inputs, Tensor) and inputs.is_floating_point()
+    return inputs.to(kind) if floats and isinstance(inputs, Tensor) else inputs
 
 
 def _referred(reference: Reference, inputs: object) -> Tensor:
@@ -32,8 +43,15 @@ def _referred(reference: Reference, inputs: object) -> Tensor:
 class Yardstick:
     """Old models' answers on a split, computed once."""
 
-    def __init__(self, material: Material, olds: tuple[Old, ...], most: int | None = None) -> None:
-        self._material, self._most = material, most
+    def __init__(
+        self,
+        material: Material,
+        olds: tuple[Old, ...],
+        most: int | None = None,
+        *,
+        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        self._material, self._most, self._autocast = material, most, autocast
         self._target = material.targets[:most]
         self._says = {}
         for old in olds:
@@ -44,7 +62,8 @@ class Yardstick:
 
     def rates(self, model: nn.Module) -> dict[str, float | dict[str, Rates]]:
         """Error rate, and flips and churn against each old model."""
-        says = logits_on(model, self._material, self._most).argmax(-1)
+        with self._autocast():
+            says = logits_on(model, self._material, self._most).argmax(-1)
         wrong = says != self._target
         against = {
             name: {

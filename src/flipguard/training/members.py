@@ -17,6 +17,7 @@ from flipguard.errors import InputError
 from flipguard.models import Inputs, classify
 from flipguard.references import Ensemble, Reference
 from flipguard.training.config import Config, as_dict
+from flipguard.training.devices import placed
 from flipguard.training.folder import Run
 from flipguard.training.loop import Report
 from flipguard.training.material import without_held_out
@@ -45,9 +46,9 @@ def member_config(config: Config, index: int) -> Config:
         scope=without_held_out(config.scope) if calibrated else config.scope,
         method="none",
         options={},
-        old=(),
+        # Where the student starts from old's weights, so do its members.
+        old=config.old if config.fine_tune else (),
         guides=(),
-        fine_tune=False,
         seeds=Seeds(seed=derived(config.seeds.seed, "member", index) % 2**31),
     )
 
@@ -113,7 +114,7 @@ def guide_of(
     from flipguard.training.predict import load_model
 
     def guide() -> Reference:
-        ensemble = Ensemble([load_model(run).eval().to(device) for run in runs])
+        ensemble = Ensemble([placed(load_model(run).eval(), device) for run in runs])
         return ensemble if held_out is None else ensemble.calibrate(held_out())
 
     return guide

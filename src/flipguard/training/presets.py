@@ -17,6 +17,21 @@ _IMAGENET: dict[str, Any] = {
     "schedule": "steps",
     "milestones": (30, 60),
     "decay": 0.1,
+    "augment": "random-resized-crop",
+}
+
+# One rise and one fall of the learning rate (Smith and Topin, 2018; Jordan, 2024).
+_SHORT: dict[str, Any] = {
+    "epochs": 30,
+    "batch_size": 512,
+    "optimizer": "sgd",
+    "learning_rate": 1.0,
+    "momentum": 0.9,
+    "nesterov": True,
+    "weight_decay": 5e-4,
+    "schedule": "linear",
+    "warmup": 6.0,
+    "label_smoothing": 0.0,
     "augment": "crop-flip",
 }
 
@@ -35,6 +50,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "nesterov": True,
             "milestones": (200, 300, 400),
             "warmup": 15.0,
+            "augment": "crop-flip",
         },
         "churn-imagenet": {
             **_IMAGENET,
@@ -43,5 +59,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "milestones": (30, 60, 80),
             "warmup": 5.0,
         },
+        # Not a paper's: minutes on one GPU.
+        "cifar-short": _SHORT,
     }
 )

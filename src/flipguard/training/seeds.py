@@ -12,6 +12,8 @@ from typing import Literal, TypeAlias, get_args
 
 Source: TypeAlias = Literal["init", "order", "augment", "dropout"]
 SOURCES: tuple[Source, ...] = get_args(Source)
+# A source too, but one that has no seed: a GPU adds numbers in the order in which they come.
+HARDWARE = "hardware"
 # What a fixed source is fixed to, whatever the seed.
 FIXED = 0
 

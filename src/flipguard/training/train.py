@@ -17,9 +17,10 @@ from flipguard.data import DataSet, build_augmentation
 from flipguard.errors import InputError, listed
 from flipguard.losses import SharedClasses
 from flipguard.methods import METHODS, Method, Objective, Old, Setting, method_of
-from flipguard.models import architecture, build_model, same_layout
+from flipguard.models import architecture, build_model, checkpoint_blocks, same_layout
 from flipguard.references import OldModel, StoredLogits
 from flipguard.training.config import Config, as_dict
+from flipguard.training.devices import exactness, fabric_of, placed
 from flipguard.training.folder import (
     CHECKPOINT,
     HISTORY,
@@ -71,12 +72,13 @@ def train_with(
     data = data_of(config)
     _check_data(out, config, data)
     if fabric is None:
-        fabric = _fabric(config)
+        fabric = fabric_of(config.machine)
         if config.machine.processes > 1:
             return train_in_processes(fabric, config, out, resume=resume, report=report)
     minutes = config.machine.minutes
     deadline = None if minutes is None else began + 60 * minutes
-    return _train_one(fabric, config, method, out, data, old_runs, deadline, report)
+    with exactness(config.machine, fabric.device):
+        return _train_one(fabric, config, method, out, data, old_runs, deadline, report)
 
 
 def completed(config: Config) -> tuple[Method, Config]:
@@ -107,7 +109,11 @@ def _train_one(
     def new_model(name: str) -> nn.Module:
         seed = derived(config.seeds.of("init"), name) if name else config.seeds.of("init")
         return build_model(
-            config.model, classes=len(data.class_names), input_shape=shape, seed=seed
+            config.model,
+            classes=len(data.class_names),
+            input_shape=shape,
+            seed=seed,
+            pretrained=config.pretrained,
         )
 
     student = new_model("")
@@ -115,7 +121,7 @@ def _train_one(
     _check_layouts(method, config, student, olds)
     if config.fine_tune:
         student.load_state_dict(olds[0].model.state_dict())
-    student.to(fabric.device)
+    student = placed(student, fabric.device)
     learned, apart = data.train, data.train
     if "held_out" in method.needs or config.options.get("guide") == "calibrated":
         learned, apart = held_out_of(data.train, config.scope)
@@ -127,7 +133,10 @@ def _train_one(
         seed=config.seeds.of("augment"),
     )
     test = Material(data.test, device=fabric.device, model=config.model)
-    yardsticks = {"train": Yardstick(material, olds, SEEN), "test": Yardstick(test, olds)}
+    yardsticks = {
+        "train": Yardstick(material, olds, SEEN, autocast=fabric.autocast),
+        "test": Yardstick(test, olds, autocast=fabric.autocast),
+    }
     facts = facts_of(data, student)
     fabric.barrier()  # all have looked at the folder before one writes to it
     if fabric.is_global_zero:
@@ -153,7 +162,7 @@ def _train_one(
         classes=len(data.class_names),
         steps=config.recipe.epochs * steps_an_epoch(config.recipe, len(material)),
         label_smoothing=config.recipe.label_smoothing,
-        new_model=lambda name: new_model(name).to(fabric.device),
+        new_model=lambda name: placed(new_model(name), fabric.device),
         # Stands in for members that are still to be trained, so that options are refused before.
         members=lambda: OldModel(student),
         stored=lambda reference: StoredLogits(logits_on(reference, material)),
@@ -168,7 +177,7 @@ def _train_one(
         if runs is None:
             return tell("stopped")
         if method.name == "ensemble":
-            mean = mean_of(runs).to(fabric.device)
+            mean = placed(mean_of(runs), fabric.device)
             facts = facts_of(data, mean)
             tell("training")
             rates = {split: yardstick.rates(mean) for split, yardstick in yardsticks.items()}
@@ -184,6 +193,10 @@ def _train_one(
             ),
         )
     objective: Objective = method.build(setting)
+    if config.machine.checkpointing:
+        checkpoint_blocks(student)
+    if config.machine.compile:
+        student.compile()
     tell("training")
     ended = train_loop(
         config,
@@ -228,26 +241,6 @@ def facts_of(data: DataSet, model: nn.Module) -> dict[str, Any]:
     }
 
 
-def _fabric(config: Config) -> Any:
-    from lightning.fabric import Fabric
-    from lightning.fabric.utilities.exceptions import MisconfigurationException
-
-    if config.machine.threads is not None:
-        torch.set_num_threads(config.machine.threads)
-    try:
-        return Fabric(
-            accelerator=config.machine.device,
-            devices=config.machine.processes,
-            precision=config.machine.precision,
-            strategy="auto" if config.machine.processes == 1 else "ddp_spawn",
-        )
-    except (ValueError, RuntimeError, MisconfigurationException) as problem:
-        raise InputError(
-            "Expected `machine.device` to be auto, or cpu, cuda or another that is here, but got "
-            f"{listed([config.machine.device])}."
-        ) from problem
-
-
 def _check_numbers(config: Config) -> None:
     """Refuses numbers that mean nothing, before any work."""
     recipe, machine = config.recipe, config.machine
@@ -264,6 +257,7 @@ def _check_numbers(config: Config) -> None:
         "recipe.clip": (recipe.clip, 0),
         "machine.processes": (machine.processes, 1),
         "machine.threads": (machine.threads, 1),
+        "machine.save_seconds": (machine.save_seconds, 0),
         "machine.minutes": (machine.minutes, 0),
     }
     for name, (value, bound) in least.items():
@@ -296,7 +290,7 @@ def _check_data(out: Path, config: Config, data: DataSet) -> None:
 
 
 def _old(run: Run, data: DataSet, device: torch.device) -> Old:
-    model = load_model(run).to(device).eval().requires_grad_(False)
+    model = placed(load_model(run), device).eval().requires_grad_(False)
     classes = None
     if run.class_names != data.class_names:
         classes = SharedClasses.by_name(old=run.class_names, new=data.class_names)

@@ -1,0 +1,94 @@
+"""Where a run runs: the fabric, a model's place on its device, and how exact the device must be."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from flipguard.errors import InputError, listed
+from flipguard.training.config import Machine
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def fabric_of(machine: Machine) -> Any:
+    """Devices, precision and processes, as Lightning Fabric has them."""
+    from lightning.fabric import Fabric
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+    # Its advice is for whoever writes the loop, and would stand between the lines of a run.
+    for name in ("lightning.fabric", "lightning.pytorch"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if machine.threads is not None:
+        torch.set_num_threads(machine.threads)
+    try:
+        return Fabric(
+            accelerator=machine.device,
+            devices=machine.processes,
+            precision=machine.precision,
+            strategy="auto" if machine.processes == 1 else "ddp_spawn",
+        )
+    except (ValueError, RuntimeError, MisconfigurationException) as problem:
+        raise InputError(
+            "Expected `machine.device` to be auto, or cpu, cuda or another that is here, but got "
+            f"{listed([machine.device])}."
+        ) from problem
+
+
+def placed(model: M, device: torch.device) -> M:
+    """A model on its device, laid out as convolutions are fastest: channels last."""
+    # Only the order in memory changes, and only of what has four axes.
+    return model.to(device).to(memory_format=torch.channels_last)
+
+
+def seed_dropout(seed: int, device: torch.device) -> None:
+    """Seeds what a step may draw on its device and on the host.
+
+    As `torch.manual_seed` does, which however asks all kinds of devices, for half a millisecond.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(seed)
+    elif device.type != "cpu":
+        torch.manual_seed(seed)
+
+
+@contextmanager
+def exactness(machine: Machine, device: torch.device) -> Iterator[None]:
+    """The fastest kernels that a GPU has, or those that give the same bytes in every run."""
+    if device.type != "cuda":
+        yield
+        return
+    was = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.cudnn.benchmark,
+        os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+    )
+    try:
+        torch.backends.cudnn.benchmark = not machine.deterministic
+        if machine.deterministic:
+            # Read when the first product is computed; without it, torch refuses to go on.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True)
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was[0])
+        torch.backends.cudnn.benchmark = was[1]
+        if was[2] is None:
+            os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most bytes that were in use so far: of the GPU's, or of this process's."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
