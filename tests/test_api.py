@@ -31,6 +31,7 @@ PUBLIC = {
     "matrix",
     "read_predictions",
     "write_predictions",
+    "write_report",
 }
 
 
@@ -84,7 +85,12 @@ def loaded_by(code: str) -> set[str]:
     return {name.split(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
 
 
-HEAVY = {"torch", "matplotlib", "polars", "pyarrow", "scipy", "numpy", "pandas", "pyspark"}
+HEAVY = {"torch", "matplotlib", "polars", "pyarrow", "scipy", "numpy", "pandas", "pyspark"} | {
+    "jinja2",
+    "markupsafe",
+    "vl_convert",
+    "PIL",
+}
 
 
 def test_importing_the_package_loads_nothing_heavy():
@@ -100,3 +106,4 @@ def test_comparing_loads_neither_torch_nor_plotting():
     loaded = loaded_by(code)
     assert "polars" in loaded
     assert loaded & {"torch", "matplotlib", "pandas", "pyspark"} == set()
+    assert loaded & {"jinja2", "markupsafe", "vl_convert", "PIL"} == set()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flipguard.predictions.read import read_predictions
     from flipguard.predictions.table import Predictions
     from flipguard.predictions.write import write_predictions
+    from flipguard.report.write import write_report
 
 _HOMES = {
     "Comparison": "flipguard.comparison",
@@ -39,6 +40,7 @@ _HOMES = {
     "matrix": "flipguard.matrices",
     "read_predictions": "flipguard.predictions.read",
     "write_predictions": "flipguard.predictions.write",
+    "write_report": "flipguard.report.write",
 }
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "matrix",
     "read_predictions",
     "write_predictions",
+    "write_report",
 ]
 
 

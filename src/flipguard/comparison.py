@@ -147,6 +147,13 @@ class Comparison:
         groups = "".join(f", by {column}: {len(g)} groups" for column, g in self.by.items())
         return f"<Comparison {self.old!r} -> {self.new!r}, n={self.n:,}, {told}{groups}>"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        # Drawing lies above the data, but a notebook asks the data: the one import that goes up.
+        from flipguard.report.notebook import notebook_html
+
+        return notebook_html(self)
+
     def __getitem__(self, metric: str) -> Estimate:
         return self.whole[metric]
 

@@ -8,7 +8,17 @@ import sys
 import typer
 
 from flipguard._version import __version__
-from flipguard.cli import compare, ensemble, gate, matrix, methods, metrics, predict, train
+from flipguard.cli import (
+    compare,
+    ensemble,
+    gate,
+    matrix,
+    methods,
+    metrics,
+    predict,
+    report,
+    train,
+)
 from flipguard.errors import FlipguardError, printable
 
 app = typer.Typer(
@@ -37,7 +47,7 @@ def _root(
     """Measure what a model update breaks, judge whether it may ship, train so that less breaks."""
 
 
-for module in (compare, gate, matrix, ensemble, train, predict, methods, metrics):
+for module in (compare, gate, report, matrix, ensemble, train, predict, methods, metrics):
     module.register(app)
 
 

@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.output import check_destinations, progress, show, write_table, write_text
+from flipguard.cli.output import (
+    check_destinations,
+    check_samples,
+    linked,
+    progress,
+    show,
+    typed,
+    write_table,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
+    from flipguard.gate import Verdict
     from flipguard.predictions.table import Predictions
 
 
@@ -28,6 +38,9 @@ def compare(
     json: options.Json = None,
     markdown: options.Markdown = None,
     flips: options.Flips = None,
+    html: options.Html = None,
+    samples: options.Samples = None,
+    samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
     id: options.Id = None,
     target: options.Target = None,
     label: options.Label = None,
@@ -41,7 +54,14 @@ def compare(
 
     Example: [bold]flipguard compare old.parquet new.parquet --by target --flips flips.csv[/bold]
     """
-    check_destinations([old, new, *(control or [])], json=json, markdown=markdown, flips=flips)
+    check_destinations(
+        [old, new, *(control or []), *([samples] if samples else [])],
+        json=json,
+        markdown=markdown,
+        flips=flips,
+        html=html,
+    )
+    check_samples(samples, samples_budget, html)
     result = compared(
         old,
         new,
@@ -58,14 +78,15 @@ def compare(
         engine=engine,
     )
     write_outputs(result, flips=flips)
+    write_html(result, html, samples=samples, budget=samples_budget)
     from flipguard.render.markdown import comparison_markdown
     from flipguard.render.terminal import comparison_parts
 
     if json is not None:
         write_text(result.to_json(), json)
     if markdown is not None:
-        write_text(comparison_markdown(result), markdown)
-    show(comparison_parts(result), stdout_taken="-" in (json, markdown, flips))
+        write_text(linked(comparison_markdown(result), markdown, html), markdown)
+    show(comparison_parts(result), stdout_taken="-" in (json, markdown, flips, html))
 
 
 def compared(
@@ -111,3 +132,22 @@ def write_outputs(result: Comparison, *, flips: str | None) -> None:
     """The flipped samples, if they were asked for."""
     if flips is not None:
         write_table(result.flips(), flips)
+
+
+def write_html(
+    result: Comparison,
+    html: str | None,
+    *,
+    samples: str | None,
+    budget: str,
+    verdict: Verdict | None = None,
+) -> None:
+    """The report, if it was asked for."""
+    if html is None:
+        return
+    from flipguard.report.write import report_html
+
+    page = report_html(
+        result, verdict=verdict, samples=samples, samples_budget=budget, command=typed()
+    )
+    write_text(page, html)

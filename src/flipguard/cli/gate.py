@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.compare import compared, write_outputs
-from flipguard.cli.output import check_destinations, show, write_text
+from flipguard.cli.compare import compared, write_html, write_outputs
+from flipguard.cli.output import check_destinations, check_samples, linked, show, write_text
 
 PolicyOption = Annotated[
     str, typer.Option("--policy", metavar="FILE", help="The rules, in TOML.", show_default=False)
@@ -30,6 +30,9 @@ def gate(
     json: options.Json = None,
     markdown: options.Markdown = None,
     flips: options.Flips = None,
+    html: options.Html = None,
+    samples: options.Samples = None,
+    samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
     id: options.Id = None,
     target: options.Target = None,
     label: options.Label = None,
@@ -45,8 +48,13 @@ def gate(
     Example: [bold]flipguard gate old.parquet new.parquet --policy gate.toml[/bold]
     """
     check_destinations(
-        [old, new, policy, *(control or [])], json=json, markdown=markdown, flips=flips
+        [old, new, policy, *(control or []), *([samples] if samples else [])],
+        json=json,
+        markdown=markdown,
+        flips=flips,
+        html=html,
     )
+    check_samples(samples, samples_budget, html)
     from flipguard.gate import check
     from flipguard.policy import Policy
     from flipguard.render.markdown import verdict_markdown
@@ -70,9 +78,10 @@ def gate(
     )
     verdict = check(result, rules)
     write_outputs(result, flips=flips)
+    write_html(result, html, samples=samples, budget=samples_budget, verdict=verdict)
     if json is not None:
         write_text(verdict.to_json(), json)
     if markdown is not None:
-        write_text(verdict_markdown(verdict), markdown)
-    show(verdict_parts(verdict), stdout_taken="-" in (json, markdown, flips))
+        write_text(linked(verdict_markdown(verdict), markdown, html), markdown)
+    show(verdict_parts(verdict), stdout_taken="-" in (json, markdown, flips, html))
     raise typer.Exit(verdict.exit_code)

@@ -30,6 +30,8 @@ class CorrectionChoice(StrEnum):
     none = "none"
 
 
+DEFAULT_BUDGET = "4MB"
+
 Old = Annotated[str, typer.Argument(metavar="OLD", help="Predictions of the model in service.")]
 New = Annotated[str, typer.Argument(metavar="NEW", help="Predictions of its replacement.")]
 Files = Annotated[list[str], typer.Argument(metavar="FILE…", help="Prediction files.")]
@@ -80,6 +82,29 @@ Markdown = Annotated[
         "--markdown",
         metavar="FILE",
         help="Write Markdown for a pull request; - is standard output.",
+    ),
+]
+Html = Annotated[
+    str | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write the report: one page that needs nothing but a browser; - is standard output.",
+    ),
+]
+Samples = Annotated[
+    str | None,
+    typer.Option(
+        "--samples",
+        metavar="WHERE",
+        help="The samples for the report: a folder of images named by id, an .npz of images and "
+        "ids, a table of ids and texts, or a column of texts or addresses.",
+    ),
+]
+SamplesBudget = Annotated[
+    str,
+    typer.Option(
+        "--samples-budget", metavar="SIZE", help="How much of them the report may hold: 5MB."
     ),
 ]
 Flips = Annotated[

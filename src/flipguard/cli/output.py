@@ -36,10 +36,11 @@ def check_destinations(
     json: str | None = None,
     markdown: str | None = None,
     flips: str | None = None,
+    html: str | None = None,
     other: str | None = None,
 ) -> None:
     """Refuses outputs that could not or must not be written, before any work is done."""
-    given = [d for d in (json, markdown, flips, other) if d is not None]
+    given = [d for d in (json, markdown, flips, html, other) if d is not None]
     if given.count("-") > 1:
         raise InputError("Only one output can be - (standard output); write the others to files.")
     read = {os.path.realpath(path): path for path in inputs}
@@ -101,6 +102,37 @@ def write_text(text: str, destination: str | None) -> None:
         return
     with _replacing(destination) as partial:
         partial.write_bytes(content)
+
+
+def linked(markdown: str, destination: str, html: str | None) -> str:
+    """A summary with a link to the report, where both are written."""
+    if html is None or html == "-":
+        return markdown
+    from urllib.parse import quote
+
+    # Relative to the summary, so that the two can be moved together.
+    folder = os.path.dirname(os.path.abspath(destination)) if destination != "-" else os.getcwd()
+    path = Path(os.path.relpath(os.path.abspath(html), folder)).as_posix()
+    return f"{markdown}\n[The full report]({quote(path, errors='surrogateescape')})\n"
+
+
+def check_samples(samples: str | None, budget: str, html: str | None) -> None:
+    """Refuses samples that nothing would show, and a size that is none, before any work is done."""
+    from flipguard.report.samples.base import bytes_of
+
+    bytes_of(budget)
+    if samples is not None and html is None:
+        raise InputError(
+            "Expected --html beside --samples, because only the report shows samples; name a file "
+            "for it."
+        )
+
+
+def typed() -> str:
+    """The command as it was typed, to be typed again."""
+    import shlex
+
+    return shlex.join(["flipguard", *sys.argv[1:]])
 
 
 def write_table(table: pl.DataFrame, destination: str | None) -> None:

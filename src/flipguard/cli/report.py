@@ -1,0 +1,122 @@
+"""`flipguard report`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flipguard.cli import options
+from flipguard.cli.output import check_destinations, check_samples, progress, typed, write_text
+
+if TYPE_CHECKING:
+    from flipguard.comparison import Comparison
+
+Runs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN…", help="Finished runs, or prediction files: the candidates, side by side."
+    ),
+]
+Out = Annotated[
+    str, typer.Option("--out", metavar="FILE", help="The page to write.", show_default=False)
+]
+OldRun = Annotated[
+    str | None,
+    typer.Option(
+        "--old",
+        metavar="RUN",
+        help="The model in service; without it, the old model that the runs name.",
+    ),
+]
+ControlRun = Annotated[
+    str | None,
+    typer.Option(
+        "--control",
+        metavar="RUN",
+        help="The yardstick; without it, the first of several runs that has method none.",
+    ),
+]
+PolicyFile = Annotated[
+    str | None, typer.Option("--policy", metavar="FILE", help="Judge each by these rules.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("report")(report)
+
+
+def report(
+    runs: Runs,
+    out: Out,
+    old: OldRun = None,
+    control: ControlRun = None,
+    policy: PolicyFile = None,
+    by: options.By = None,
+    samples: options.Samples = None,
+    samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
+    confidence: options.Confidence = 0.95,
+) -> None:
+    """One page about finished runs: what each breaks, how it was trained, and what that cost.
+
+    Example: [bold]flipguard report runs/control runs/v2 --out report.html[/bold]
+    """
+    from flipguard.gate import check
+    from flipguard.policy import Policy
+    from flipguard.render.text import headline
+    from flipguard.report.runs import chosen_runs
+    from flipguard.report.write import report_html
+
+    given = [*runs, *(place for place in (old, control, policy, samples) if place is not None)]
+    check_destinations(given, html=out)
+    check_samples(samples, samples_budget, out)
+    rules = None if policy is None else Policy.read(policy)
+    chosen = chosen_runs(runs, old=old, control=control)
+    results = _compared(
+        chosen.candidates,
+        old=chosen.old,
+        control=chosen.control,
+        by=list(dict.fromkeys([*(rules.by if rules is not None else ()), *(by or [])])),
+        confidence=confidence if rules is None else rules.confidence,
+    )
+    verdicts = {} if rules is None else {name: check(r, rules) for name, r in results.items()}
+    page = report_html(
+        results,
+        verdict=verdicts,
+        samples=samples,
+        samples_budget=samples_budget,
+        runs=chosen.folders,
+        command=typed(),
+    )
+    write_text(page, out)
+    if out != "-":
+        for name, result in results.items():
+            word = f"{verdicts[name].verdict}: " if name in verdicts else ""
+            typer.echo(f"{name}: {word}{headline(result)}")
+        typer.echo(f"{out}: open it in any browser")
+
+
+def _compared(
+    candidates: dict[str, str],
+    *,
+    old: str,
+    control: str | None,
+    by: list[str],
+    confidence: float,
+) -> dict[str, Comparison]:
+    from flipguard.measuring import compare
+    from flipguard.report.runs import run_predictions
+
+    results = {}
+    for name, place in candidates.items():
+        with progress(f"comparing {name}") as told:
+            results[name] = compare(
+                old=run_predictions(old),
+                new=run_predictions(place),
+                control=[] if control is None else [run_predictions(control)],
+                by=by,
+                confidence=confidence,
+                progress=told,
+            )
+    return results

@@ -1,0 +1,364 @@
+"""What the page says, as plain data: numbers that equal the JSON's, and the words beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from flipguard.comparison import Comparison
+from flipguard.estimates import Estimate, Sample
+from flipguard.gate import Judgement, Outcome, RuleVerdict, Verdict
+from flipguard.metrics import METRICS
+from flipguard.render.text import (
+    beside_retrains,
+    count,
+    estimate_interval,
+    headline,
+    interval,
+    left_out,
+    limit,
+    number,
+    what_would_decide,
+)
+
+Tone = Literal["harm", "gain", "plain"]
+JUDGEMENTS_SHOWN = 6
+IDS_SHOWN = 20
+
+# The few numbers that tell the story, in the order in which it is told.
+CARDS: tuple[tuple[str, str, str, Tone], ...] = (
+    ("negative_flip_rate", "Negative flips", "worked before, fail now", "harm"),
+    ("positive_flip_rate", "Positive flips", "failed before, work now", "gain"),
+    ("accuracy_gain", "Accuracy gain", "the two together", "plain"),
+    ("error_rate_new", "Error of the new model", "all its mistakes, new and old", "plain"),
+    ("churn", "Churn", "other answers, right or wrong", "plain"),
+    (
+        "relative_negative_flip_rate",
+        "Relative negative flips",
+        "of those that unrelated models as good would have",
+        "plain",
+    ),
+)
+VERDICT_WORDS: dict[Outcome, tuple[str, str]] = {
+    "pass": ("Pass", "Every rule of the policy holds, with the whole of its interval."),
+    "fail": ("Fail", "A rule of the policy is broken, with the whole of its interval."),
+    "inconclusive": ("Inconclusive", "No rule is broken, but these samples leave one open."),
+}
+OUTCOME_WORDS = {
+    "pass": "pass",
+    "fail": "fail",
+    "inconclusive": "open",
+    "not_judged": "not judged",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A metric as it is shown, with the values that are behind it."""
+
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    text: str
+    interval: str
+
+    @classmethod
+    def of(cls, metric: str, estimate: Estimate) -> Number:
+        """An estimate under its name."""
+        found = estimate.as_json()
+        return cls(
+            metric=metric,
+            value=found["value"],
+            low=found["low"],
+            high=found["high"],
+            n=estimate.n,
+            text=number(metric, estimate.value),
+            interval=estimate_interval(metric, estimate),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """An interval as a strip from 0 to 100, with the value in it."""
+
+    low: float
+    high: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One of the numbers that decide, beside the control's."""
+
+    title: str
+    sentence: str
+    tone: Tone
+    number: Number
+    beside: str
+    bar: Bar | None
+    control_bar: Bar | None
+    control: Number | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One rule, or one group of it, and how it was judged."""
+
+    outcome: str
+    word: str
+    metric: str
+    by: str | None
+    group: str | None
+    limit: str
+    text: str
+    interval: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The verdict in words, and every reason for it."""
+
+    outcome: Outcome
+    word: str
+    sentence: str
+    policy: str
+    reasons: tuple[Reason, ...]
+    flipped: tuple[str, ...]
+    more_flipped: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One of the four outcomes of old and new together."""
+
+    samples: int
+    share: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Square:
+    """Right and wrong, old and new."""
+
+    n: int
+    both_right: Cell
+    negative: Cell
+    positive: Cell
+    both_wrong: Cell
+    wrong_different: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """A rate beside the range in which one more retrain would be expected."""
+
+    metric: str
+    text: str
+    retrain: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """All that is said of the whole."""
+
+    headline: str
+    notes: tuple[str, ...]
+    cards: tuple[Card, ...]
+    metrics: tuple[Number, ...]
+    controls: tuple[str, ...]
+    noise: tuple[Noise, ...]
+    square: Square | None
+
+
+def numbers_of(result: Comparison) -> Numbers:
+    """The numbers of a comparison, the decisive ones first."""
+    known = [name for name in METRICS if METRICS[name].needs <= result.layout.available]
+    return Numbers(
+        headline=headline(result),
+        notes=(*left_out(result), *result.notes),
+        cards=tuple(_card(result, *row) for row in CARDS if row[0] in known),
+        metrics=tuple(Number.of(name, result[name]) for name in known),
+        controls=result.controls,
+        noise=tuple(
+            Noise(
+                metric=floor.metric,
+                text=number(floor.metric, floor.value),
+                retrain=interval(floor.metric, floor.low, floor.high),
+                words=beside_retrains(floor),
+            )
+            for floor in result.noise_floor
+        ),
+        square=_square(result),
+    )
+
+
+def control_estimates(result: Comparison, metric: str) -> list[Estimate]:
+    """The metric of each control against old; without an interval where rows are clustered."""
+    row = METRICS[metric]
+    found = []
+    for i in range(len(result.controls)):
+        sample = Sample(counts=result.counts.control(i))
+        estimate = sample.estimate(row, result.confidence)
+        if result.cluster is not None:
+            # The clusters of controls were not kept, and rows alone would promise too much.
+            value, n = estimate.value, estimate.n
+            estimate = Estimate(value=value, low=math.nan, high=math.nan, n=n)
+        found.append(estimate)
+    return found
+
+
+def _card(result: Comparison, metric: str, title: str, sentence: str, tone: Tone) -> Card:
+    estimate = result[metric]
+    controls = [e for e in control_estimates(result, metric) if e.is_defined]
+    control = Number.of(metric, controls[0]) if len(controls) == 1 else None
+    spread = [estimate, *controls]
+    bars = [_bar(e, spread, signed=metric == "accuracy_gain") for e in spread[:2]]
+    return Card(
+        title=title,
+        sentence=sentence,
+        tone=tone,
+        number=Number.of(metric, estimate),
+        beside=_beside(result, metric, controls),
+        bar=bars[0],
+        control_bar=bars[1] if control is not None else None,
+        control=control,
+    )
+
+
+def _beside(result: Comparison, metric: str, controls: Sequence[Estimate]) -> str:
+    """What a reader compares the number with."""
+    told = []
+    if len(controls) > 1:
+        values = [c.value for c in controls]
+        told.append(f"{len(controls)} controls {interval(metric, min(values), max(values))}")
+    elif controls:
+        told.append(f"control {_with_interval(metric, controls[0])}")
+    if metric == "error_rate_new":
+        told.append(f"old {_with_interval(metric, result['error_rate_old'])}")
+    return "; ".join(told)
+
+
+def _with_interval(metric: str, estimate: Estimate) -> str:
+    ends = estimate_interval(metric, estimate)
+    return number(metric, estimate.value) + (f" ({ends})" if ends else "")
+
+
+def _bar(estimate: Estimate, spread: Sequence[Estimate], *, signed: bool) -> Bar | None:
+    ends = [v for e in spread for v in (e.low, e.high, e.value) if not math.isnan(v)]
+    if math.isnan(estimate.low) or not ends:
+        return None
+    highest = max([*ends, 0.0]) if not signed else max(abs(v) for v in ends)
+    if highest <= 0:
+        return None
+    lowest = -highest if signed else 0.0
+
+    def place(value: float) -> float:
+        return round(100 * (value - lowest) / (1.08 * highest - lowest), 2)
+
+    return Bar(
+        low=place(estimate.low),
+        high=max(place(estimate.high), place(estimate.low) + 0.6),
+        value=place(estimate.value),
+    )
+
+
+def _square(result: Comparison) -> Square | None:
+    counts = result.counts
+    if not result.layout.has_target or counts.labelled == 0:
+        return None
+    labelled = int(counts.labelled)
+
+    def cell(*names: str) -> Cell:
+        samples = sum(int(counts[name]) for name in names)
+        return Cell(samples=samples, share=f"{100 * samples / labelled:.2f} %")
+
+    return Square(
+        n=labelled,
+        both_right=cell("both_right"),
+        negative=cell("negative_flip"),
+        positive=cell("positive_flip"),
+        both_wrong=cell("wrong_same", "wrong_different"),
+        wrong_different=int(counts["wrong_different"]),
+    )
+
+
+def judged_of(verdict: Verdict) -> Judged:
+    """The verdict with its reasons, the worst first."""
+    word, sentence = VERDICT_WORDS[verdict.verdict]
+    reasons = [reason for rule in verdict.rules for reason in _reasons(rule)]
+    flipped: tuple[str, ...] = ()
+    if verdict.pinned is not None:
+        flipped = verdict.pinned.flipped
+        reasons.append(
+            Reason(
+                outcome=verdict.pinned.verdict,
+                word=OUTCOME_WORDS[verdict.pinned.verdict],
+                metric="pinned samples",
+                by=None,
+                group=None,
+                limit="no flip",
+                text=f"{len(flipped):,} of {verdict.pinned.n:,}",
+                interval="",
+                why="",
+            )
+        )
+    order = list(OUTCOME_WORDS)
+    reasons.sort(key=lambda reason: ("fail", "inconclusive", *order).index(reason.outcome))
+    return Judged(
+        outcome=verdict.verdict,
+        word=word,
+        sentence=sentence,
+        policy=verdict.policy.name,
+        reasons=tuple(reasons),
+        flipped=flipped[:IDS_SHOWN],
+        more_flipped=max(len(flipped) - IDS_SHOWN, 0),
+    )
+
+
+def _reasons(rule: RuleVerdict) -> list[Reason]:
+    if rule.rule.by is None:
+        return [_reason(judgement) for judgement in rule.judgements]
+    worst = [j for j in rule.judgements if j.verdict in ("fail", "inconclusive")]
+    reasons = [_reason(judgement) for judgement in worst[:JUDGEMENTS_SHOWN]]
+    shown = worst[:JUDGEMENTS_SHOWN]
+    for outcome, word in OUTCOME_WORDS.items():
+        rest = sum(j.verdict == outcome for j in rule.judgements)
+        listed = sum(j.verdict == outcome for j in shown)
+        if rest > listed:
+            few = f"fewer than {rule.rule.min_n:,} samples" if outcome == "not_judged" else ""
+            told = count(rest - listed, "further group" if listed else "group")
+            reasons.append(
+                Reason(
+                    outcome=outcome,
+                    word=word,
+                    metric=rule.rule.metric,
+                    by=rule.rule.by,
+                    group=None,
+                    limit=limit(rule.rule),
+                    text=told,
+                    interval="",
+                    why=few,
+                )
+            )
+    return reasons
+
+
+def _reason(judgement: Judgement) -> Reason:
+    rule = judgement.rule
+    point = rule.judge == "point"
+    return Reason(
+        outcome=judgement.verdict,
+        word=OUTCOME_WORDS[judgement.verdict],
+        metric=rule.metric,
+        by=rule.by,
+        group=judgement.group,
+        limit=limit(rule),
+        text=number(rule.metric, judgement.value),
+        interval="point" if point else interval(rule.metric, judgement.low, judgement.high),
+        why=what_would_decide(judgement),
+    )

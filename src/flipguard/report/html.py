@@ -1,0 +1,117 @@
+"""The page as HTML: templates filled, style and scripts in it, and a policy that allows no more."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from flipguard.errors import MissingExtraError
+from flipguard.metrics import METRICS
+from flipguard.report.drawing import runtime
+from flipguard.report.flips import KIND_WORDS
+from flipguard.report.page import Page
+from flipguard.report.safe import script_json, shown, visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+# The page works without them; the last one begins what the others tell.
+SCRIPTS = ("page.js", "tables.js", "samples.js", "charts.js", "start.js")
+
+
+def html_of(page: Page) -> str:
+    """The page as one text that needs no other file."""
+    from markupsafe import Markup
+
+    style, script, charts = asset("report.css"), own_script(), runtime()
+    for text in (script, charts):
+        if "</script" in text.lower() or "<!--" in text:
+            raise ValueError("A script of the page would end before its end.")
+    # Files of this package and of Vega, not of a user.
+    own = {
+        "style": Markup(style),  # noqa: S704
+        "script": Markup(script),  # noqa: S704
+        "runtime": Markup(charts),  # noqa: S704
+    }
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            page=page,
+            policy=content_policy(style=style, scripts=(script, charts)),
+            sentences={name: metric.sentence for name, metric in METRICS.items()},
+            kinds=KIND_WORDS,
+            **own,
+        )
+    )
+
+
+def content_policy(*, style: str, scripts: tuple[str, ...]) -> str:
+    """What a browser may do for the page: run these scripts, show data, and nothing else."""
+    run = " ".join(_hash(script) for script in scripts)
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {run}",
+            f"style-src {_hash(style)}",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def own_script() -> str:
+    """The page's own script: its parts in one scope, so that nothing of it is in anyone's way."""
+    parts = "\n".join(asset(name) for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
+
+
+@lru_cache(maxsize=8)
+def asset(name: str) -> str:
+    """A file that lies beside this code."""
+    return files("flipguard.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def _templates() -> Environment:
+    try:
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
+    except ModuleNotFoundError as problem:
+        raise MissingExtraError("The HTML report", package="jinja2", extra="report") from problem
+
+    def load(name: str) -> str:
+        place = files("flipguard.report").joinpath("templates", name)
+        return place.read_text(encoding="utf-8")
+
+    environment = Environment(
+        loader=FunctionLoader(load),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "shown": shown,
+        "plain_name": lambda text: visible(text, longest=60),
+        "sentence": lambda text: visible(text, longest=600),
+        "command": lambda text: visible(text, longest=4_000),
+        "plain": plain,
+        "grouped": lambda n: "–" if n is None else f"{n:,}",
+        "sure": lambda value: "–" if value is None else f"{100 * value:.1f} %",
+        "script_json": script_json,
+    }
+    return environment
+
+
+def plain(value: Any) -> str:
+    """A number as the JSON writes it; nothing where it is undefined."""
+    return "" if value is None else repr(value)

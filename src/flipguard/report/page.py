@@ -1,0 +1,106 @@
+"""The whole page as data: every candidate's story, what they share, and how it came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flipguard.comparison import Comparison
+from flipguard.gate import Verdict
+from flipguard.render.text import percent
+from flipguard.report.flips import MOST_FLIPS
+from flipguard.report.provenance import SourceFile, source_files, versions
+from flipguard.report.runs import RunFolder
+from flipguard.report.safe import visible
+from flipguard.report.samples.base import Samples
+from flipguard.report.sides import Overview, Training, overview_of, training_of
+from flipguard.report.story import Candidate, candidate_of, short_pair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """All that the template shows."""
+
+    title: str
+    confidence: str
+    candidates: tuple[Candidate, ...]
+    overview: Overview | None
+    training: Training | None
+    files: tuple[SourceFile, ...]
+    versions: dict[str, str]
+    command: str | None
+
+    @property
+    def contents(self) -> tuple[tuple[str, str], ...]:
+        """The parts that a reader may jump to: of the first candidate, and of the page."""
+        first = self.candidates[0]
+        parts = (
+            ("candidates-title", "Candidates", self.overview),
+            (f"{first.key}-numbers", "Numbers", first.numbers.cards),
+            (f"{first.key}-breaks", "What breaks", first.groups),
+            (f"{first.key}-flips-title", "Samples", first.flips is not None),
+            (f"{first.key}-flows", "Flows", first.flows),
+            (f"{first.key}-confidence", "Confidence", first.sides),
+            ("training-title", "Training", self.training),
+            ("how-title", "How", True),
+        )
+        return tuple((place, words) for place, words, there in parts if there)
+
+    @property
+    def specs(self) -> dict[str, Any]:
+        """The specification of every chart, by its id."""
+        found = [chart for candidate in self.candidates for chart in candidate.charts]
+        if self.overview is not None and self.overview.chart is not None:
+            found.append(self.overview.chart)
+        if self.training is not None:
+            found += self.training.charts
+        return {chart.id: chart.vega for chart in found}
+
+
+def page_of(
+    results: Mapping[str, Comparison],
+    *,
+    verdicts: Mapping[str, Verdict],
+    samples: Mapping[str, Samples],
+    budget: int,
+    runs: Sequence[RunFolder],
+    others: Sequence[tuple[str, Path]],
+    title: str | None,
+    command: str | None,
+) -> Page:
+    """The page of one or several comparisons."""
+    # What the page may weigh is shared by those that it tells of.
+    share = len(results)
+    candidates = tuple(
+        candidate_of(
+            f"c{i}",
+            name,
+            result,
+            verdicts.get(name),
+            samples.get(name),
+            budget=budget // share,
+            most=MOST_FLIPS // share,
+        )
+        for i, (name, result) in enumerate(results.items())
+    )
+    first = next(iter(results.values()))
+    return Page(
+        title=visible(title if title is not None else _title(results), longest=200),
+        confidence=percent(first.confidence),
+        candidates=candidates,
+        overview=overview_of(results, candidates) if len(results) > 1 else None,
+        training=training_of(runs) if runs else None,
+        files=source_files(results.values(), others),
+        versions=versions(),
+        command=command,
+    )
+
+
+def _title(results: Mapping[str, Comparison]) -> str:
+    first = next(iter(results.values()))
+    old, new = short_pair(first.old, first.new)
+    if len(results) == 1:
+        return f"{old} → {new}: what the update breaks"
+    return f"{len(results)} candidates for {old}: what they break"

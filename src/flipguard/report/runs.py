@@ -1,0 +1,229 @@
+"""Run folders as the page needs them: read as JSON, without what trained them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flipguard.errors import InputError, printable
+from flipguard.predictions.read import read_predictions
+from flipguard.predictions.table import Predictions
+
+RUN, HISTORY, TIMING = "run.json", "history.jsonl", "timing.jsonl"
+PREDICTIONS = Path("predictions", "test.npz")
+SPLITS = ("train", "test")
+RATES = ("error_rate", "negative_flip_rate", "churn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One number of one epoch: a loss, or a rate on a split."""
+
+    epoch: int
+    what: str
+    split: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFolder:
+    """A finished run: what it was, what it learned when, and what it cost."""
+
+    name: str
+    folder: Path
+    method: str
+    model: str
+    data: str
+    seed: int | None
+    old: tuple[str, ...]
+    parameters: int | None
+    points: tuple[Point, ...]
+    seconds: float | None
+    samples_a_second: float | None
+    epochs: int
+
+    @property
+    def predictions(self) -> Path:
+        """Its prediction table of the test set."""
+        return self.folder / PREDICTIONS
+
+
+def is_run(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a folder rather than a prediction file."""
+    return os.path.isdir(path)
+
+
+def read_run(path: str | os.PathLike[str]) -> RunFolder:
+    """The run in a folder."""
+    folder = Path(path)
+    file = folder / RUN
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        config = document["config"]
+        status = str(document["status"])
+        found = {
+            "method": str(config["method"]),
+            "model": str(config["model"]),
+            "data": str(config["data"]),
+            "old": tuple(str(old) for old in config["old"]),
+            "seed": (config.get("seeds") or {}).get("seed"),
+            "parameters": document.get("parameters"),
+        }
+    except FileNotFoundError as problem:
+        raise InputError(
+            f"Expected {printable(str(folder))} to be a run, but there is no {RUN} in it; "
+            "give the folder that `flipguard train --out` wrote."
+        ) from problem
+    except (KeyError, TypeError, ValueError, AttributeError, OSError) as problem:
+        raise _damaged(file, problem) from problem
+    if status != "finished":
+        raise InputError(
+            f"Expected {printable(str(folder))} to be a finished run, but it is "
+            f"{printable(status, longest=40)}; resume it first."
+        )
+    timing = _lines(folder / TIMING)
+    return RunFolder(
+        name=folder.resolve().name if folder.name in ("", ".", "..") else folder.name,
+        folder=folder,
+        points=tuple(_points(_lines(folder / HISTORY), folder / HISTORY)),
+        **_cost(timing, folder / TIMING),
+        **found,
+    )
+
+
+def run_predictions(path: str | os.PathLike[str]) -> Predictions:
+    """The predictions of a run's test set, or of a prediction file itself."""
+    if not is_run(path):
+        return read_predictions(path)
+    run = read_run(path)
+    if not run.predictions.is_file():
+        raise InputError(
+            f"Expected {printable(str(run.folder))} to hold {PREDICTIONS}, but it does not; write "
+            f"it with: flipguard predict {run.folder} --split test --out {run.predictions}."
+        )
+    return replace(read_predictions(run.predictions), name=run.name)
+
+
+def common_old(runs: Sequence[RunFolder]) -> str:
+    """The old model that the runs were trained to follow, if they agree on one."""
+    named = {old for run in runs for old in run.old}
+    if len(named) != 1:
+        told = "none" if not named else ", ".join(printable(n, longest=60) for n in sorted(named))
+        raise InputError(
+            f"Expected the runs to name one old model, but they name {told}; say which with --old."
+        )
+    (old,) = named
+    # As it was given when they were trained, or beside them where the folders were moved together.
+    places = [Path(old), *(run.folder.parent / Path(old).name for run in runs)]
+    for place in places:
+        if (place / RUN).is_file():
+            return str(place)
+    raise InputError(
+        f"Expected the old run {printable(old)}, which the runs name, but it is not there; say "
+        "where it is with --old."
+    )
+
+
+def _lines(path: Path) -> list[Any]:
+    if not path.is_file():
+        return []
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    except (ValueError, OSError) as problem:
+        raise _damaged(path, problem) from problem
+
+
+def _points(rows: list[Any], path: Path) -> list[Point]:
+    points = []
+    try:
+        for row in rows:
+            epoch = int(row["epoch"])
+            for name, value in row.get("losses", {}).items():
+                points.append(Point(epoch=epoch, what=f"loss {name}", split="train", value=value))
+            for split in SPLITS:
+                rates = row.get(split) or {}
+                # Of several old models the last is the one that is replaced.
+                olds = list((rates.get("old") or {}).values())
+                found = {**(olds[-1] if olds else {}), "error_rate": rates.get("error_rate")}
+                points += [
+                    Point(epoch=epoch, what=name, split=split, value=float(found[name]))
+                    for name in RATES
+                    if found.get(name) is not None
+                ]
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise _damaged(path, problem) from problem
+    return [p for p in points if isinstance(p.value, int | float) and math.isfinite(p.value)]
+
+
+def _cost(rows: list[Any], path: Path) -> dict[str, Any]:
+    try:
+        seconds = [float(row["seconds"]) for row in rows]
+        speeds = sorted(float(row["samples_a_second"]) for row in rows)
+    except (KeyError, TypeError, ValueError) as problem:
+        raise _damaged(path, problem) from problem
+    return {
+        "seconds": sum(seconds) if seconds else None,
+        "samples_a_second": speeds[len(speeds) // 2] if speeds else None,
+        "epochs": len(rows),
+    }
+
+
+def _damaged(path: Path, problem: BaseException) -> InputError:
+    return InputError(
+        f"Expected {printable(str(path))} to describe a run, but it is damaged "
+        f"({type(problem).__name__}: {printable(str(problem))}); train it again."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Which run plays which part: paths, the candidates by name."""
+
+    old: str
+    control: str | None
+    candidates: dict[str, str]
+    folders: tuple[str, ...]
+
+
+def chosen_runs(places: Sequence[str], *, old: str | None, control: str | None) -> Chosen:
+    """The parts of the runs that were given, as far as they follow from the runs themselves."""
+    runs = {place: read_run(place) for place in places if is_run(place)}
+    if old is None:
+        if not runs:
+            raise InputError(
+                "Expected runs that name their old model, but got prediction files alone; say "
+                "which is the old one with --old."
+            )
+        old = common_old(list(runs.values()))
+    if control is None and len(places) > 1:
+        # What is left must still have something to be measured.
+        control = next((p for p, run in runs.items() if run.method == "none"), None)
+    candidates = [place for place in places if not _same(place, control)]
+    if not candidates:
+        candidates, control = list(places), None
+    shown = [place for place in (*places, *([control] if control else [])) if is_run(place)]
+    return Chosen(
+        old=old,
+        control=control,
+        candidates=dict(zip(_names(candidates), candidates, strict=True)),
+        folders=tuple(dict.fromkeys(os.path.normpath(place) for place in shown)),
+    )
+
+
+def _same(place: str, other: str | None) -> bool:
+    return other is not None and os.path.realpath(place) == os.path.realpath(other)
+
+
+def _names(places: Sequence[str]) -> list[str]:
+    """The last part of each path; the whole path where that would say the same twice."""
+    last = [os.path.basename(os.path.normpath(place)) or place for place in places]
+    names = [name if last.count(name) == 1 else p for name, p in zip(last, places, strict=True)]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{printable(twice)} is given twice; give each candidate once.")
+    return names

@@ -1,0 +1,1 @@
+"""The samples themselves: images, texts or links, from wherever a user keeps them."""

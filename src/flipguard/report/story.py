@@ -1,0 +1,276 @@
+"""One update as data: told from its verdict to its single samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from flipguard.comparison import Comparison
+from flipguard.gate import Verdict
+from flipguard.render.text import count, percent
+from flipguard.report.calibration import Reliability, reliabilities
+from flipguard.report.charts.answers import broken_chart
+from flipguard.report.charts.groups import GROUPS_DRAWN, displacement_chart, groups_chart
+from flipguard.report.charts.scores import (
+    confidence_chart,
+    moved_chart,
+    reliability_chart,
+    shift_chart,
+)
+from flipguard.report.content import Judged, Number, Numbers, judged_of, numbers_of
+from flipguard.report.displacement import Displacement, displacement_of
+from flipguard.report.drawing import Chart, drawn
+from flipguard.report.flips import (
+    FlipTable,
+    Flow,
+    broken_pairs,
+    confidence_pairs,
+    flip_table,
+    flips_of,
+    flows_of,
+)
+from flipguard.report.flowing import alluvial
+from flipguard.report.groups import GroupTable, group_tables
+from flipguard.report.safe import visible
+from flipguard.report.samples.base import Sampled, Samples
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+ROWS_WITHOUT_SCRIPT = 25
+CLASSES_DRAWN = 14
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupBlock:
+    """The groups of a column, as a table and drawn."""
+
+    table: GroupTable
+    chart: Chart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One update, told from its verdict to its single samples."""
+
+    key: str
+    name: str
+    old: str
+    new: str
+    basis: str
+    judged: Judged | None
+    numbers: Numbers
+    alluvial: Markup | None
+    groups: tuple[GroupBlock, ...]
+    flips: FlipTable | None
+    flips_told: str
+    samples_told: str
+    flows: tuple[Flow, ...]
+    all_flows: int
+    broken: Chart | None
+    sides: tuple[Reliability, ...]
+    confidence: tuple[Chart, ...]
+    displacement: Number | None
+    moved: Displacement | None
+    displacements: tuple[Chart, ...]
+
+    @property
+    def first_rows(self) -> range:
+        """The rows that are there without a script."""
+        return range(min(len(self.flips) if self.flips is not None else 0, ROWS_WITHOUT_SCRIPT))
+
+    @property
+    def charts(self) -> tuple[Chart, ...]:
+        """Every chart of the candidate."""
+        found = [block.chart for block in self.groups]
+        found += [self.broken] if self.broken is not None else []
+        return (*found, *self.confidence, *self.displacements)
+
+
+def candidate_of(
+    key: str,
+    name: str,
+    result: Comparison,
+    verdict: Verdict | None,
+    samples: Samples | None,
+    *,
+    budget: int,
+    most: int,
+) -> Candidate:
+    """The story of one comparison."""
+    numbers = numbers_of(result)
+    flips = flips_of(result)
+    table = None
+    if flips is not None:
+        table = flip_table(flips, samples=samples, budget=budget, most=most)
+    flows, all_flows = flows_of(flips) if flips is not None else ((), 0)
+    tables = group_tables(result)
+    distance = result["logit_displacement"]
+    displacement = Number.of("logit_displacement", distance) if distance.is_defined else None
+    moved = displacement_of(result)
+    return Candidate(
+        key=key,
+        name=name,
+        old=short_pair(result.old, result.new)[0],
+        new=short_pair(result.old, result.new)[1],
+        basis=_basis(result),
+        judged=judged_of(verdict) if verdict is not None else None,
+        numbers=numbers,
+        alluvial=alluvial(numbers.square) if numbers.square is not None else None,
+        groups=tuple(_block(key, i, t, result) for i, t in enumerate(tables)),
+        flips=table,
+        flips_told=_flips_told(table) if table is not None else "",
+        samples_told=_samples_told(table.sampled) if table is not None and table.sampled else "",
+        flows=flows,
+        all_flows=all_flows,
+        broken=_broken(key, flips) if flips is not None else None,
+        sides=reliabilities(result),
+        confidence=_confidence(key, reliabilities(result), flips),
+        displacement=displacement,
+        moved=moved,
+        displacements=_displacements(key, tables, displacement, moved),
+    )
+
+
+def short_pair(old: str, new: str) -> tuple[str, str]:
+    """Two paths without the folders and endings that they share.
+
+    >>> short_pair("data/old.csv", "data/new.csv")
+    ('old.csv', 'new.csv')
+    >>> short_pair("runs/v1/predictions/test.npz", "runs/v2/predictions/test.npz")
+    ('v1', 'v2')
+    """
+    a, b = old.split("/"), new.split("/")
+    while len(a) > 1 and len(b) > 1 and a[0] == b[0]:
+        a, b = a[1:], b[1:]
+    while len(a) > 1 and len(b) > 1 and a[-1] == b[-1]:
+        a, b = a[:-1], b[:-1]
+    return "/".join(a), "/".join(b)
+
+
+def _basis(result: Comparison) -> str:
+    told = [count(result.n, "sample"), f"{percent(result.confidence)} intervals"]
+    if result.clusters is not None:
+        told.insert(1, f"{count(result.clusters, 'cluster')} of {visible(result.cluster)}")
+    return " · ".join(told)
+
+
+def _block(key: str, place: int, table: GroupTable, result: Comparison) -> GroupBlock:
+    column = visible(table.column, longest=60)
+    word = "Negative flips" if table.rate == "negative_flip_rate" else "Churn"
+    drawn_rows = min(len(table.rows), GROUPS_DRAWN)
+    most = f"the worst {drawn_rows} of {table.total:,}" if drawn_rows < table.total else "all"
+    chart = drawn(
+        groups_chart(table, Number.of(table.rate, result[table.rate])),
+        id=f"{key}-groups-{place}",
+        title=f"{word} by {column}, with intervals; the dashed line is all samples",
+        sentence=f"{word} by {column}: {most} groups with intervals, as in the table below.",
+    )
+    return GroupBlock(table=table, chart=chart)
+
+
+def _flips_told(table: FlipTable) -> str:
+    """How many of the flips the page carries, where that is not all."""
+    if len(table) == table.total:
+        return ""
+    parts = ", ".join(
+        f"{table.kept[kind]:,} of {table.totals[kind]:,} {kind.replace('_', ' ')}"
+        for kind in table.totals
+    )
+    return (
+        f"There are {table.total:,}; this page carries the worst {len(table):,} ({parts}). "
+        "All of them are what --flips writes."
+    )
+
+
+def _samples_told(sampled: Sampled) -> str:
+    word = {"image": "picture", "text": "text", "link": "link"}[sampled.kind]
+    told = (
+        f"{len(sampled.items):,} of {count(sampled.wanted, 'sample')} "
+        f"{'has its' if len(sampled.items) == 1 else 'have their'} {word} here, "
+        f"from {visible(sampled.source, longest=80)}"
+    )
+    if sampled.left_out:
+        told += (
+            f"; {sampled.left_out:,} are beyond the budget of {sampled.budget / 1e6:g} MB, and "
+            "those shown were drawn in turn from every kind and class"
+        )
+    if sampled.missing:
+        told += f"; {sampled.missing:,} are not there or cannot be shown"
+    return told + "."
+
+
+def _broken(key: str, flips: pl.DataFrame) -> Chart | None:
+    pairs = broken_pairs(flips, most=CLASSES_DRAWN)
+    if not pairs:
+        return None
+    return drawn(
+        broken_chart(pairs),
+        id=f"{key}-broken",
+        title="What new says instead, where it breaks",
+        sentence="Negative flips by target and by new's answer, of the classes that break most.",
+    )
+
+
+def _confidence(
+    key: str, sides: Sequence[Reliability], flips: pl.DataFrame | None
+) -> tuple[Chart, ...]:
+    if not sides:
+        return ()
+    found = [
+        drawn(
+            reliability_chart(sides),
+            id=f"{key}-reliability",
+            title="Reliability: accuracy at each confidence",
+            sentence="Accuracy over mean confidence in 15 bins; the dashed line is perfect.",
+        ),
+        drawn(
+            confidence_chart(sides),
+            id=f"{key}-shares",
+            title="How sure each model is",
+            sentence="Share of samples by confidence, of each model.",
+        ),
+    ]
+    table = confidence_pairs(flips, "negative") if flips is not None else []
+    if table:
+        found.append(
+            drawn(
+                shift_chart(table),
+                id=f"{key}-shift",
+                title="Negative flips: how sure old was, how sure new is",
+                sentence="Negative flips by old's and new's confidence in their answers.",
+            )
+        )
+    return tuple(found)
+
+
+def _displacements(
+    key: str, tables: Sequence[GroupTable], whole: Number | None, moved: Displacement | None
+) -> tuple[Chart, ...]:
+    if whole is None:
+        return ()
+    found = []
+    if moved is not None:
+        found.append(
+            drawn(
+                moved_chart(moved),
+                id=f"{key}-moved",
+                title="How far logits move, by what became of the sample",
+                sentence="Share of samples by distance of logits, a line an outcome.",
+            )
+        )
+    for i, table in enumerate(tables):
+        if any(row.displacement is not None for row in table.rows):
+            column = visible(table.column, longest=60)
+            found.append(
+                drawn(
+                    displacement_chart(table, whole),
+                    id=f"{key}-distance-{i}",
+                    title=f"Mean distance by {column}; the dashed line is all samples",
+                    sentence=f"Mean distance of logits by {column}, with intervals.",
+                )
+            )
+    return tuple(found)

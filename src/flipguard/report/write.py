@@ -1,0 +1,152 @@
+"""`write_report`: comparisons in, one self-contained HTML page out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from flipguard.comparison import Comparison
+from flipguard.errors import InputError, MissingExtraError, listed
+from flipguard.gate import Verdict
+from flipguard.predictions.replacing import replacing
+from flipguard.report.html import html_of
+from flipguard.report.page import page_of
+from flipguard.report.runs import RunFolder, read_run
+from flipguard.report.samples.base import DEFAULT_BUDGET, Samples, bytes_of
+from flipguard.report.samples.sources import samples_from
+
+MOST_CANDIDATES = 20
+Place = str | os.PathLike[str]
+
+
+def write_report(
+    result: Comparison | Mapping[str, Comparison],
+    path: Place,
+    *,
+    verdict: Verdict | Mapping[str, Verdict] | None = None,
+    samples: Place | None = None,
+    samples_budget: int | str = DEFAULT_BUDGET,
+    runs: Place | Sequence[Place] = (),
+    title: str | None = None,
+    command: str | None = None,
+) -> None:
+    """Writes one HTML page that tells what an update breaks; it needs nothing but a browser.
+
+    `result` is a comparison, or several by name, which are then shown side by side; `verdict` is
+    of the same form. `samples` is a folder of images, a file or a column of the predictions, of
+    which no more than `samples_budget` goes into the page. `runs` are finished run folders, whose
+    training is shown. The file appears whole or stays as it was.
+    """
+    text = report_html(
+        result,
+        verdict=verdict,
+        samples=samples,
+        samples_budget=samples_budget,
+        runs=runs,
+        title=title,
+        command=command,
+    )
+    with replacing(Path(path)) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def report_html(
+    result: Comparison | Mapping[str, Comparison],
+    *,
+    verdict: Verdict | Mapping[str, Verdict] | None = None,
+    samples: Place | None = None,
+    samples_budget: int | str = DEFAULT_BUDGET,
+    runs: Place | Sequence[Place] = (),
+    title: str | None = None,
+    command: str | None = None,
+) -> str:
+    """The page that `write_report` writes."""
+    _refuse_missing_extra()
+    results = _by_name(result)
+    verdicts = _verdicts(verdict, results)
+    budget = bytes_of(samples_budget)
+    found: dict[str, Samples] = {}
+    others: list[tuple[str, Path]] = []
+    if samples is not None:
+        found = {name: samples_from(samples, one) for name, one in results.items()}
+        if os.path.exists(samples):
+            others.append(("samples", Path(samples)))
+    for one in dict.fromkeys(v.policy.name for v in verdicts.values()):
+        others.append(("policy", Path(one)))
+    folders: list[RunFolder] = [
+        read_run(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)
+    ]
+    page = page_of(
+        results,
+        verdicts=verdicts,
+        samples=found,
+        budget=budget,
+        runs=folders,
+        others=others,
+        title=title,
+        command=command,
+    )
+    return html_of(page)
+
+
+def _by_name(result: Comparison | Mapping[str, Comparison]) -> dict[str, Comparison]:
+    results = {result.new: result} if isinstance(result, Comparison) else result
+    if not isinstance(results, Mapping) or not all(
+        isinstance(one, Comparison) for one in results.values()
+    ):
+        raise InputError(
+            f"Expected `result` to be a Comparison, or several by name, but got "
+            f"{type(result).__name__}; compare predictions with flipguard.compare first."
+        )
+    if not 0 < len(results) <= MOST_CANDIDATES:
+        raise InputError(
+            f"Expected 1 to {MOST_CANDIDATES} candidates on one page, but got {len(results):,}; "
+            "write several pages."
+        )
+    olds = {f"{one.n:,} samples of {one.old} at {one.confidence:g}" for one in results.values()}
+    if len(olds) > 1:
+        raise InputError(
+            "Expected all candidates to be compared with one old model, on the same samples and at "
+            f"one confidence, but got {listed(sorted(olds))}; compare them alike."
+        )
+    return {str(name): one for name, one in results.items()}
+
+
+def _verdicts(
+    verdict: Verdict | Mapping[str, Verdict] | None, results: Mapping[str, Comparison]
+) -> dict[str, Verdict]:
+    if verdict is None:
+        return {}
+    if isinstance(verdict, Verdict):
+        if len(results) > 1:
+            raise InputError(
+                f"Expected a verdict for each of {len(results)} candidates, but got one; give a "
+                "mapping of their names to verdicts."
+            )
+        verdict = {next(iter(results)): verdict}
+    given = {str(name): one for name, one in verdict.items()}
+    for name, one in given.items():
+        if name not in results or not isinstance(one, Verdict):
+            raise InputError(
+                f"Expected verdicts by the names of the candidates ({', '.join(results)}), but "
+                f"got {name!r}; use the same names."
+            )
+        if one.comparison.counts != results[name].counts:
+            raise InputError(
+                f"Expected the verdict on {name!r} to be of the comparison that is shown, but it "
+                "is of another; judge it with flipguard.check(result, policy)."
+            )
+    return given
+
+
+def _refuse_missing_extra() -> None:
+    for module, package in (
+        ("jinja2", "jinja2"),
+        ("markupsafe", "markupsafe"),
+        ("vl_convert", "vl-convert-python"),
+    ):
+        try:
+            __import__(module)
+        except ModuleNotFoundError as problem:
+            raise MissingExtraError("The HTML report", package=package, extra="report") from problem
