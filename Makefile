@@ -19,7 +19,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 demo: setup
-	$(BIN)/python examples/demo.py
+	$(BIN)/flipguard demo
 
 lint: setup
 	$(BIN)/ruff check .
@@ -40,9 +40,12 @@ test-all: lint
 bench: setup
 	$(BIN)/python benchmarks/evidence.py
 	$(BIN)/python benchmarks/calibration.py
+	$(BIN)/python benchmarks/demo.py --out benchmarks/results/demo.json
 
 docs: setup
 	$(BIN)/python docs/build.py
+	$(BIN)/sphinx-build -W --keep-going -q -b html -d build/doctrees docs build/docs
+	@echo "The site is build/docs/index.html."
 
 # The lock holds exact versions and hashes, and names no host.
 lock:

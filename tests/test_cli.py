@@ -178,6 +178,7 @@ COMMANDS = {
         "--resume",
     },
     "predict": {"--split", "--out"},
+    "demo": {"--out", "--seed"},
     "methods": {"--json"},
     "metrics": {"--json"},
 }

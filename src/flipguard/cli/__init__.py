@@ -10,6 +10,7 @@ import typer
 from flipguard._version import __version__
 from flipguard.cli import (
     compare,
+    demo,
     ensemble,
     gate,
     matrix,
@@ -47,7 +48,7 @@ def _root(
     """Measure what a model update breaks, judge whether it may ship, train so that less breaks."""
 
 
-for module in (compare, gate, report, matrix, ensemble, train, predict, methods, metrics):
+for module in (compare, gate, report, matrix, ensemble, train, predict, demo, methods, metrics):
     module.register(app)
 
 

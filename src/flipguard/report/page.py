@@ -24,6 +24,7 @@ class Page:
     """All that the template shows."""
 
     title: str
+    titled: bool  # by whoever writes it, and not by the names of the models
     confidence: str
     candidates: tuple[Candidate, ...]
     overview: Overview | None
@@ -88,6 +89,7 @@ def page_of(
     first = next(iter(results.values()))
     return Page(
         title=visible(title if title is not None else _title(results), longest=200),
+        titled=title is not None,
         confidence=percent(first.confidence),
         candidates=candidates,
         overview=overview_of(results, candidates) if len(results) > 1 else None,

@@ -44,6 +44,8 @@ class RunFolder:
     parameters: int | None
     points: tuple[Point, ...]
     seconds: float | None
+    members: int
+    members_seconds: float | None  # of the ensemble that it learned from
     samples_a_second: float | None
     epochs: int
 
@@ -74,6 +76,7 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
             "seed": (config.get("seeds") or {}).get("seed"),
             "parameters": document.get("parameters"),
         }
+        members = [folder / str(place) for place in document.get("members", ())]
     except FileNotFoundError as problem:
         raise InputError(
             f"Expected {printable(str(folder))} to be a run, but there is no {RUN} in it; "
@@ -91,6 +94,8 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
         name=folder.resolve().name if folder.name in ("", ".", "..") else folder.name,
         folder=folder,
         points=tuple(_points(_lines(folder / HISTORY), folder / HISTORY)),
+        members=len(members),
+        members_seconds=_seconds_of(members),
         **_cost(timing, folder / TIMING),
         **found,
     )
@@ -171,6 +176,12 @@ def _cost(rows: list[Any], path: Path) -> dict[str, Any]:
         "samples_a_second": speeds[len(speeds) // 2] if speeds else None,
         "epochs": len(rows),
     }
+
+
+def _seconds_of(members: Sequence[Path]) -> float | None:
+    """What the members took; unknown if one of them is no longer there."""
+    costs = [_cost(_lines(place / TIMING), place / TIMING)["seconds"] for place in members]
+    return None if None in costs else float(sum(costs))
 
 
 def _damaged(path: Path, problem: BaseException) -> InputError:

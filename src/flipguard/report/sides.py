@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 
 from flipguard.comparison import Comparison
+from flipguard.estimates import Estimate
 from flipguard.report.charts.candidates import candidate_point, candidates_chart, curve_chart
 from flipguard.report.content import Judged, Number, control_estimates
 from flipguard.report.drawing import Chart, drawn
@@ -19,6 +21,7 @@ OVERVIEW = (
     ("negative_flip_rate", "negative flips"),
     ("positive_flip_rate", "positive flips"),
     ("churn", "churn"),
+    ("negative_flip_ratio", "of the control's"),
 )
 CURVES = (
     ("error_rate", "error"),
@@ -54,29 +57,51 @@ class Training:
     runs: tuple[RunFolder, ...]
     charts: tuple[Chart, ...]
 
+    @property
+    def members(self) -> bool:
+        """Whether a run learned from an ensemble, which costs more than the run itself."""
+        return any(run.members for run in self.runs)
+
 
 def overview_of(results: Mapping[str, Comparison], candidates: Sequence[Candidate]) -> Overview:
     """The candidates of a page, and their controls, in one table."""
     first = next(iter(results.values()))
-    columns = tuple(row for row in OVERVIEW if first[row[0]].is_defined)
+    # A control may be a candidate itself, which is then shown once.
+    controls = {
+        name: (result, i)
+        for result in reversed(list(results.values()))
+        for i, name in enumerate(result.controls)
+    }
+    columns = tuple(
+        row for row in OVERVIEW if any(result[row[0]].is_defined for result in results.values())
+    )
     rows = [
         OverviewRow(
             name=candidate.name,
-            control=False,
+            control=result.new in controls,
             judged=candidate.judged,
             numbers=tuple(Number.of(metric, result[metric]) for metric, _ in columns),
         )
         for candidate, result in zip(candidates, results.values(), strict=True)
     ]
-    for i, name in enumerate(first.controls):
-        numbers = tuple(Number.of(m, control_estimates(first, m)[i]) for m, _ in columns)
-        rows.append(OverviewRow(name=name, control=True, judged=None, numbers=numbers))
+    shown = {result.new for result in results.values()}
+    for name, (result, i) in controls.items():
+        if name not in shown:
+            numbers = tuple(_of_control(result, i, metric) for metric, _ in columns)
+            rows.append(OverviewRow(name=name, control=True, judged=None, numbers=numbers))
     return Overview(
         columns=columns,
         rows=tuple(rows),
         chart=_scatter(rows, first),
         judged=any(row.judged is not None for row in rows),
     )
+
+
+def _of_control(result: Comparison, i: int, metric: str) -> Number:
+    if metric == "negative_flip_ratio":
+        # A control has none to itself.
+        return Number.of(metric, Estimate(value=nan, low=nan, high=nan, n=result.n))
+    return Number.of(metric, control_estimates(result, metric)[i])
 
 
 def _scatter(rows: Sequence[OverviewRow], first: Comparison) -> Chart | None:

@@ -195,7 +195,7 @@ def _samples_told(sampled: Sampled) -> str:
     )
     if sampled.left_out:
         told += (
-            f"; {sampled.left_out:,} are beyond the budget of {sampled.budget / 1e6:g} MB, and "
+            f"; {sampled.left_out:,} are beyond the budget of {sampled.budget / 1e6:.3g} MB, and "
             "those shown were drawn in turn from every kind and class"
         )
     if sampled.missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import platform
 import time
 from pathlib import Path
@@ -63,7 +64,7 @@ def train_with(
     began = time.monotonic()
     method, config = completed(config)
     _check_numbers(config)
-    _check_folder(out, config, resume=resume)
+    check_folder(out, config, resume=resume)
     if resume and (out / RUN).exists() and (run := Run.read(out)).finished:
         report(f"{out} is finished; nothing to do")
         return run
@@ -176,9 +177,11 @@ def _train_one(
             runs = members_of(fabric, config, out, deadline=deadline, report=report)
         if runs is None:
             return tell("stopped")
+        # Relative, so that a folder of runs can be moved as a whole.
+        facts["members"] = [os.path.relpath(run.folder, out) for run in runs]
         if method.name == "ensemble":
             mean = placed(mean_of(runs), fabric.device)
-            facts = facts_of(data, mean)
+            facts |= facts_of(data, mean)
             tell("training")
             rates = {split: yardstick.rates(mean) for split, yardstick in yardsticks.items()}
             row = {"epoch": config.recipe.epochs, "losses": {}, **rates}
@@ -297,7 +300,8 @@ def _old(run: Run, data: DataSet, device: torch.device) -> Old:
     return Old(name=str(run.folder), reference=OldModel(model), model=model, classes=classes)
 
 
-def _check_folder(out: Path, config: Config, *, resume: bool) -> None:
+def check_folder(out: Path, config: Config, *, resume: bool) -> None:
+    """Refuses a folder that holds something else than this run."""
     if not (out / RUN).exists():
         if (out / CHECKPOINT).exists():
             raise InputError(

@@ -20,6 +20,8 @@ from flipguard.report.content import Number
 from flipguard.report.runs import RunFolder
 from flipguard.report.safe import short_labels
 
+MOST_DOTS = 30
+
 
 def candidate_point(name: str, error: Number, flips: Number) -> Point | None:
     """A candidate as the scatter takes it, its name fit to be shown; None without targets."""
@@ -136,6 +138,8 @@ def curve_chart(runs: Sequence[RunFolder], what: str) -> Spec:
         if point.what == what
     ]
     splits = {value["split"] for value in values}
+    # Many epochs would make a string of beads; small dots are still there to be hovered.
+    size = 34 if max((run.epochs for run in runs), default=0) <= MOST_DOTS else 3
     encoding: Spec = {
         "x": amount("epoch", "epoch", axis={"tickMinStep": 1, "grid": False}),
         "y": amount("value", title, scale={"zero": percent}, axis={"tickCount": 5}),
@@ -168,7 +172,7 @@ def curve_chart(runs: Sequence[RunFolder], what: str) -> Spec:
                 "encoding": encoding,
             },
             {
-                "mark": {"type": "point", "filled": True, "size": 34, "opacity": 1},
+                "mark": {"type": "point", "filled": True, "size": size, "opacity": 1},
                 "encoding": {
                     **{k: v for k, v in encoding.items() if k != "strokeDash"},
                     "tooltip": tips,

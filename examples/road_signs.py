@@ -1,4 +1,4 @@
-"""Two updates of one classifier, measured and judged: what `make demo` runs.
+"""Two updates of one classifier, measured and judged, from nothing but their predictions.
 
 The predictions are generated: ten classes of road signs, an old model, and two candidates that are
 as accurate as each other. One was simply trained again; the other was trained to agree with the old
@@ -16,7 +16,7 @@ import numpy as np
 
 from flipguard import Predictions, write_predictions
 
-FOLDER = Path("flipguard-demo")
+FOLDER = Path("road-signs")
 SIGNS = (
     "stop", "yield", "speed_30", "speed_50", "no_entry",
     "priority", "crossing", "roundabout", "one_way", "parking",
@@ -96,7 +96,7 @@ def main() -> None:
             "--control", "retrained.parquet", "--json", "congruent.json"),
     ]  # fmt: skip
     if codes != [0, 1, 0]:
-        sys.exit(f"The demo expected exit codes 0, 1 and 0, but got {codes}.")
+        sys.exit(f"This example expected exit codes 0, 1 and 0, but got {codes}.")
     print(
         f"\nBoth candidates are more accurate than the old model. The plain retrain was refused "
         f"(exit code 1),\nthe other may ship (exit code 0). Everything lies in {FOLDER}/: "

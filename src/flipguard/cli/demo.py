@@ -1,0 +1,101 @@
+"""`flipguard demo`."""
+
+from __future__ import annotations
+
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flipguard.cli.output import progress, show
+from flipguard.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from flipguard.comparison import Comparison
+    from flipguard.gate import Verdict
+
+Out = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="Where runs, policy and page are written.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Of all randomness.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("demo")(demo)
+
+
+def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
+    """The whole story on generated data: train updates, see what each breaks, judge, report.
+
+    Example: [bold]flipguard demo[/bold]
+    """
+    for package, extra in (("torch", "train"), ("jinja2", "report")):
+        if find_spec(package) is None:
+            raise MissingExtraError("The demo", package=package, extra=extra)
+    from flipguard.demo.judging import POLICY, judged
+    from flipguard.demo.plan import CONTROL, tasks
+    from flipguard.demo.training import train_all
+    from flipguard.render.candidates import candidate_parts
+
+    began = time.monotonic()
+    runs, policy = out / "runs", out / "gate.toml"
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        policy.write_text(POLICY)
+    except OSError as problem:
+        raise InputError(
+            f"Expected to write to {out}, but could not ({problem.strerror}); choose another "
+            "`--out`."
+        ) from problem
+    plan = tasks(runs, seed=seed)
+    typer.echo(
+        "MNIST-1D, generated: a small net is in service, and a larger one is to replace it.\n"
+        f"Training {len(plan)} models: old; then the new one untreated (none), held to old "
+        "(fd-lm), and\ndistilled from an ensemble (elodi)."
+    )
+    with progress("training") as told:
+        train_all(plan, progress=told)
+    updates = judged(runs, policy)
+    results = {update.name: update.comparison for update in updates}
+    verdicts = {update.name: update.verdict for update in updates}
+    old = results[CONTROL]["error_rate_old"].value
+    typer.echo(
+        f"Trained in {time.monotonic() - began:.0f} s. Old errs on {old:.1%} of "
+        f"{results[CONTROL].n:,} test samples. The updates, with 95 % intervals:\n"
+    )
+    show(candidate_parts(results, verdicts, control=CONTROL), stdout_taken=False)
+    _write_page(out, runs, results, verdicts, seed)
+    typer.echo(
+        f"\n{out}/report.html   the page to read and to send: what breaks, sample by sample\n"
+        f"{out}/gate.toml     the policy that was judged by\n"
+        f"{out}/runs/         every run: weights, predictions, history; `--resume` goes on\n\n"
+        "Next: flipguard gate OLD NEW --policy FILE with your own predictions, or\n"
+        f"      flipguard train --method elodi --old {out}/runs/old --out runs/v2"
+    )
+
+
+def _write_page(
+    out: Path,
+    runs: Path,
+    results: dict[str, Comparison],
+    verdicts: dict[str, Verdict],
+    seed: int,
+) -> None:
+    from flipguard.demo.samples import write_samples
+    from flipguard.report.write import write_report
+
+    samples = out / "samples.npz"
+    write_samples(samples)
+    write_report(
+        results,
+        out / "report.html",
+        verdict=verdicts,
+        samples=samples,
+        samples_budget="2MB",
+        runs=[runs / name for name in results],
+        title="Three updates of an MNIST-1D classifier",
+        command=f"flipguard demo --seed {seed}",
+    )
