@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from flipguard.models import encode_texts
+from flipguard.models.text import LONGEST
 
 AT_ONCE = 1000
 WIDTHS = 16  # a batch's width is a multiple of it, so that few widths occur
@@ -23,8 +24,9 @@ class EncodedTexts:
     """
 
     def __init__(self, texts: Sequence[str], *, tokenizer: Any, device: torch.device) -> None:
+        longest = min(LONGEST, tokenizer.model_max_length)
         some = [
-            encode_texts(texts[start : start + AT_ONCE], tokenizer=tokenizer)
+            encode_texts(texts[start : start + AT_ONCE], tokenizer=tokenizer, max_length=longest)
             for start in range(0, len(texts), AT_ONCE)
         ]
         tokens = {name: torch.cat([one[name] for one in some]) for name in some[0]}

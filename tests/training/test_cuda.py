@@ -1,0 +1,75 @@
+"""Runs on a GPU: they end, resume, repeat and use what they are told to use."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from flipguard.training import Config, Machine, Recipe, Seeds
+from flipguard.training.folder import MODEL, Run
+from tests.training.tiny import history_of, images_file, trained
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def small(tmp_path: Path, **machine: object) -> Config:
+    return Config(
+        data=images_file(tmp_path / "images.npz"),
+        model="resnet20:width=8",
+        recipe=Recipe(epochs=3, batch_size=8, optimizer="sgd", augment="crop-flip:padding=2"),
+        seeds=Seeds(seed=1),
+        machine=Machine(**{"device": "cuda", "save_seconds": 0.0, **machine}),  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        {},
+        {"precision": "bf16-mixed"},
+        {"precision": "16-mixed"},
+        {"checkpointing": True},
+        {"compile": True},
+        {"precision": "bf16-mixed", "compile": True, "checkpointing": True},
+    ],
+)
+def test_a_run_ends(tmp_path: Path, machine: dict[str, object]) -> None:
+    run = trained(small(tmp_path, **machine), tmp_path / "run")
+    assert run.finished
+    assert len(history_of(run.folder)) == 3
+
+
+def test_a_deterministic_run_repeats_and_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+    config = small(tmp_path, deterministic=True)
+    whole = trained(config, tmp_path / "whole").folder / MODEL
+    again = trained(config, tmp_path / "again").folder / MODEL
+    assert whole.read_bytes() == again.read_bytes()
+    hurried = dataclasses.replace(config, machine=dataclasses.replace(config.machine, minutes=1e-9))
+    part = trained(hurried, tmp_path / "part")
+    assert not part.finished
+    assert trained(config, tmp_path / "part", resume=True).finished
+    assert (tmp_path / "part" / MODEL).read_bytes() == whole.read_bytes()
+
+
+def test_a_run_goes_from_the_gpu_to_the_host(tmp_path: Path) -> None:
+    hurried = small(tmp_path, minutes=1e-9)
+    assert not trained(hurried, tmp_path / "run").finished
+    there = dataclasses.replace(hurried, machine=Machine(device="cpu"))
+    assert trained(there, tmp_path / "run", resume=True).finished
+
+
+@pytest.mark.parametrize("method", ["fd-lm", "elodi", "codistill-skl", "ensemble"])
+def test_methods_run_beside_their_references(tmp_path: Path, method: str) -> None:
+    config = small(tmp_path, precision="bf16-mixed")
+    old = trained(config, tmp_path / "old").folder
+    options = {"members": 2} if method in ("elodi", "ensemble") else {}
+    new = dataclasses.replace(
+        config, method=method, options=options, old=(str(old),), seeds=Seeds(seed=2)
+    )
+    run = Run.read(trained(new, tmp_path / "new").folder)
+    assert run.finished
+    against = history_of(run.folder)[-1]["test"]["old"][str(old)]
+    assert 0 <= against["negative_flip_rate"] <= 1
