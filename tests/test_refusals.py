@@ -824,8 +824,7 @@ def test_a_pickle_inside_an_npz_is_not_loaded(tmp_path):
     np.savez(path, labels=np.array(["a", 1, None], dtype=object))
     assert refused(lambda: read_and_compare(path)) == (
         f"{path} holds Python objects (a pickle) in array 'labels', which are never loaded because "
-        "they can run code; save it as numbers or fixed-width text (for example "
-        "array.astype(str))."
+        "they can run code; save numbers or fixed-width text (for example array.astype(str))."
     )
 
 
@@ -1085,7 +1084,7 @@ def test_an_npz_larger_than_memory(save, monkeypatch):
         raise MemoryError
 
     path = save("t.npz", {"labels": [1, 2]})
-    monkeypatch.setattr("flipguard.predictions.npz._member", exhausted)
+    monkeypatch.setattr("flipguard.archives._members", exhausted)
     assert refused(lambda: read_predictions(path)) == (
         f"{path} holds more than fits in memory; write it as Parquet, which is read in pieces."
     )

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import gzip
 import os
-import zipfile
-import zlib
 from pathlib import Path
 
+from flipguard.archives import DAMAGE
 from flipguard.errors import InputError
 
 VARIABLE = "FLIPGUARD_DATA"
-# What is raised for a file that is cut short, altered, or made by something else.
-DAMAGE = (
-    OSError,
-    ValueError,
-    EOFError,
-    KeyError,
-    NotImplementedError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 def data_root(root: Path | None) -> Path:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from flipguard.archives import Array, read_archive
 from flipguard.data.base import ArraySplit, DataSet, Kind
-from flipguard.data.files import DAMAGE, unreadable
 from flipguard.data.identity import Ids
 from flipguard.data.labels import Label, class_names_of, indices_of
 from flipguard.data.options import Options
 from flipguard.data.splits import part
 from flipguard.errors import InputError, listed
 
-Array = npt.NDArray[Any]
-WHAT = "an .npz archive of arrays"
 WRITE = (
     "write it with numpy.savez(file, train_inputs=…, train_targets=…, test_inputs=…, "
     "test_targets=…), or with inputs=… and targets=… to have it split"
@@ -57,36 +53,7 @@ def load_npz(path: Path, options: Options) -> DataSet:
 
 def read_npz(path: Path) -> dict[str, Array]:
     """The arrays of an archive; Python objects are never loaded."""
-    try:
-        # Opened here, because numpy leaves a file open that turns out to be damaged.
-        with path.open("rb") as file:
-            if file.read(2) != b"PK":
-                raise unreadable(path, WHAT, "it is no archive")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                return {name: _member(archive, name, path) for name in archive.files}
-    except FileNotFoundError as problem:
-        raise InputError(
-            f"Expected {path} to be {WHAT}, but got no such file; check the path."
-        ) from problem
-    except MemoryError as problem:
-        raise unreadable(path, WHAT, "it holds more than fits in memory") from problem
-    except DAMAGE as problem:
-        raise unreadable(path, WHAT, problem) from problem
-
-
-def _member(archive: Any, name: str, path: Path) -> Array:
-    try:
-        array: Array = archive[name]
-    except ValueError as problem:
-        if "pickle" in str(problem).lower():
-            raise InputError(
-                f"Expected `{name}` in {path} to be numbers or text, but got Python objects (a "
-                "pickle), which are never loaded because they can run code; save "
-                "array.astype(str) or array.astype(float)."
-            ) from problem
-        raise
-    return array
+    return read_archive(path, kind="an .npz archive of arrays", write=WRITE)
 
 
 def _part(

@@ -12,8 +12,9 @@ from typing import IO
 import numpy as np
 import polars as pl
 
+from flipguard.archives import first_sentence
 from flipguard.errors import InputError, listed
-from flipguard.predictions.npz import first_sentence, read_arrays
+from flipguard.predictions.npz import read_arrays
 from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, with_roles
 from flipguard.predictions.text import RaggedError, check_fields, check_scalars
 
