@@ -1,0 +1,1 @@
+"""Studies: what the papers report, to be held beside what is measured here."""
