@@ -1,4 +1,4 @@
-"""Renders the generated pages of the documentation: `make docs`.
+"""Renders the generated pages and pictures of the documentation: `make docs`.
 
 With ``--check`` nothing is written, and the exit code tells whether a page is out of date.
 """
@@ -12,11 +12,17 @@ import json
 import sys
 import tomllib
 import typing
+from functools import partial
 from pathlib import Path
+
+import api_pages  # beside this file
+import pictures
+import result_pages
 
 from flipguard import METRICS, Predictions, compare
 
 DOCS = Path(__file__).resolve().parent
+
 RESULTS = DOCS.parent / "benchmarks" / "results"
 NEEDS = {
     "target": "targets",
@@ -381,6 +387,56 @@ def _example_row(name: str, seed: object, numbers: tuple[float, ...]) -> str:
     )
 
 
+EXAMPLES = {
+    "plain_loop": "focal distillation of logits (`fd-lm`), a plain loop",
+    "transformers_trainer": "focal distillation of probabilities (`fd-kl`), fine-tuning with Transformers",
+    "timm_model": "focal distillation of logits (`fd-lm`), two classes more, timm",
+    "lightning_module": "ELODI, pairs of which both are treated, Lightning",
+}
+
+
+def choose_page() -> str:
+    """The guide to the methods, with the means of the committed rows in their place."""
+    rows = json.loads((RESULTS / "examples.json").read_text())["rows"]
+    table = [
+        "| what | error of control | of treated | NFR of control | of treated | ratio |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, told in EXAMPLES.items():
+        mine = [row for row in rows if row["example"] == name]
+        control, treated, flips, fewer = (
+            sum(row[side][key] for row in mine) / len(mine)
+            for key in ("error_new", "negative_flip_rate")
+            for side in ("control", "treated")
+        )
+        table.append(
+            f"| {told} | {control:.2f} % | {treated:.2f} % | {flips:.2f} % | {fewer:.2f} % "
+            f"| {fewer / flips:.2f} |"
+        )
+    return _filled(DOCS / "guides" / "choose.md", "examples", table)
+
+
+def large_data_page() -> str:
+    """The guide to large data, with flipguard's own rows of the evidence in their place."""
+    rows = json.loads((RESULTS / "evidence.json").read_text())["rows"]
+    table = ["| | seconds | peak MiB |", "|---|---:|---:|"]
+    section = ""
+    for row in rows:
+        section = row.get("section", section)
+        if row["case"].split(": ", 1)[1].startswith("flipguard") and "seconds" in row:
+            told = section if "start" not in section else "a whole command, 1,000 rows"
+            table.append(f"| {told} | {row['seconds']:.2f} | {row['peak_mib']:,} |")
+    return _filled(DOCS / "large-data.md", "evidence", table)
+
+
+def _filled(page: Path, name: str, lines: list[str]) -> str:
+    """A page written by hand, with what is between two marks put in anew."""
+    start, end = f"<!-- generated: {name} -->", "<!-- end -->"
+    before, _, rest = page.read_text().partition(start)
+    after = rest.partition(end)[2]
+    return "\n".join([f"{before}{start}", "", *lines, "", f"{end}{after}"])
+
+
 NEEDED = {
     "old": "an old run",
     "one_old": "exactly one",
@@ -430,9 +486,19 @@ PAGES = {
     "losses.md": losses_page,
     "metrics.md": metrics_page,
     "results/examples.md": examples_page,
+    "results/demo.md": result_pages.demo_page,
+    "results/report.md": result_pages.report_page,
     "results/losses.md": loss_costs_page,
     "results/evidence.md": evidence_page,
     "results/calibration.md": calibration_page,
+    "guides/choose.md": choose_page,
+    "large-data.md": large_data_page,
+    "api/index.md": api_pages.index_page,
+    **{f"api/{name}.md": partial(api_pages.module_page, name) for name in api_pages.modules()},
+    **{
+        f"images/terminal-{name}.svg": partial(pictures.terminal, name)
+        for name in pictures.COMMANDS
+    },
 }
 
 

@@ -137,7 +137,8 @@ class Comparison:
     clusters: int | None
     notes: tuple[str, ...]
     engine: str
-    _plan: CountingPlan | None = field(default=None, repr=False, compare=False)
+    # Where the samples are, for whoever lists them; None where the counts came from elsewhere.
+    plan: CountingPlan | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         told = ", ".join(
@@ -178,20 +179,20 @@ class Comparison:
             raise InputError(
                 f"Expected a kind of flip among {', '.join(FLIP_KINDS)}, not '{kind}'."
             )
-        if self._plan is None:
+        if self.plan is None:
             raise InputError("This comparison no longer has its rows; compare the files again.")
         from flipguard.engines import local
 
-        flips = local.flips(self._plan)
+        flips = local.flips(self.plan)
         return flips if kind is None else flips.filter(pl.col("kind") == kind)
 
     def compared_ids(self, wanted: pl.Series) -> pl.Series | None:
         """Those of the wanted ids that were compared, as text; None where rows have no ids."""
-        if self._plan is None:
+        if self.plan is None:
             raise InputError("This comparison no longer has its rows; compare the files again.")
         from flipguard.engines import local
 
-        return local.compared_ids(self._plan, wanted)
+        return local.compared_ids(self.plan, wanted)
 
     def as_dict(self) -> dict[str, Any]:
         """The comparison as the JSON has it."""

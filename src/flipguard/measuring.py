@@ -128,7 +128,7 @@ def judged_counts(
         clusters=len(counted.whole.counts) if clustered else None,
         notes=(*_notes(whole, plan), *counted.notes),
         engine=engine,
-        _plan=plan,
+        plan=plan,
     )
 
 

@@ -6,13 +6,14 @@ import csv
 import io
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from flipguard import compare, write_report
+from flipguard import Policy, check, compare, write_report
 from tests.report import made
 from tests.report.conftest import Opener, until
 
@@ -200,6 +201,87 @@ def test_every_table_sorts_by_every_column(story: Path, opened: Opener) -> None:
     assert found.troubles() == []
 
 
+def test_numbers_are_sorted_as_numbers_wherever_they_stand(tmp_path: Path, opened: Opener) -> None:
+    """Groups that are numbers, reasons, and what is measured beside retrains."""
+    found = made.models(400, names=("old", "new", "one", "two", "three"))
+    exposures = [("0.5", "0.25", "-2", "-1", "10", "9", "1e-3", "dark")[i % 8] for i in range(400)]
+    old, new, *controls = (
+        replace(one, frame=one.frame.with_columns(pl.Series("exposure", exposures)))
+        for one in found.values()
+    )
+    result = compare(old=old, new=new, control=controls, by=["exposure"])
+    rule = {"metric": "negative_flip_rate", "max": 0.001, "by": "exposure"}
+    gain = {"metric": "accuracy_gain", "min": 0.0}
+    verdict = check(result, Policy.from_dict({"rule": [rule, gain]}))
+    write_report(result, tmp_path / "a.html", verdict=verdict)
+    page = opened(tmp_path / "a.html").page
+    header(page, ".samples", "exposure").click()
+    seen = []
+    while True:
+        seen += [row[-1] for row in shown_rows(page)]
+        if not page.locator(".pages .next").is_enabled():
+            break
+        page.locator(".pages .next").click()
+    assert list(dict.fromkeys(seen)) == ["-2", "-1", "1e-3", "0.25", "0.5", "9", "10", "dark"]
+    for table, words, column in (
+        (".reasons table", "value", 3),
+        ("table:has-text('retrain')", "this update", 1),
+    ):
+        header(page, table, words).click()
+        cells = page.locator(table).first.locator(f"tbody tr > :nth-child({column + 1})")
+        values = [cells.nth(i).get_attribute("data-value") for i in range(cells.count())]
+        known = [float(value) for value in values if value]
+        assert len(known) > 1
+        assert known == sorted(known, reverse=True)
+
+
+def test_an_address_leads_into_any_candidate_and_back(several: Path, opened: Opener) -> None:
+    found = opened(several)
+    page = found.page
+    names = "[...document.querySelectorAll('.candidate')].filter((c) => !c.hidden).map((c) => c.id)"
+    page.goto(f"{several.resolve().as_uri()}#c1-flows")
+    page.reload()
+    assert page.evaluate(names) == ["c1"]
+    assert page.locator("[data-pick=c1]").get_attribute("aria-pressed") == "true"
+    assert page.locator("#c1-flows").is_visible()
+    page.locator("[data-pick=c0]").click()
+    page.locator(".contents a", has_text="Numbers").click()
+    assert page.evaluate("location.hash") == "#c0-numbers"
+    page.go_back()
+    until(page, f"{names}.join() === 'c1'")
+    page.goto(f"{several.resolve().as_uri()}#c7-flows")
+    page.reload()
+    assert page.evaluate(names) == ["c0"]
+    assert found.troubles() == []
+
+
+def test_what_was_unfolded_to_print_is_folded_again(story: Path, opened: Opener) -> None:
+    page = opened(story).page
+    folded = "[...document.querySelectorAll('details')].map((part) => part.open)"
+    before = page.evaluate(folded)
+    assert False in before
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert all(page.evaluate(folded))
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(folded) == before
+
+
+def test_pages_of_samples_without_targets_draw_without_complaint(
+    tmp_path: Path, opened: Opener
+) -> None:
+    bare = {
+        name: replace(one, frame=one.frame.with_columns(target=pl.lit(None, dtype=pl.String)))
+        for name, one in made.models(120).items()
+    }
+    write_report(compare(old=bare["old"], new=bare["new"]), tmp_path / "a.html")
+    found = opened(tmp_path / "a.html")
+    charts = found.page.locator("[data-chart]")
+    for i in range(charts.count()):
+        charts.nth(i).scroll_into_view_if_needed()
+    found.page.wait_for_timeout(200)
+    assert found.troubles() == []
+
+
 def test_long_tables_fold_and_unfold(story: Path, opened: Opener) -> None:
     page = opened(story).page
     rows = page.locator(".flows tbody tr")
@@ -349,6 +431,9 @@ def test_it_prints(story: Path, several: Path, opened: Opener) -> None:
         assert found.page.get_by_role("heading", name=name, exact=True).is_visible(), name
     assert found.page.locator(".metrics tbody tr").first.is_visible(), "what is folded is printed"
     assert found.page.locator(".filters").is_hidden()
+    rows = found.page.locator(".flows tbody tr")
+    assert rows.count() > 15
+    assert rows.last.is_visible(), "rows that are folded are printed too"
     assert (
         found.page.evaluate("getComputedStyle(document.body).backgroundColor")
         == "rgb(255, 255, 255)"

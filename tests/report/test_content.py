@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 import flipguard as fg
 from flipguard import Predictions, compare, write_report
 from flipguard.report.calibration import reliabilities
-from flipguard.report.content import control_estimates, judged_of, numbers_of
+from flipguard.report.content import control_estimates, numbers_of
 from flipguard.report.displacement import OUTCOMES, displacement_of
 from flipguard.report.flips import (
     broken_pairs,
@@ -31,6 +32,8 @@ from flipguard.report.flips import (
 )
 from flipguard.report.flowing import flows, nodes
 from flipguard.report.groups import group_tables
+from flipguard.report.judged import judged_of
+from flipguard.report.page import page_of
 from flipguard.report.story import short_pair
 from flipguard.report.write import report_html
 from tests.designed import Flips, update
@@ -286,7 +289,7 @@ def test_confidences_of_flips_are_counted_in_squares() -> None:
 
 
 def plain_rows(result: fg.Comparison) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    plan = result._plan
+    plan = result.plan
     assert plan is not None
     sides = [side.scores.array for side in (plan.old, plan.new)]
     targets = plan.old.frame.collect()["target"].to_list()
@@ -459,3 +462,152 @@ def test_a_notebook_needs_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_paths_are_told_by_what_differs(old: str, new: str, short: tuple[str, str]) -> None:
     assert short_pair(old, new) == short
+
+
+# -- what is said is so ----------------------------------------------------------------------------
+
+
+def test_samples_without_any_target_draw_nothing_of_targets() -> None:
+    rng = np.random.default_rng(0)
+    sides = [
+        Predictions.from_arrays(
+            logits=rng.normal(size=(60, 3)), targets=[None] * 60, class_names=["a", "b", "c"]
+        )
+        for _ in range(2)
+    ]
+    result = compare(old=sides[0], new=sides[1])
+    assert result.layout.has_target
+    assert reliabilities(result) == ()
+    assert displacement_of(result) is None
+    page = report_html(result)
+    assert "By what became of the sample" not in page
+    assert "Infinity" not in page.split('<script type="application/json"')[0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "pinned", "sentence"),
+    [
+        ({"max": 0.03}, False, "A rule of the policy is broken, with the whole of its interval."),
+        ({"max": 0.03, "judge": "point"}, False, "A rule of the policy is broken."),
+        ({"max": 0.9}, True, "A rule of the policy is broken."),
+        ({"max": 0.9}, False, "Every rule of the policy holds, with the whole of its interval."),
+        ({"max": 0.9, "judge": "point"}, False, "Every rule of the policy holds."),
+    ],
+)
+def test_intervals_are_spoken_of_only_where_they_decide(
+    rule: dict, pinned: bool, sentence: str, tmp_path: Path
+) -> None:
+    result, _ = made.judged()
+    document: dict = {"rule": [{"metric": "negative_flip_rate", **rule}]}
+    if pinned:
+        (tmp_path / "ids.txt").write_text(result.flips("negative")["id"][0])
+        document["pinned"] = {"ids": "ids.txt"}
+    verdict = fg.check(result, fg.Policy.from_dict(document, folder=tmp_path))
+    assert judged_of(verdict).sentence == sentence
+    page = report_html(result, verdict=verdict)
+    assert (str(tmp_path / "ids.txt") in page) == pinned, "a file that decides is told"
+
+
+def test_reasons_carry_the_numbers_of_the_json() -> None:
+    _, verdict = made.judged()
+    rows = {(row["metric"], row["by"], row["group"]): row for row in verdict.as_dict()["rules"]}
+    told = [r for r in judged_of(verdict).reasons if r.group is not None or r.by is None]
+    assert told
+    for reason in told:
+        row = rows[reason.metric, reason.by, reason.group]
+        assert (reason.value, reason.low) == (row["value"], row["low"])
+
+
+def test_a_clustered_page_does_not_speak_of_an_exact_test() -> None:
+    found = made.models(600)
+    plain, clustered = (
+        report_html(compare(old=found["old"], new=found["new"], cluster=cluster))
+        for cluster in (None, "site")
+    )
+    assert "an exact test of" in plain
+    assert "an exact test" not in clustered
+    assert "widened by what the clusters cost" in clustered
+
+
+def test_the_order_of_samples_is_told_as_it_is() -> None:
+    target, old, new = [0, 1] * 20, [0, 1] * 20, [1, 1] * 20
+    labels = compare(
+        old=Predictions.from_arrays(labels=old, targets=target),
+        new=Predictions.from_arrays(labels=new, targets=target),
+    )
+    assert "whose answer changed, what broke first." in report_html(labels)
+    alone = compare(
+        old=Predictions.from_arrays(labels=old), new=Predictions.from_arrays(labels=new)
+    )
+    assert "whose answer changed. " in report_html(alone)
+    assert "surest of" in report_html(made.judged()[0])
+
+
+def test_a_policy_may_have_any_name() -> None:
+    result, _ = made.judged()
+    policy = fg.Policy.from_dict(made.policy(), name="p" * 5000)
+    assert "p" * 160 in report_html(result, verdict=fg.check(result, policy))
+
+
+def test_names_of_candidates_that_read_alike_are_refused() -> None:
+    result, _ = made.judged()
+    with pytest.raises(fg.InputError, match="a name of its own"):
+        report_html({1: result, "1": result})  # type: ignore[dict-item]
+
+
+def test_a_control_is_no_candidate_because_it_is_called_like_one() -> None:
+    """Predictions made in memory all have one name unless somebody gives another."""
+    found = {
+        name: replace(one, name="predictions")
+        for name, one in made.models(500, names=("old", "first", "second", "control")).items()
+    }
+    results = {
+        name: compare(old=found["old"], new=found[name], control=found["control"])
+        for name in ("first", "second")
+    }
+    rows = _overview(results)
+    assert [(row.name, row.control) for row in rows] == [
+        ("first", False),
+        ("second", False),
+        ("predictions", True),
+    ]
+    itself = {**results, "third": compare(old=found["old"], new=found["control"])}
+    rows = _overview(itself)
+    assert [(row.name, row.control) for row in rows] == [
+        ("first", False),
+        ("second", False),
+        ("third", True),
+    ]
+
+
+def _overview(results: dict) -> tuple:
+    page = page_of(
+        results,
+        verdicts={},
+        samples={},
+        budget=0,
+        runs=(),
+        others=(),
+        title=None,
+        command=None,
+    )
+    assert page.overview is not None
+    return page.overview.rows
+
+
+def test_the_contents_name_what_any_candidate_has() -> None:
+    found = made.models(300)
+    labels = pl.Series(["stop", "yield"] * 150)
+    bare = Predictions.from_arrays(
+        ids=[f"s{i:05d}" for i in range(300)], labels=labels.to_list(), name="bare"
+    )
+    page = report_html(
+        {
+            "bare": compare(old=found["old"], new=bare),
+            "whole": compare(old=found["old"], new=found["new"]),
+        }
+    )
+    places = re.findall(r'<a href="#([^"]+)">', page)
+    assert "c0-numbers" in places
+    for place in places:
+        assert f'id="{place}"' in page, place

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from flipguard import Policy, Predictions, check, compare, write_report
 from flipguard.report.safe import script_json, short_labels, shown, visible, web_address
 from flipguard.report.write import report_html
 from tests.report.conftest import Opener, until
+from tests.report.made import write_run
 
 EVIL = (
     "</script><script>window.pwned=1</script>",
@@ -36,6 +38,8 @@ EVIL = (
     "+1+1",
     "-2+3",
     "@SUM(A1)",
+    "\n=1+1",
+    "\r=1+1",
     "javascript:window.pwned=1",
     "x" * 50_000,
     "ع‎ربي‏ mixed",
@@ -74,6 +78,16 @@ def evil_update(*, texts: bool = True) -> Any:
     )
 
 
+def evil_run(folder: Path) -> Path:
+    """A run whose every name is hostile."""
+    losses = dict.fromkeys(EVIL[:10], 1.0)
+    write_run(folder, None, method=EVIL[0], old=[EVIL[1]], losses=losses)
+    document = json.loads((folder / "run.json").read_text())
+    document["config"] |= {"model": EVIL[2], "data": EVIL[4]}
+    (folder / "run.json").write_text(json.dumps(document))
+    return folder
+
+
 @pytest.fixture(scope="module")
 def evil_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evil")
@@ -85,6 +99,7 @@ def evil_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "report.html",
         verdict={EVIL[0]: check(result, policy)},
         samples="text",
+        runs=[evil_run(folder / "run")],
         title=EVIL[0],
         command=f"flipguard {EVIL[0]}",
     )
@@ -150,9 +165,10 @@ def test_the_table_for_spreadsheets_holds_no_formula(evil_page: Path, opened: Op
     text = page.evaluate("window.flipguard.samples[0].csv()")
     rows = list(csv.reader(io.StringIO(text)))
     cells = [cell for row in rows for cell in row]
-    assert [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))] == []
+    assert [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))] == []
     assert "'=cmd|' /C calc'!A0" in cells
     assert "'-2+3" in cells
+    assert "'\n=1+1" in cells, "a text keeps its lines"
     assert len({len(row) for row in rows}) == 1
 
 
@@ -282,3 +298,15 @@ def test_the_flips_file_keeps_what_was_in_the_predictions(tmp_path: Path) -> Non
     write_table(flips, str(tmp_path / "flips.parquet"))
     assert pl.read_parquet(tmp_path / "flips.parquet")["id"].to_list() == flips["id"].to_list()
     assert any(name.startswith("=") for name in flips["id"])
+
+
+def test_a_label_that_reads_like_an_attribute_is_drawn_whole() -> None:
+    names = ['a role="b"', 'c id="clip0"']
+    target = names * 20
+    old = Predictions.from_arrays(labels=target, targets=target)
+    new = Predictions.from_arrays(labels=names[::-1] * 20, targets=target)
+    page = unescape(report_html(compare(old=old, new=new)).split('<script type="application')[0])
+    drawing = page[page.index('id="c0-groups-0"') :].split("</svg>")[0]
+    for name in names:
+        assert f">{name}<" in drawing
+    assert drawing.count("role=") == 2, "the picture's own, and the label's"

@@ -12,6 +12,7 @@ import pytest
 
 from flipguard import InputError
 from flipguard.report.runs import chosen_runs, common_old, read_run, run_predictions
+from flipguard.report.write import report_html
 from tests.report import made
 from tests.test_cli import Run
 
@@ -64,7 +65,24 @@ def test_runs_that_disagree_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="but they name none; say which with --old"):
         chosen_runs([str(made.write_run(tmp_path / "c", None))], old=None, control=None)
     with pytest.raises(InputError, match="is given twice"):
-        chosen_runs([str(a), str(a)], old="x", control="y")
+        chosen_runs([str(a), str(a)], old=str(b), control=str(b))
+    with pytest.raises(InputError, match="is given twice"):
+        chosen_runs([str(a), f"{a}/../a"], old=str(b), control=str(b))
+    with pytest.raises(InputError, match="nothing to be a run or a prediction file, but it is not"):
+        chosen_runs([str(a), "nothing"], old=None, control=None)
+
+
+def timed(seconds: str) -> str:
+    return f'{{"epoch": 1, "seconds": {seconds}, "samples_a_second": 1}}\n'
+
+
+def lost(value: str) -> str:
+    return f'{{"epoch": 1, "losses": {{"task": {value}}}}}\n'
+
+
+def changed(folder: Path, **values: object) -> None:
+    document = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(document | values))
 
 
 @pytest.mark.parametrize(
@@ -76,6 +94,15 @@ def test_runs_that_disagree_are_refused(tmp_path: Path) -> None:
         (lambda f: (f / "history.jsonl").write_text("{}\n"), "it is damaged (KeyError"),
         (lambda f: (f / "history.jsonl").write_text("[1]\n"), "it is damaged (TypeError"),
         (lambda f: (f / "timing.jsonl").write_text("x\n"), "it is damaged (JSONDecodeError"),
+        (lambda f: (f / "timing.jsonl").write_text(timed("NaN")), "a time that is no number"),
+        (lambda f: (f / "timing.jsonl").write_text(timed("1" + "0" * 400)), "(OverflowError"),
+        (lambda f: (f / "history.jsonl").write_text(lost("1" + "0" * 400)), "(OverflowError"),
+        (lambda f: (f / "history.jsonl").write_text(lost('"high"')), "(ValueError"),
+        (lambda f: (f / "history.jsonl").write_text('{"epoch": Infinity}\n'), "(OverflowError"),
+        (lambda f: (f / "history.jsonl").write_text("[" * 100_000), "(RecursionError"),
+        (lambda f: changed(f, parameters="many"), "expected a whole number, not str"),
+        (lambda f: changed(f, parameters=float("nan")), "expected a whole number, not float"),
+        (lambda f: changed(f, parameters={}), "expected a whole number, not dict"),
     ],
 )
 def test_a_damaged_run_is_one_sentence(damage, told: str, tmp_path: Path) -> None:
@@ -200,3 +227,89 @@ def test_samples_on_the_command_line(run: Run, tmp_path: Path) -> None:
     page = Path("a.html").read_text(encoding="utf-8")
     assert "beyond the budget of 0.02 MB" in page
     assert "data:image/png;base64," in page
+
+
+def test_places_too_long_for_a_disk_are_one_sentence(tmp_path: Path) -> None:
+    folder = made.write_run(tmp_path / "run", None, old=["x" * 5000])
+    with pytest.raises(InputError, match="but it is not there; say where it is with --old"):
+        chosen_runs([str(folder)], old=None, control=None)
+    changed(folder, members=["m" * 5000])
+    assert read_run(folder).members_seconds is None
+
+
+def test_only_the_end_of_a_line_ends_it(tmp_path: Path) -> None:
+    folder = made.write_run(tmp_path / "run", None)
+    line = {"epoch": 1, "losses": {"a\u2028b": 0.5}}
+    (folder / "history.jsonl").write_text(json.dumps(line, ensure_ascii=False) + "\n")
+    assert [point.what for point in read_run(folder).points] == ["loss a\u2028b"]
+
+
+def test_many_losses_are_not_all_drawn_and_it_is_said(tmp_path: Path) -> None:
+    losses = {f"part {i:03d}": 1.0 for i in range(40)}
+    folder = made.write_run(tmp_path / "run", None, losses=losses)
+    page = report_html(made.judged(200)[0], runs=[folder])
+    assert "Of 40 losses the first 12 are drawn." in page
+    assert len(re.findall(r'<figure class="chart" id="curve-', page)) == 13  # and the error
+
+
+def test_runs_of_one_name_are_told_apart(run: Run, tmp_path: Path) -> None:
+    """A control that is called like the candidates is still the control, and shown as such."""
+    found = made.models(300, names=("old", "first", "second", "third"))
+    made.write_run(tmp_path / "v1", found["old"])
+    for folder, name in (("a", "first"), ("b", "second"), ("c", "third")):
+        made.write_run(tmp_path / folder / "kd", found[name], method="kd", old=["v1"])
+    ran = run("report", "a/kd", "b/kd", "--control", "c/kd", "--out", "r.html")
+    assert ran.code == 0
+    page = Path("r.html").read_text(encoding="utf-8")
+    table = page[page.index("Every candidate, with intervals") :].split("</table>")[0]
+    rows = re.findall(r'<th scope="row"><bdi>(.*?)</bdi>(.*?)</th>', table)
+    assert [(name, "control" in tag) for name, tag in rows] == [
+        ("a/kd", False),
+        ("b/kd", False),
+        ("kd", True),
+    ]
+    training = page[page.index("The runs and what they cost") :].split("</table>")[0]
+    assert re.findall(r'<th scope="row"><bdi>(.*?)</bdi>', training) == ["a/kd", "b/kd", "c/kd"]
+
+
+@pytest.mark.parametrize(
+    "place", ["kd/run.json", "kd/history.jsonl", "kd/predictions/test.npz", "old/run.json"]
+)
+def test_no_page_takes_the_place_of_what_a_run_is_made_of(
+    place: str, run: Run, tmp_path: Path
+) -> None:
+    made.write_runs(tmp_path)
+    before = (tmp_path / place).read_bytes()
+    ran = run("report", "control", "kd", "--out", place)
+    assert ran.code == 2
+    assert "is one of the files to read" in " ".join(ran.err.split())
+    assert (tmp_path / place).read_bytes() == before
+    for _ in range(2):
+        assert run("report", "control", "kd", "--out", "kd/report.html").code == 0
+
+
+def test_a_confidence_beside_a_policy_is_refused(run: Run, tmp_path: Path) -> None:
+    made.write_runs(tmp_path)
+    (tmp_path / "gate.toml").write_text("confidence = 0.9\n" + made.POLICY)
+    arguments = ("report", "control", "kd", "--out", "a.html")
+    ran = run(*arguments, "--policy", "gate.toml", "--confidence", "0.99")
+    assert ran.code == 2
+    assert "a policy says its own confidence" in " ".join(ran.err.split())
+    assert not Path("a.html").exists()
+    for more, told in (((), "95 %"), (("--confidence", "0.8"), "80 %")):
+        assert run(*arguments, *more).code == 0
+        assert f"Intervals are at {told} confidence" in Path("a.html").read_text(encoding="utf-8")
+    assert run(*arguments, "--policy", "gate.toml").code == 0
+    assert "Intervals are at 90 % confidence" in Path("a.html").read_text(encoding="utf-8")
+    assert run(*arguments, "--confidence", "0").code == 2
+
+
+def test_a_missing_extra_is_told_before_any_work(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.write_runs(tmp_path)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    monkeypatch.setattr("flipguard.report.runs.read_run", lambda _: pytest.fail("read first"))
+    ran = run("report", "control", "kd", "--out", "a.html")
+    assert ran.code == 2
+    assert "needs vl-convert-python" in " ".join(ran.err.split())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,6 +15,7 @@ import pytest
 from PIL import Image
 
 from flipguard import Comparison, InputError, Predictions, compare
+from flipguard.predictions.npz import read_arrays
 from flipguard.report.flips import flip_table
 from flipguard.report.samples.base import bytes_of
 from flipguard.report.samples.pictures import ImageArray, ImageFolder
@@ -97,6 +100,72 @@ def test_pictures_of_every_mode(mode: str, tmp_path: Path) -> None:
     assert picture(all_of(ImageFolder(tmp_path), ["a"])[0]).size == (96, 64)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "highest"), [(np.uint16, 65_535), (np.uint16, 4_095), (np.int32, 70_000),
+                           (np.float32, 1.0), (np.float32, 900.0)],
+)  # fmt: skip
+def test_pictures_of_more_than_eight_bits_keep_their_shades(
+    dtype: type, highest: float, tmp_path: Path
+) -> None:
+    ramp = np.linspace(0, highest, 32 * 32).reshape(32, 32)
+    Image.fromarray(ramp.astype(dtype)).save(tmp_path / "a.tif")
+    shown = np.asarray(picture(all_of(ImageFolder(tmp_path), ["a"])[0]), dtype=float)
+    assert np.abs(shown - 255 * ramp / highest).max() < 1.5
+
+
+def test_a_large_picture_says_nothing_beside_the_page(tmp_path: Path) -> None:
+    """Pillow warns from 89 million pixels on, which here would be an error."""
+    Image.new("1", (12_000, 8_000)).save(tmp_path / "a.png")
+    assert picture(all_of(ImageFolder(tmp_path), ["a"])[0]).size == (96, 64)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are of Unix")
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    Image.new("L", (9, 9)).save(tmp_path / "b.png")
+    assert ImageFolder(tmp_path).find(["a", "b"]).keys() == {1}
+
+
+def test_links_to_images_are_followed_and_links_to_folders_are_not(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "images").mkdir()
+    Image.new("L", (9, 9)).save(tmp_path / "store" / "blob.png")
+    (tmp_path / "images" / "a.png").symlink_to(tmp_path / "store" / "blob.png")
+    (tmp_path / "images" / "more").symlink_to(tmp_path / "store")
+    assert ImageFolder(tmp_path / "images").find(["a", "blob"]).keys() == {0}
+
+
+def test_one_candidate_may_have_no_sample_but_not_all(tmp_path: Path) -> None:
+    ids = {"ids": IDS, "targets": list("ab") * 5}
+    old, right = Predictions.from_arrays(labels=list("ab") * 5, **ids), list("ab") * 5
+    results = {}
+    for name, broken in (("first", 0), ("second", 9)):
+        labels = [("b" if t == "a" else "a") if i == broken else t for i, t in enumerate(right)]
+        results[name] = compare(old=old, new=Predictions.from_arrays(labels=labels, **ids))
+    images = made.write_images(tmp_path / "images", ["000"])
+    page = report_html(results, samples=images)
+    assert "1 of 1 sample has its picture here" in page
+    assert "0 of 1 sample have their picture here" in page
+    (images / "000.png").rename(images / "other.png")
+    with pytest.raises(InputError, match="has none of them"):
+        report_html(results, samples=images)
+
+
+def test_an_array_is_read_once_for_all_candidates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "s.npz", images=np.zeros((10, 4, 4)), ids=IDS)
+    reads = []
+
+    def counted(*given: Any, **more: Any) -> Any:
+        reads.append(given)
+        return read_arrays(*given, **more)
+
+    monkeypatch.setattr("flipguard.report.samples.pictures.read_arrays", counted)
+    report_html({"a": ten(), "b": ten()}, samples=tmp_path / "s.npz")
+    assert len(reads) == 1
+
+
 def test_nothing_of_a_file_but_its_pixels_is_embedded(tmp_path: Path) -> None:
     from PIL.PngImagePlugin import PngInfo
 
@@ -144,6 +213,10 @@ def test_ids_of_an_array_may_be_numbers(tmp_path: Path) -> None:
         ({"images": np.zeros((3, 4, 4)), "ids": [1, 2]}, "but it has 2 ids"),
         ({"ids": [1, 2]}, "Expected .* to hold pictures in an array 'images'"),
         ({"images": np.zeros((1, 2, 3, 4, 5)), "ids": [1]}, "has shape"),
+        ({"images": np.zeros((2, 0, 0)), "ids": [1, 2]}, "has shape"),
+        ({"images": np.zeros((2, 0)), "ids": [1, 2]}, "has shape"),
+        ({"images": np.zeros((2, 3, 3)), "ids": 7}, "ids of shape"),
+        ({"images": np.zeros((2, 3, 3)), "ids": np.zeros((2, 2))}, "ids of shape"),
     ],
 )  # fmt: skip
 def test_arrays_that_are_no_samples_are_refused(arrays: dict, told: str, tmp_path: Path) -> None:
@@ -266,3 +339,16 @@ def test_sizes(text: str | int, size: int) -> None:
 def test_sizes_that_are_none_are_refused(text: str | int) -> None:
     with pytest.raises(InputError, match="Expected the budget of samples to be a size"):
         bytes_of(text)
+
+
+def test_where_samples_are_refused_nothing_else_is_written(tmp_path: Path, run: Any) -> None:
+    made.written(tmp_path)
+    (tmp_path / "pictures.npz").write_bytes(b"no archive")
+    done = run(
+        *("compare", "old.parquet", "new.parquet", "--html", "page.html"),
+        *("--samples", "pictures.npz", "--flips", "flips.csv", "--json", "out.json"),
+    )
+    assert done.code == 2
+    assert "pictures.npz cannot be read" in done.err
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left.isdisjoint({"page.html", "flips.csv", "out.json"})

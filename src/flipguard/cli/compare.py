@@ -77,8 +77,8 @@ def compare(
         exponent=exponent,
         engine=engine,
     )
-    write_outputs(result, flips=flips)
-    write_html(result, html, samples=samples, budget=samples_budget)
+    page = page_of(result, html, samples=samples, budget=samples_budget)
+    write_outputs(result, flips=flips, page=page, html=html)
     from flipguard.render.markdown import comparison_markdown
     from flipguard.render.terminal import comparison_parts
 
@@ -128,26 +128,29 @@ def compared(
         )
 
 
-def write_outputs(result: Comparison, *, flips: str | None) -> None:
-    """The flipped samples, if they were asked for."""
-    if flips is not None:
-        write_table(result.flips(), flips)
-
-
-def write_html(
+def page_of(
     result: Comparison,
     html: str | None,
     *,
     samples: str | None,
     budget: str,
     verdict: Verdict | None = None,
-) -> None:
-    """The report, if it was asked for."""
+) -> str | None:
+    """The report, if it was asked for; made before anything is written, since it may be refused."""
     if html is None:
-        return
+        return None
     from flipguard.report.write import report_html
 
-    page = report_html(
+    return report_html(
         result, verdict=verdict, samples=samples, samples_budget=budget, command=typed()
     )
-    write_text(page, html)
+
+
+def write_outputs(
+    result: Comparison, *, flips: str | None, page: str | None, html: str | None
+) -> None:
+    """The flipped samples and the page, if they were asked for."""
+    if flips is not None:
+        write_table(result.flips(), flips)
+    if page is not None:
+        write_text(page, html)

@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flipguard.cli.output import progress, show
+from flipguard.cli.output import progress, show, typed
 from flipguard.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
     from flipguard.gate import Verdict
 
+NEEDED = (
+    ("torch", "torch", "train"),
+    ("jinja2", "jinja2", "report"),
+    ("vl_convert", "vl-convert-python", "report"),
+    ("PIL", "pillow", "report"),
+)
+PAGE, SAMPLES = "report.html", "samples.npz"
 Out = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="Where runs, policy and page are written.")
 ]
@@ -32,8 +39,8 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
 
     Example: [bold]flipguard demo[/bold]
     """
-    for package, extra in (("torch", "train"), ("jinja2", "report")):
-        if find_spec(package) is None:
+    for module, package, extra in NEEDED:
+        if find_spec(module) is None:
             raise MissingExtraError("The demo", package=package, extra=extra)
     from flipguard.demo.judging import POLICY, judged
     from flipguard.demo.plan import CONTROL, tasks
@@ -42,6 +49,7 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
 
     began = time.monotonic()
     runs, policy = out / "runs", out / "gate.toml"
+    _refuse_others(out, policy, POLICY)
     try:
         runs.mkdir(parents=True, exist_ok=True)
         policy.write_text(POLICY)
@@ -67,7 +75,7 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
         f"{results[CONTROL].n:,} test samples. The updates, with 95 % intervals:\n"
     )
     show(candidate_parts(results, verdicts, control=CONTROL), stdout_taken=False)
-    _write_page(out, runs, results, verdicts, seed)
+    _write_page(out, runs, results, verdicts)
     typer.echo(
         f"\n{out}/report.html   the page to read and to send: what breaks, sample by sample\n"
         f"{out}/gate.toml     the policy that was judged by\n"
@@ -77,25 +85,39 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
     )
 
 
+def _refuse_others(out: Path, policy: Path, own: str) -> None:
+    """A folder with somebody's own policy or page is no place for a demonstration."""
+    try:
+        ours = policy.read_text() == own if policy.exists() else None
+        taken = [out / name for name in (PAGE, SAMPLES) if (out / name).exists()]
+    except (OSError, ValueError):
+        return  # what cannot be read is told when it cannot be written
+    strange = [policy] if ours is False else taken if ours is None else []
+    if strange:
+        raise InputError(
+            f"Expected {out} to be a new folder or that of a demo, but {strange[0]} is something "
+            "else and would be overwritten; choose another `--out`."
+        )
+
+
 def _write_page(
     out: Path,
     runs: Path,
     results: dict[str, Comparison],
     verdicts: dict[str, Verdict],
-    seed: int,
 ) -> None:
     from flipguard.demo.samples import write_samples
     from flipguard.report.write import write_report
 
-    samples = out / "samples.npz"
+    samples = out / SAMPLES
     write_samples(samples)
     write_report(
         results,
-        out / "report.html",
+        out / PAGE,
         verdict=verdicts,
         samples=samples,
         samples_budget="2MB",
         runs=[runs / name for name in results],
         title="Three updates of an MNIST-1D classifier",
-        command=f"flipguard demo --seed {seed}",
+        command=typed(),
     )

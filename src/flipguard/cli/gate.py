@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.compare import compared, write_html, write_outputs
+from flipguard.cli.compare import compared, page_of, write_outputs
 from flipguard.cli.output import check_destinations, check_samples, linked, show, write_text
 
 PolicyOption = Annotated[
@@ -77,8 +77,8 @@ def gate(
         engine=engine,
     )
     verdict = check(result, rules)
-    write_outputs(result, flips=flips)
-    write_html(result, html, samples=samples, budget=samples_budget, verdict=verdict)
+    page = page_of(result, html, samples=samples, budget=samples_budget, verdict=verdict)
+    write_outputs(result, flips=flips, page=page, html=html)
     if json is not None:
         write_text(verdict.to_json(), json)
     if markdown is not None:

@@ -117,10 +117,14 @@ def linked(markdown: str, destination: str, html: str | None) -> str:
 
 
 def check_samples(samples: str | None, budget: str, html: str | None) -> None:
-    """Refuses samples that nothing would show, and a size that is none, before any work is done."""
+    """Refuses, before any work: a page that nothing draws, samples that nothing shows, no size."""
     from flipguard.report.samples.base import bytes_of
 
     bytes_of(budget)
+    if html is not None:
+        from flipguard.report.write import check_extra
+
+        check_extra()
     if samples is not None and html is None:
         raise InputError(
             "Expected --html beside --samples, because only the report shows samples; name a file "

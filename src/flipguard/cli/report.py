@@ -8,6 +8,7 @@ import typer
 
 from flipguard.cli import options
 from flipguard.cli.output import check_destinations, check_samples, progress, typed, write_text
+from flipguard.errors import InputError
 
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
@@ -37,6 +38,13 @@ ControlRun = Annotated[
         help="The yardstick; without it, the first of several runs that has method none.",
     ),
 ]
+Confidence = Annotated[
+    float | None,
+    typer.Option(
+        "--confidence",
+        help="The confidence of every interval: 0.95, or what the policy says.",
+    ),
+]
 PolicyFile = Annotated[
     str | None, typer.Option("--policy", metavar="FILE", help="Judge each by these rules.")
 ]
@@ -56,7 +64,7 @@ def report(
     by: options.By = None,
     samples: options.Samples = None,
     samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
-    confidence: options.Confidence = 0.95,
+    confidence: Confidence = None,
 ) -> None:
     """One page about finished runs: what each breaks, how it was trained, and what that cost.
 
@@ -66,19 +74,26 @@ def report(
     from flipguard.policy import Policy
     from flipguard.render.text import headline
     from flipguard.report.runs import chosen_runs
-    from flipguard.report.write import report_html
+    from flipguard.report.write import check_extra, report_html
 
+    check_extra()
     given = [*runs, *(place for place in (old, control, policy, samples) if place is not None)]
     check_destinations(given, html=out)
     check_samples(samples, samples_budget, out)
+    if policy is not None and confidence is not None:
+        raise InputError(
+            "Expected --confidence or --policy, but got both; a policy says its own confidence."
+        )
+    level = 0.95 if confidence is None else confidence
     rules = None if policy is None else Policy.read(policy)
     chosen = chosen_runs(runs, old=old, control=control)
+    check_destinations(chosen.files, html=out)
     results = _compared(
         chosen.candidates,
         old=chosen.old,
         control=chosen.control,
         by=list(dict.fromkeys([*(rules.by if rules is not None else ()), *(by or [])])),
-        confidence=confidence if rules is None else rules.confidence,
+        confidence=rules.confidence if rules is not None else level,
     )
     verdicts = {} if rules is None else {name: check(r, rules) for name, r in results.items()}
     page = report_html(

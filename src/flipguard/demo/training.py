@@ -6,10 +6,12 @@ import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 from flipguard.demo.plan import Task
+from flipguard.errors import InputError
 
 Told = Callable[[int, int], None]
 
@@ -30,7 +32,14 @@ def train_all(tasks: Sequence[Task], *, progress: Told) -> None:
                 running[pool.submit(_train, task.config, task.folder)] = task
             ended, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in ended:
-                future.result()
+                try:
+                    future.result()
+                except BrokenProcessPool as problem:
+                    raise InputError(
+                        "Expected the training processes to live, but one of them was ended from "
+                        "outside, perhaps for want of memory; run the demo again, which goes on "
+                        "from what is finished."
+                    ) from problem
                 finished.add(running.pop(future).name)
                 progress(len(finished), len(tasks))
     finally:

@@ -91,7 +91,7 @@ class ScoredCounting:
             sums = sums + control_sums(len(self.plan.controls))
         odd_labels = [0, 0]
         rows = [RowCounts(matched=0)]
-        for block in self._blocks(COLUMNS - {"id"}, rows):
+        for block in self.blocks(COLUMNS - {"id"}, rows):
             per_row = self._statistics(block)
             for i, side in enumerate(block.sides):
                 if side is not None and self.models[i].label is not None:
@@ -103,7 +103,7 @@ class ScoredCounting:
     def flips(self) -> pl.DataFrame:
         """The samples whose label changed, with the confidence that each model had in them."""
         parts = []
-        for block in self._blocks(COLUMNS, [RowCounts(matched=0)]):
+        for block in self.blocks(COLUMNS, [RowCounts(matched=0)]):
             table = block.table.with_row_index("__row", offset=block.start)
             changed = table.select((pl.col(OLD) != pl.col(NEW)).alias("c"))["c"].to_numpy()
             table = table.filter(pl.Series(changed))
@@ -120,7 +120,7 @@ class ScoredCounting:
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def _blocks(self, want: frozenset[str], rows: list[RowCounts]) -> Iterator[Block]:
+    def blocks(self, want: frozenset[str], rows: list[RowCounts]) -> Iterator[Block]:
         """The paired rows in blocks, checked; the row counts go to `rows[0]`."""
         table, positions, rows[0] = self._table(want)
         self._refuse_nameless(table)

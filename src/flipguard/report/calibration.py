@@ -32,8 +32,8 @@ class Reliability:
 
 
 def reliabilities(result: Comparison) -> tuple[Reliability, ...]:
-    """Of each model that has scores; none where targets are unknown."""
-    if not result.layout.has_target:
+    """Of each model that has scores; none where no target is known."""
+    if not result.layout.has_target or result.counts.labelled == 0:
         return ()
     return tuple(_reliability(result, side) for side in SIDES if side in result.layout.scored)
 

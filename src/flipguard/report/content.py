@@ -9,23 +9,17 @@ from typing import Literal
 
 from flipguard.comparison import Comparison
 from flipguard.estimates import Estimate, Sample
-from flipguard.gate import Judgement, Outcome, RuleVerdict, Verdict
 from flipguard.metrics import METRICS
 from flipguard.render.text import (
     beside_retrains,
-    count,
     estimate_interval,
     headline,
     interval,
     left_out,
-    limit,
     number,
-    what_would_decide,
 )
 
 Tone = Literal["harm", "gain", "plain"]
-JUDGEMENTS_SHOWN = 6
-IDS_SHOWN = 20
 
 # The few numbers that tell the story, in the order in which it is told.
 CARDS: tuple[tuple[str, str, str, Tone], ...] = (
@@ -41,17 +35,6 @@ CARDS: tuple[tuple[str, str, str, Tone], ...] = (
         "plain",
     ),
 )
-VERDICT_WORDS: dict[Outcome, tuple[str, str]] = {
-    "pass": ("Pass", "Every rule of the policy holds, with the whole of its interval."),
-    "fail": ("Fail", "A rule of the policy is broken, with the whole of its interval."),
-    "inconclusive": ("Inconclusive", "No rule is broken, but these samples leave one open."),
-}
-OUTCOME_WORDS = {
-    "pass": "pass",
-    "fail": "fail",
-    "inconclusive": "open",
-    "not_judged": "not judged",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,34 +88,6 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
-    """One rule, or one group of it, and how it was judged."""
-
-    outcome: str
-    word: str
-    metric: str
-    by: str | None
-    group: str | None
-    limit: str
-    text: str
-    interval: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """The verdict in words, and every reason for it."""
-
-    outcome: Outcome
-    word: str
-    sentence: str
-    policy: str
-    reasons: tuple[Reason, ...]
-    flipped: tuple[str, ...]
-    more_flipped: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """One of the four outcomes of old and new together."""
 
@@ -157,7 +112,9 @@ class Noise:
     """A rate beside the range in which one more retrain would be expected."""
 
     metric: str
+    value: float | None
     text: str
+    low: float | None
     retrain: str
     words: str
 
@@ -187,7 +144,9 @@ def numbers_of(result: Comparison) -> Numbers:
         noise=tuple(
             Noise(
                 metric=floor.metric,
+                value=_known(floor.value),
                 text=number(floor.metric, floor.value),
+                low=_known(floor.low),
                 retrain=interval(floor.metric, floor.low, floor.high),
                 words=beside_retrains(floor),
             )
@@ -195,6 +154,10 @@ def numbers_of(result: Comparison) -> Numbers:
         ),
         square=_square(result),
     )
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def control_estimates(result: Comparison, metric: str) -> list[Estimate]:
@@ -284,81 +247,4 @@ def _square(result: Comparison) -> Square | None:
         positive=cell("positive_flip"),
         both_wrong=cell("wrong_same", "wrong_different"),
         wrong_different=int(counts["wrong_different"]),
-    )
-
-
-def judged_of(verdict: Verdict) -> Judged:
-    """The verdict with its reasons, the worst first."""
-    word, sentence = VERDICT_WORDS[verdict.verdict]
-    reasons = [reason for rule in verdict.rules for reason in _reasons(rule)]
-    flipped: tuple[str, ...] = ()
-    if verdict.pinned is not None:
-        flipped = verdict.pinned.flipped
-        reasons.append(
-            Reason(
-                outcome=verdict.pinned.verdict,
-                word=OUTCOME_WORDS[verdict.pinned.verdict],
-                metric="pinned samples",
-                by=None,
-                group=None,
-                limit="no flip",
-                text=f"{len(flipped):,} of {verdict.pinned.n:,}",
-                interval="",
-                why="",
-            )
-        )
-    order = list(OUTCOME_WORDS)
-    reasons.sort(key=lambda reason: ("fail", "inconclusive", *order).index(reason.outcome))
-    return Judged(
-        outcome=verdict.verdict,
-        word=word,
-        sentence=sentence,
-        policy=verdict.policy.name,
-        reasons=tuple(reasons),
-        flipped=flipped[:IDS_SHOWN],
-        more_flipped=max(len(flipped) - IDS_SHOWN, 0),
-    )
-
-
-def _reasons(rule: RuleVerdict) -> list[Reason]:
-    if rule.rule.by is None:
-        return [_reason(judgement) for judgement in rule.judgements]
-    worst = [j for j in rule.judgements if j.verdict in ("fail", "inconclusive")]
-    reasons = [_reason(judgement) for judgement in worst[:JUDGEMENTS_SHOWN]]
-    shown = worst[:JUDGEMENTS_SHOWN]
-    for outcome, word in OUTCOME_WORDS.items():
-        rest = sum(j.verdict == outcome for j in rule.judgements)
-        listed = sum(j.verdict == outcome for j in shown)
-        if rest > listed:
-            few = f"fewer than {rule.rule.min_n:,} samples" if outcome == "not_judged" else ""
-            told = count(rest - listed, "further group" if listed else "group")
-            reasons.append(
-                Reason(
-                    outcome=outcome,
-                    word=word,
-                    metric=rule.rule.metric,
-                    by=rule.rule.by,
-                    group=None,
-                    limit=limit(rule.rule),
-                    text=told,
-                    interval="",
-                    why=few,
-                )
-            )
-    return reasons
-
-
-def _reason(judgement: Judgement) -> Reason:
-    rule = judgement.rule
-    point = rule.judge == "point"
-    return Reason(
-        outcome=judgement.verdict,
-        word=OUTCOME_WORDS[judgement.verdict],
-        metric=rule.metric,
-        by=rule.by,
-        group=judgement.group,
-        limit=limit(rule),
-        text=number(rule.metric, judgement.value),
-        interval="point" if point else interval(rule.metric, judgement.low, judgement.high),
-        why=what_would_decide(judgement),
     )

@@ -45,15 +45,17 @@ class Displacement:
 
 def displacement_of(result: Comparison) -> Displacement | None:
     """The distances by outcome; None without logits and targets, or where it would take long."""
-    plan = result._plan
+    plan = result.plan
     if plan is None or not (result.layout.has_logits and result.layout.has_target):
+        return None
+    if result.counts.labelled == 0:
         return None
     scored = ScoredCounting(with_control_labels(plan))
     if result.n * sum(scored.widths) > MOST_NUMBERS:
         return None
     distances: list[FloatArray] = []
     outcomes: list[npt.NDArray[np.int8]] = []
-    for block in scored._blocks(COLUMNS - {"id", "cuts"}, [RowCounts(matched=0)]):
+    for block in scored.blocks(COLUMNS - {"id", "cuts"}, [RowCounts(matched=0)]):
         if block.pair is None or block.pair.distance is None:
             return None
         distances.append(block.pair.distance)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Vega's own build of itself, with the interpreter of expressions, so that no text is ever compiled.
 BUNDLE = "window.flipguardEmbed = vegaEmbed;"
+ARIA = r' (?:role|aria-[a-z]+)="[^"]*"'
+NAME = r'(\bid="|url\(#)((?:clip|gradient)[^")]*)'
 NOTICE = """\
 /*! Vega, Vega-Lite and Vega-Embed: Copyright (c) University of Washington Interactive Data Lab and
 contributors, BSD 3-Clause License (https://github.com/vega/vega/blob/main/LICENSE). */
@@ -41,13 +43,7 @@ def drawn(spec: Spec, *, id: str, title: str, sentence: str) -> Chart:
 
     convert = _converter()
     svg = convert.vegalite_to_svg(spec)
-    # Several drawings share the page, and so the names in them; and the numbers in those names
-    # count on from drawing to drawing, so that the same page would never be the same again.
-    names = dict.fromkeys(re.findall(r'\bid="((?:clip|gradient)[^"]*)"', svg))
-    for place, name in enumerate(names):
-        svg = re.sub(rf'(\bid="|url\(#){re.escape(name)}(?=["\)])', rf"\1{id}-{place}", svg)
-    # One picture with one name: its parts are told by the table beside it.
-    svg = re.sub(r' (?:role|aria-[a-z]+)="[^"]*"', "", svg)
+    svg = _named_apart(svg, id)
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(sentence)}" ', 1)
     vega = convert.vegalite_to_vega(spec)
     vega["description"] = sentence
@@ -58,6 +54,24 @@ def drawn(spec: Spec, *, id: str, title: str, sentence: str) -> Chart:
         svg=Markup(svg),  # noqa: S704 (Vega escapes what it draws)
         vega=vega,
     )
+
+
+def _named_apart(svg: str, id: str) -> str:
+    """The drawing with names of its own, and as one picture; its parts are told by a table.
+
+    Several drawings share the page, and so the names in them; and the numbers in those names count
+    on from drawing to drawing, so that the same page would never be the same again.
+    """
+    names: dict[str, str] = {}
+
+    def renamed(found: re.Match[str]) -> str:
+        return found[1] + names.setdefault(found[2], f"{id}-{len(names)}")
+
+    def tag(found: re.Match[str]) -> str:
+        return re.sub(NAME, renamed, re.sub(ARIA, "", found[0]))
+
+    # Only within tags: a label may read like an attribute.
+    return re.sub(r"<[^>]*>", tag, svg)
 
 
 @lru_cache(maxsize=1)

@@ -107,7 +107,7 @@ class Flow:
 
 def flips_of(result: Comparison) -> pl.DataFrame | None:
     """The flipped samples of a comparison; None where its rows are gone."""
-    return None if result._plan is None else result.flips()
+    return None if result.plan is None else result.flips()
 
 
 def flip_table(

@@ -60,13 +60,13 @@ def group_tables(result: Comparison) -> tuple[GroupTable, ...]:
 
 def _targets(result: Comparison) -> set[str]:
     """The names under which a user may have asked for the classes."""
-    sides = () if result._plan is None else result._plan.sides
+    sides = () if result.plan is None else result.plan.sides
     return {"target", *(side.target for side in sides if side.target is not None)}
 
 
 def _by_target(result: Comparison) -> Grouping | None:
     """The groups of the target, counted for the page alone: labels say enough for that."""
-    plan = result._plan
+    plan = result.plan
     if plan is None or not result.layout.has_target:
         return None
     # Controls matter only where they decide which samples were compared at all.

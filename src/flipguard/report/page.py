@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.comparison import Comparison
+from flipguard.errors import InputError, printable
 from flipguard.gate import Verdict
 from flipguard.render.text import percent
 from flipguard.report.flips import MOST_FLIPS
@@ -26,6 +27,7 @@ class Page:
     title: str
     titled: bool  # by whoever writes it, and not by the names of the models
     confidence: str
+    clustered: bool
     candidates: tuple[Candidate, ...]
     overview: Overview | None
     training: Training | None
@@ -35,19 +37,20 @@ class Page:
 
     @property
     def contents(self) -> tuple[tuple[str, str], ...]:
-        """The parts that a reader may jump to: of the first candidate, and of the page."""
-        first = self.candidates[0]
+        """Where a reader may jump to: the parts of the first candidate that has them, and more."""
         parts = (
-            ("candidates-title", "Candidates", self.overview),
-            (f"{first.key}-numbers", "Numbers", first.numbers.cards),
-            (f"{first.key}-breaks", "What breaks", first.groups),
-            (f"{first.key}-flips-title", "Samples", first.flips is not None),
-            (f"{first.key}-flows", "Flows", first.flows),
-            (f"{first.key}-confidence", "Confidence", first.sides),
-            ("training-title", "Training", self.training),
-            ("how-title", "How", True),
+            ("Numbers", "numbers", lambda c: c.numbers.cards),
+            ("What breaks", "breaks", lambda c: c.groups),
+            ("Samples", "flips-title", lambda c: c.flips is not None),
+            ("Flows", "flows", lambda c: c.flows),
+            ("Confidence", "confidence", lambda c: c.sides),
         )
-        return tuple((place, words) for place, words, there in parts if there)
+        found = [("candidates-title", "Candidates")] if self.overview is not None else []
+        for words, part, there in parts:
+            having = [candidate.key for candidate in self.candidates if there(candidate)]
+            found += [(f"{key}-{part}", words) for key in having[:1]]
+        found += [("training-title", "Training")] if self.training is not None else []
+        return (*found, ("how-title", "How"))
 
     @property
     def specs(self) -> dict[str, Any]:
@@ -86,11 +89,13 @@ def page_of(
         )
         for i, (name, result) in enumerate(results.items())
     )
+    _refuse_strangers(candidates)
     first = next(iter(results.values()))
     return Page(
         title=visible(title if title is not None else _title(results), longest=200),
         titled=title is not None,
         confidence=percent(first.confidence),
+        clustered=any(result.cluster is not None for result in results.values()),
         candidates=candidates,
         overview=overview_of(results, candidates) if len(results) > 1 else None,
         training=training_of(runs) if runs else None,
@@ -98,6 +103,18 @@ def page_of(
         versions=versions(),
         command=command,
     )
+
+
+def _refuse_strangers(candidates: Sequence[Candidate]) -> None:
+    """Samples of which not one is of a flip are of something else, or named otherwise."""
+    tables = [c.flips for c in candidates if c.flips is not None and len(c.flips)]
+    sampled = [(table.sampled, table.ids[0]) for table in tables if table.sampled is not None]
+    if sampled and not any(one.found for one, _ in sampled):
+        one, name = sampled[0]
+        raise InputError(
+            f"Expected {printable(one.source)} to hold samples of the flipped ids, but it has none "
+            f"of them (the first is {printable(name, longest=60)!r}); name samples by their ids."
+        )
 
 
 def _title(results: Mapping[str, Comparison]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ def source_files(
     found: dict[tuple[str, str], SourceFile] = {}
     hashes: dict[Path, str] = {}
     for result in results:
-        plan = result._plan
+        plan = result.plan
         roles: list[tuple[str, str, Path | None]]
         if plan is None:
             roles = [("old", result.old, None), ("new", result.new, None)]
@@ -52,7 +53,7 @@ def source_files(
 
 
 def _source(role: str, name: str, path: Path | None, hashes: dict[Path, str]) -> SourceFile:
-    if path is None or not path.is_file():
+    if path is None or not os.path.isfile(path):
         return SourceFile(role=role, name=name, size=None, sha256=None)
     try:
         if path not in hashes:

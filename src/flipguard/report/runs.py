@@ -16,6 +16,7 @@ from flipguard.predictions.table import Predictions
 
 RUN, HISTORY, TIMING = "run.json", "history.jsonl", "timing.jsonl"
 PREDICTIONS = Path("predictions", "test.npz")
+DAMAGES = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, OSError)
 SPLITS = ("train", "test")
 RATES = ("error_rate", "negative_flip_rate", "churn")
 
@@ -68,13 +69,13 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
         document = json.loads(file.read_text(encoding="utf-8"))
         config = document["config"]
         status = str(document["status"])
-        found = {
+        found: dict[str, Any] = {
             "method": str(config["method"]),
             "model": str(config["model"]),
             "data": str(config["data"]),
             "old": tuple(str(old) for old in config["old"]),
-            "seed": (config.get("seeds") or {}).get("seed"),
-            "parameters": document.get("parameters"),
+            "seed": _whole((config.get("seeds") or {}).get("seed")),
+            "parameters": _whole(document.get("parameters")),
         }
         members = [folder / str(place) for place in document.get("members", ())]
     except FileNotFoundError as problem:
@@ -82,7 +83,7 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
             f"Expected {printable(str(folder))} to be a run, but there is no {RUN} in it; "
             "give the folder that `flipguard train --out` wrote."
         ) from problem
-    except (KeyError, TypeError, ValueError, AttributeError, OSError) as problem:
+    except DAMAGES as problem:
         raise _damaged(file, problem) from problem
     if status != "finished":
         raise InputError(
@@ -126,7 +127,7 @@ def common_old(runs: Sequence[RunFolder]) -> str:
     # As it was given when they were trained, or beside them where the folders were moved together.
     places = [Path(old), *(run.folder.parent / Path(old).name for run in runs)]
     for place in places:
-        if (place / RUN).is_file():
+        if os.path.isfile(place / RUN):
             return str(place)
     raise InputError(
         f"Expected the old run {printable(old)}, which the runs name, but it is not there; say "
@@ -135,11 +136,12 @@ def common_old(runs: Sequence[RunFolder]) -> str:
 
 
 def _lines(path: Path) -> list[Any]:
-    if not path.is_file():
+    if not os.path.isfile(path):
         return []
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
-    except (ValueError, OSError) as problem:
+        # Only a line feed ends a line: other signs that do may stand inside a name.
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    except DAMAGES as problem:
         raise _damaged(path, problem) from problem
 
 
@@ -149,7 +151,8 @@ def _points(rows: list[Any], path: Path) -> list[Point]:
         for row in rows:
             epoch = int(row["epoch"])
             for name, value in row.get("losses", {}).items():
-                points.append(Point(epoch=epoch, what=f"loss {name}", split="train", value=value))
+                loss = float(value)
+                points.append(Point(epoch=epoch, what=f"loss {name}", split="train", value=loss))
             for split in SPLITS:
                 rates = row.get(split) or {}
                 # Of several old models the last is the one that is replaced.
@@ -160,16 +163,18 @@ def _points(rows: list[Any], path: Path) -> list[Point]:
                     for name in RATES
                     if found.get(name) is not None
                 ]
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+    except DAMAGES as problem:
         raise _damaged(path, problem) from problem
-    return [p for p in points if isinstance(p.value, int | float) and math.isfinite(p.value)]
+    return [point for point in points if math.isfinite(point.value)]
 
 
 def _cost(rows: list[Any], path: Path) -> dict[str, Any]:
     try:
         seconds = [float(row["seconds"]) for row in rows]
         speeds = sorted(float(row["samples_a_second"]) for row in rows)
-    except (KeyError, TypeError, ValueError) as problem:
+        if not all(math.isfinite(value) for value in (*seconds, *speeds)):
+            raise ValueError("a time that is no number")
+    except DAMAGES as problem:
         raise _damaged(path, problem) from problem
     return {
         "seconds": sum(seconds) if seconds else None,
@@ -184,11 +189,24 @@ def _seconds_of(members: Sequence[Path]) -> float | None:
     return None if None in costs else float(sum(costs))
 
 
+def _whole(value: Any) -> int | None:
+    """A number that a run may leave out, and nothing else in its place."""
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise TypeError(f"expected a whole number, not {type(value).__name__}")
+    return value
+
+
 def _damaged(path: Path, problem: BaseException) -> InputError:
     return InputError(
         f"Expected {printable(str(path))} to describe a run, but it is damaged "
         f"({type(problem).__name__}: {printable(str(problem))}); train it again."
     )
+
+
+def run_files(place: str) -> list[str]:
+    """What a run is made of, which no page may take the place of; pages in its folder it may."""
+    found = (Path(root, name) for root, _, names in os.walk(place) for name in names)
+    return [str(path) for path in found if path.suffix.lower() not in (".html", ".htm")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,9 +218,21 @@ class Chosen:
     candidates: dict[str, str]
     folders: tuple[str, ...]
 
+    @property
+    def files(self) -> list[str]:
+        """Every file of every run that plays a part."""
+        places = {self.old, *self.folders, *self.candidates.values()}
+        return [file for place in sorted(places) for file in (run_files(place) or [place])]
+
 
 def chosen_runs(places: Sequence[str], *, old: str | None, control: str | None) -> Chosen:
     """The parts of the runs that were given, as far as they follow from the runs themselves."""
+    for place in places:
+        if not os.path.exists(place):
+            raise InputError(
+                f"Expected {printable(place)} to be a run or a prediction file, but it is not "
+                "there; check the path."
+            )
     runs = {place: read_run(place) for place in places if is_run(place)}
     if old is None:
         if not runs:
@@ -233,8 +263,8 @@ def _same(place: str, other: str | None) -> bool:
 def _names(places: Sequence[str]) -> list[str]:
     """The last part of each path; the whole path where that would say the same twice."""
     last = [os.path.basename(os.path.normpath(place)) or place for place in places]
-    names = [name if last.count(name) == 1 else p for name, p in zip(last, places, strict=True)]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    real = [os.path.realpath(place) for place in places]
+    twice = next((place for place in places if real.count(os.path.realpath(place)) > 1), None)
+    if twice is not None:
         raise InputError(f"{printable(twice)} is given twice; give each candidate once.")
-    return names
+    return [name if last.count(name) == 1 else p for name, p in zip(last, places, strict=True)]

@@ -83,11 +83,7 @@ def shown(text: object, *, longest: int = LONGEST_NAME) -> Markup:
     """A name from a file, isolated: its direction does not leak into the sentence round it."""
     from markupsafe import Markup, escape
 
-    return Markup("<bdi>{}</bdi>").format(escape(_without_halves(visible(text, longest=longest))))
-
-
-def _without_halves(text: str) -> str:
-    return re.sub("[\ud800-\udfff]", "\ufffd", text)
+    return Markup("<bdi>{}</bdi>").format(escape(visible(text, longest=longest)))
 
 
 def web_address(text: str) -> str | None:

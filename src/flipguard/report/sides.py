@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 
 from flipguard.comparison import Comparison
+from flipguard.counts import CELLS, UNLABELLED, FlipCounts
 from flipguard.estimates import Estimate
 from flipguard.report.charts.candidates import candidate_point, candidates_chart, curve_chart
-from flipguard.report.content import Judged, Number, control_estimates
+from flipguard.report.content import Number, control_estimates
 from flipguard.report.drawing import Chart, drawn
+from flipguard.report.judged import Judged
 from flipguard.report.runs import RunFolder
 from flipguard.report.safe import short_labels, visible
 from flipguard.report.story import Candidate
@@ -23,6 +25,7 @@ OVERVIEW = (
     ("churn", "churn"),
     ("negative_flip_ratio", "of the control's"),
 )
+MOST_LOSSES = 12
 CURVES = (
     ("error_rate", "error"),
     ("negative_flip_rate", "negative flips against old"),
@@ -56,6 +59,8 @@ class Training:
 
     runs: tuple[RunFolder, ...]
     charts: tuple[Chart, ...]
+    losses: int  # how many there are, of which the first few are drawn
+    drawn_losses: int
 
     @property
     def members(self) -> bool:
@@ -66,27 +71,27 @@ class Training:
 def overview_of(results: Mapping[str, Comparison], candidates: Sequence[Candidate]) -> Overview:
     """The candidates of a page, and their controls, in one table."""
     first = next(iter(results.values()))
-    # A control may be a candidate itself, which is then shown once.
     controls = {
-        name: (result, i)
+        (name, _outcomes(result.counts.control(i))): (result, i)
         for result in reversed(list(results.values()))
         for i, name in enumerate(result.controls)
     }
+    # A control may be a candidate itself, which is then shown once.
+    shown = [(result.new, _outcomes(result.counts)) for result in results.values()]
     columns = tuple(
         row for row in OVERVIEW if any(result[row[0]].is_defined for result in results.values())
     )
     rows = [
         OverviewRow(
             name=candidate.name,
-            control=result.new in controls,
+            control=who in controls,
             judged=candidate.judged,
             numbers=tuple(Number.of(metric, result[metric]) for metric, _ in columns),
         )
-        for candidate, result in zip(candidates, results.values(), strict=True)
+        for candidate, result, who in zip(candidates, results.values(), shown, strict=True)
     ]
-    shown = {result.new for result in results.values()}
-    for name, (result, i) in controls.items():
-        if name not in shown:
+    for (name, outcomes), (result, i) in controls.items():
+        if (name, outcomes) not in shown:
             numbers = tuple(_of_control(result, i, metric) for metric, _ in columns)
             rows.append(OverviewRow(name=name, control=True, judged=None, numbers=numbers))
     return Overview(
@@ -95,6 +100,11 @@ def overview_of(results: Mapping[str, Comparison], candidates: Sequence[Candidat
         chart=_scatter(rows, first),
         judged=any(row.judged is not None for row in rows),
     )
+
+
+def _outcomes(counts: FlipCounts) -> tuple[int, ...]:
+    """What became of the samples: two models may share a name, but hardly this."""
+    return tuple(int(counts[cell]) for cell in (*CELLS, *UNLABELLED))
 
 
 def _of_control(result: Comparison, i: int, metric: str) -> Number:
@@ -129,9 +139,15 @@ def _marked(row: OverviewRow) -> str:
 
 def training_of(runs: Sequence[RunFolder]) -> Training:
     """The curves and the cost of runs."""
+    last = [run.name for run in runs]
+    # Folders of one name are told apart by their whole path.
+    runs = [
+        run if last.count(run.name) == 1 else replace(run, name=str(run.folder)) for run in runs
+    ]
     known = {point.what for run in runs for point in run.points}
     losses = sorted(what for what in known if what.startswith("loss"))
-    wanted = [*CURVES, *((what, f"{what.removeprefix('loss ')} loss") for what in losses)]
+    few = losses[:MOST_LOSSES]
+    wanted = [*CURVES, *((what, f"{what.removeprefix('loss ')} loss") for what in few)]
     found = tuple(
         drawn(
             curve_chart(runs, what),
@@ -142,4 +158,4 @@ def training_of(runs: Sequence[RunFolder]) -> Training:
         for i, (what, title) in enumerate(wanted)
         if what in known
     )
-    return Training(runs=tuple(runs), charts=found)
+    return Training(runs=tuple(runs), charts=found, losses=len(losses), drawn_losses=len(few))

@@ -20,7 +20,7 @@ from flipguard.report.charts.scores import (
     reliability_chart,
     shift_chart,
 )
-from flipguard.report.content import Judged, Number, Numbers, judged_of, numbers_of
+from flipguard.report.content import Number, Numbers, numbers_of
 from flipguard.report.displacement import Displacement, displacement_of
 from flipguard.report.drawing import Chart, drawn
 from flipguard.report.flips import (
@@ -34,6 +34,7 @@ from flipguard.report.flips import (
 )
 from flipguard.report.flowing import alluvial
 from flipguard.report.groups import GroupTable, group_tables
+from flipguard.report.judged import Judged, judged_of
 from flipguard.report.safe import visible
 from flipguard.report.samples.base import Sampled, Samples
 
@@ -65,7 +66,9 @@ class Candidate:
     numbers: Numbers
     alluvial: Markup | None
     groups: tuple[GroupBlock, ...]
+    test: str
     flips: FlipTable | None
+    flips_order: str
     flips_told: str
     samples_told: str
     flows: tuple[Flow, ...]
@@ -121,7 +124,9 @@ def candidate_of(
         numbers=numbers,
         alluvial=alluvial(numbers.square) if numbers.square is not None else None,
         groups=tuple(_block(key, i, t, result) for i, t in enumerate(tables)),
+        test="an exact test" if result.cluster is None else "a test that allows for the clusters",
         flips=table,
+        flips_order=_order(table) if table is not None else "",
         flips_told=_flips_told(table) if table is not None else "",
         samples_told=_samples_told(table.sampled) if table is not None and table.sampled else "",
         flows=flows,
@@ -170,6 +175,16 @@ def _block(key: str, place: int, table: GroupTable, result: Comparison) -> Group
         sentence=f"{word} by {column}: {most} groups with intervals, as in the table below.",
     )
     return GroupBlock(table=table, chart=chart)
+
+
+def _order(table: FlipTable) -> str:
+    """By what the samples are sorted: by what is known of them."""
+    if set(table.totals) == {"changed"}:
+        sure = "new_confidence" in table.confidences
+        return ", what the new model is surest of first" if sure else ""
+    if "old_target_confidence" in table.confidences:
+        return ", worst first: of what broke, what the old model was surest of"
+    return ", what broke first"
 
 
 def _flips_told(table: FlipTable) -> str:

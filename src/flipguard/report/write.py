@@ -62,18 +62,23 @@ def report_html(
     command: str | None = None,
 ) -> str:
     """The page that `write_report` writes."""
-    _refuse_missing_extra()
+    check_extra()
     results = _by_name(result)
     verdicts = _verdicts(verdict, results)
     budget = bytes_of(samples_budget)
     found: dict[str, Samples] = {}
     others: list[tuple[str, Path]] = []
     if samples is not None:
-        found = {name: samples_from(samples, one) for name, one in results.items()}
         if os.path.exists(samples):
+            # What lies on the disk is the same for all of them, and may be large.
+            found = dict.fromkeys(results, samples_from(samples, next(iter(results.values()))))
             others.append(("samples", Path(samples)))
-    for one in dict.fromkeys(v.policy.name for v in verdicts.values()):
-        others.append(("policy", Path(one)))
+        else:
+            found = {name: samples_from(samples, one) for name, one in results.items()}
+    policies = [one.policy for one in verdicts.values()]
+    others += [("policy", Path(name)) for name in dict.fromkeys(p.name for p in policies)]
+    pinned = dict.fromkeys(p.pinned for p in policies if p.pinned is not None)
+    others += [("pinned samples", path) for path in pinned]
     folders: list[RunFolder] = [
         read_run(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)
     ]
@@ -110,7 +115,13 @@ def _by_name(result: Comparison | Mapping[str, Comparison]) -> dict[str, Compari
             "Expected all candidates to be compared with one old model, on the same samples and at "
             f"one confidence, but got {listed(sorted(olds))}; compare them alike."
         )
-    return {str(name): one for name, one in results.items()}
+    named = {str(name): one for name, one in results.items()}
+    if len(named) < len(results):
+        raise InputError(
+            f"Expected every candidate to have a name of its own, but got {listed(results)}; name "
+            "them so that no two read alike."
+        )
+    return named
 
 
 def _verdicts(
@@ -140,7 +151,8 @@ def _verdicts(
     return given
 
 
-def _refuse_missing_extra() -> None:
+def check_extra() -> None:
+    """Refuses where what draws the page is not installed."""
     for module, package in (
         ("jinja2", "jinja2"),
         ("markupsafe", "markupsafe"),

@@ -46,11 +46,25 @@ const theme = () => {
 
 const pickable = () => {
   const buttons = all("[data-pick]");
+  const keyOf = (place) => (/^#(c\d+)(-|$)/.exec(place) || [])[1];
   const pick = (key) => {
     for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.pick === key));
     for (const part of all("[data-candidate]")) part.hidden = part.dataset.candidate !== key;
-    for (const link of all(".contents a")) link.setAttribute("href", link.getAttribute("href").replace(/^#c\d+-/, `#${key}-`));
+    for (const link of all(".contents a")) {
+      link.setAttribute("href", link.getAttribute("href").replace(/^#c\d+-/, `#${key}-`));
+      // What this one has no data for is not there to be jumped to.
+      link.hidden = !document.getElementById(link.hash.slice(1));
+    }
+  };
+  // An address may point into any candidate: one that was sent, or one that the back button returns to.
+  const follow = () => {
+    const key = keyOf(window.location.hash);
+    if (!buttons.some((button) => button.dataset.pick === key)) return false;
+    pick(key);
+    document.getElementById(window.location.hash.slice(1))?.scrollIntoView();
+    return true;
   };
   for (const button of buttons) button.addEventListener("click", () => pick(button.dataset.pick));
-  if (buttons.length) pick(buttons[0].dataset.pick);
+  if (buttons.length && !follow()) pick(buttons[0].dataset.pick);
+  if (buttons.length) window.addEventListener("hashchange", follow);
 };

@@ -180,7 +180,7 @@ class Samples {
     // A spreadsheet takes a cell that begins like this for a formula, and would run it.
     const guarded = (value) => {
       const text = value === null || value === undefined ? "" : String(value);
-      return `"${(/^[=+\-@\t\r＝＋－＠]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
+      return `"${(/^[=+\-@\t\r\n＝＋－＠]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
     };
     const header = ["id", "kind", "target", "old", "new", ...confidences, ...data.groups.map((group) => group.name), ...(texts ? ["sample"] : [])];
     const lines = this.chosen.map((i) => [

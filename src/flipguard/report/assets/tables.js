@@ -1,9 +1,14 @@
 /* -- tables -------------------------------------------------------------------------------- */
 
 const collator = new Intl.Collator("en", { numeric: true });
+// A text that is a number is sorted as one: a collator alone would put 0.25 after 0.5, and -2 after -1.
+const amount = (value) => (typeof value === "number" ? value : /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(value) ? Number(value) : NaN);
 const compared = (a, b) => {
-  if (typeof a === "number" && typeof b === "number") return a - b;
-  return collator.compare(String(a), String(b));
+  const [first, second] = [amount(a), amount(b)];
+  const [noFirst, noSecond] = [Number.isNaN(first), Number.isNaN(second)];
+  if (!noFirst && !noSecond) return first - second || collator.compare(String(a), String(b));
+  // Numbers before words, so that a column of both still has one order.
+  return noFirst !== noSecond ? noFirst - noSecond : collator.compare(String(a), String(b));
 };
 // What is missing comes last, whichever way a column is sorted.
 const ordered = (a, b, sign) => {

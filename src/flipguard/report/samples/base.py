@@ -23,6 +23,7 @@ class Sampled:
     source: str
     items: dict[int, str]
     wanted: int
+    found: int
     missing: int
     budget: int
     used: int
@@ -54,11 +55,6 @@ class Samples(ABC):
     def of(self, ids: list[str], *, order: list[int], budget: int) -> Sampled:
         """As many samples as the budget holds, in an order that is fair at every length."""
         found = self.find(ids)
-        if ids and not found:
-            raise InputError(
-                f"Expected {self.source} to hold samples of the flipped ids, but it has none of "
-                f"them (the first is {printable(ids[0], longest=60)!r}); name samples by their ids."
-            )
         items: dict[int, str] = {}
         used = broken = 0
         for row in order:
@@ -78,6 +74,7 @@ class Samples(ABC):
             source=self.source,
             items=dict(sorted(items.items())),
             wanted=len(ids),
+            found=len(found),
             missing=len(ids) - len(found) + broken,
             budget=budget,
             used=used,

@@ -6,6 +6,8 @@ import base64
 import io
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ MOST_FILES = 5_000_000
 IMAGE_KEYS = ("images", "image", "inputs", "x", "X", "x_test", "test_images", "data", "samples")
 ID_KEYS = ("ids", "id")
 CHANNELS = (1, 3, 4)
+WIDE_MODES = ("I", "F")
 
 
 class ImageFolder(Samples):
@@ -55,8 +58,9 @@ class ImageFolder(Samples):
                     continue
                 inside = path.relative_to(self._folder).as_posix()
                 for name in (inside, inside.removesuffix(path.suffix), file, path.stem):
-                    if name in wanted:
-                        found.setdefault(wanted[name], path)
+                    # A pipe or device would be waited for, perhaps for ever.
+                    if name in wanted and wanted[name] not in found and os.path.isfile(path):
+                        found[wanted[name]] = path
             if seen > MOST_FILES:
                 break
         return found
@@ -65,8 +69,7 @@ class ImageFolder(Samples):
         from PIL import Image, ImageOps
 
         try:
-            with warnings.catch_warnings(), Image.open(found) as picture:
-                warnings.simplefilter("ignore")
+            with _quiet(), Image.open(found) as picture:
                 if picture.width * picture.height > MOST_PIXELS:
                     return None
                 picture.draft("RGB", (2 * SIDE, 2 * SIDE))
@@ -91,13 +94,15 @@ class ImageArray(Samples):
                 f"width[, channels]), but its arrays are {listed(arrays, most=8)}; rename one."
             )
         self._images = arrays[key]
-        if ids is None or len(ids) != len(self._images):
-            told = "no array 'ids'" if ids is None else f"{len(ids):,} ids"
+        if ids is None or ids.shape != self._images.shape[:1]:
+            told = "no array 'ids'"
+            if ids is not None:
+                told = f"{len(ids):,} ids" if ids.ndim == 1 else f"ids of shape {ids.shape}"
             raise InputError(
                 f"Expected {path} to hold an id for each of its {len(self._images):,} pictures, "
                 f"but it has {told}; save it with numpy.savez(file, images=…, ids=…)."
             )
-        if self._images.ndim > 4:
+        if self._images.ndim > 4 or 0 in self._images.shape[1:]:
             raise InputError(
                 f"Expected {path} to hold pictures, but '{key}' has shape {self._images.shape}; "
                 "give (samples, height, width[, channels])."
@@ -139,8 +144,15 @@ def _picture(values: Array, span: tuple[float, float]) -> Image:
         values = values[..., 0]
     if values.ndim == 3 and values.shape[-1] == 1:
         values = values[..., 0]
-    scaled = (np.nan_to_num(values.astype(np.float64)) - span[0]) / (span[1] - span[0])
-    return Image.fromarray(np.rint(np.clip(scaled, 0, 1) * 255).astype(np.uint8))
+    return Image.fromarray(np.rint(_scaled(values, span) * 255).astype(np.uint8))
+
+
+def _scaled(values: Array, span: tuple[float, float]) -> npt.NDArray[np.float64]:
+    """Numbers from 0 to 1, halved first so that no difference of two is too large."""
+    low, high = 0.5 * span[0], 0.5 * span[1]
+    known = np.nan_to_num(values.astype(np.float64))
+    scaled: npt.NDArray[np.float64] = np.clip((0.5 * known - low) / (high - low), 0, 1)
+    return scaled
 
 
 def _signal(values: npt.NDArray[np.float64], span: tuple[float, float]) -> Image:
@@ -150,7 +162,7 @@ def _signal(values: npt.NDArray[np.float64], span: tuple[float, float]) -> Image
     width, height, pad = 2 * SIDE, SIDE, 6
     picture = Image.new("P", (width, height), 0)
     picture.putpalette([247, 248, 250, 75, 77, 200])
-    scaled = np.clip((np.nan_to_num(values) - span[0]) / (span[1] - span[0]), 0, 1)
+    scaled = _scaled(values, span)
     xs = np.linspace(pad, width - pad, len(values))
     ys = height - pad - scaled * (height - 2 * pad)
     points = [(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
@@ -162,6 +174,10 @@ def thumbnail(picture: Image) -> str:
     """A picture made small; what is tiny already is enlarged, so that its pixels can be seen."""
     from PIL import Image
 
+    if picture.mode in WIDE_MODES or picture.mode.startswith("I;16"):
+        # More than eight bits: Pillow would cut off what is above 255, so each has its own span.
+        values = np.asarray(picture)
+        picture = _picture(values, _span(values[np.newaxis]))
     if picture.mode not in ("L", "RGB"):
         has_alpha = "A" in picture.getbands() or "transparency" in picture.info
         if has_alpha:
@@ -184,6 +200,14 @@ def data_address(picture: Image) -> str:
         picture.save(stream, "JPEG", quality=78, optimize=True)
         kind = "jpeg"
     return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Pillow's own warnings: what is too large or damaged is counted as missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _pillow() -> None:

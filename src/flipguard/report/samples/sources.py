@@ -28,7 +28,7 @@ def samples_from(source: str | os.PathLike[str], result: Comparison) -> Samples:
             "Expected samples in a folder of images, an .npz, or a table (.csv, .jsonl, .parquet), "
             f"but got {printable(text)}; give one of these, or a column of the predictions."
         )
-    sides = () if result._plan is None else (result._plan.new, result._plan.old)
+    sides = () if result.plan is None else (result.plan.new, result.plan.old)
     found = text_column(sides, text)
     if found is not None:
         return found

@@ -1,0 +1,88 @@
+"""The API reference: a page a module, from its ``__all__`` and the groups in ``api.toml``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+
+
+def modules() -> dict[str, dict]:
+    """The modules of the reference with their introductions and groups."""
+    return tomllib.loads((DOCS / "api.toml").read_text())
+
+
+def index_page() -> str:
+    """What there is, a line a module."""
+    lines = [
+        "# API reference",
+        "",
+        "What is listed here is public. Everything else may change without notice.",
+        "",
+        "| module | |",
+        "|---|---|",
+    ]
+    for name in modules():
+        sentence = _sentence(importlib.import_module(name)).removeprefix(f"{name}: ")
+        lines.append(f"| [`{name}`]({name}.md) | {sentence[:1].upper()}{sentence[1:]} |")
+    lines += ["", "```{toctree}", ":hidden:", "", *modules(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def module_page(name: str) -> str:
+    """The names of a module in a table, then each in full."""
+    module, described = importlib.import_module(name), modules()[name]
+    groups: dict[str, list[str]] = described["groups"]
+    grouped = [one for names in groups.values() for one in names]
+    if sorted(grouped) != sorted(module.__all__):
+        differ = sorted(set(grouped) ^ set(module.__all__)) or "a name that is listed twice"
+        sys.exit(f"docs/api.toml and {name}.__all__ differ in {differ}.")
+    lines = [f"# `{name}`", "", described["intro"]]
+    for group, names in groups.items():
+        lines += ["", f"## {group}", "", "| name | |", "|---|---|"]
+        lines += [f"| `{one}` | {_described(name, one)} |" for one in names]
+        lines += ["", "```{eval-rst}"]
+        for one in names:
+            lines += [*_directive(name, one), ""]
+        lines[-1] = "```"
+    return "\n".join(lines) + "\n"
+
+
+CONSTANTS = {
+    "METRICS": "Every metric by name: its sentence, its formula, and `value`, a function of counts.",
+    "METHODS": "Every method by name.",
+    "DATA_SETS": "Every data set by name.",
+    "AUGMENTATIONS": "Every augmentation by name.",
+    "MODELS": "Every family of models by name.",
+    "Inputs": "What a model is called with: a tensor, or tensors by name.",
+    "__version__": "The version.",
+}
+
+
+def _described(module: str, name: str) -> str:
+    if name in CONSTANTS:
+        return CONSTANTS[name]
+    sentence = _sentence(getattr(importlib.import_module(module), name))
+    sentence = re.sub(r" See :class:`\w+`\.", "", sentence)
+    return sentence.replace("``", "`").replace("|", "\\|")
+
+
+def _sentence(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").split("\n\n", 1)[0].replace("\n", " ")
+
+
+def _directive(module: str, name: str) -> list[str]:
+    thing = getattr(importlib.import_module(module), name)
+    full = f"{module}.{name}"
+    if name in CONSTANTS:
+        return [f".. py:data:: {full}", "", f"   {CONSTANTS[name]}"]
+    if inspect.isclass(thing) and issubclass(thing, Exception):
+        return [f".. autoexception:: {full}"]
+    if inspect.isclass(thing):
+        return [f".. autoclass:: {full}", "   :members:"]
+    return [f".. autofunction:: {full}"]
