@@ -161,6 +161,7 @@ COMMANDS = {
         "--by",
         "--samples",
         "--samples-budget",
+        "--on-missing",
         "--confidence",
     },
     "matrix": {"--json", "--plot", "--on-missing", *COLUMNS_OF_TABLES},

@@ -35,7 +35,7 @@ class MissingExtraError(FlipguardError):
     def __init__(self, what: str, *, package: str, extra: str) -> None:
         super().__init__(
             f"{what} needs {package}, which is not installed; "
-            f"install it with: pip install 'flipguard[{extra}]'."
+            f"install flipguard with its extra, from a checkout: pip install '.[{extra}]'."
         )
 
 

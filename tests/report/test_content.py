@@ -432,7 +432,7 @@ def test_a_missing_extra_is_one_sentence(module: str, monkeypatch: pytest.Monkey
 
     result, _ = made.judged(300)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(fg.MissingExtraError, match=r"pip install 'flipguard\[report\]'"):
+    with pytest.raises(fg.MissingExtraError, match=r"pip install '\.\[report\]'"):
         report_html(result)
 
 
@@ -611,3 +611,16 @@ def test_the_contents_name_what_any_candidate_has() -> None:
     assert "c0-numbers" in places
     for place in places:
         assert f'id="{place}"' in page, place
+
+
+def test_a_long_name_tells_its_own_length_wherever_it_stands() -> None:
+    long = "x" * 500
+    shared = {"targets": ["a", long] * 10, "ids": list(range(20))}
+    result = fg.compare(
+        old=fg.Predictions.from_arrays(labels=["a", long] * 10, **shared),
+        new=fg.Predictions.from_arrays(labels=[long, "a"] * 10, **shared),
+    )
+    page = report_html(result)
+    assert "(500 characters)" in page
+    told = set(re.findall(r"\(([\d,]+) characters\)", page))
+    assert told == {"500"}

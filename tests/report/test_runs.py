@@ -39,10 +39,10 @@ def test_who_is_who_follows_from_the_runs(tmp_path: Path) -> None:
     chosen = chosen_runs(given, old=None, control=None)
     assert chosen.old == str(runs["old"])
     assert chosen.control == str(runs["control"])
-    assert list(chosen.candidates) == ["fd-lm", "kd"]
+    assert list(chosen.candidates) == ["control", "fd-lm", "kd"], "judged like the others"
     assert chosen.folders == tuple(given)
     # What is said wins, and a control alone is a candidate.
-    assert chosen_runs(given[:2], old="x", control=given[1]).candidates == {"control": given[0]}
+    assert chosen_runs(given[:2], old="x", control=given[1]).control == given[1]
     alone = chosen_runs(given[:1], old=None, control=None)
     assert (alone.control, list(alone.candidates)) == (None, ["control"])
 
@@ -134,14 +134,14 @@ def test_report_of_runs(run: Run, tmp_path: Path) -> None:
     assert re.search(r"^fd-lm: (fail|inconclusive|pass): The update fixes", ran.out, re.M)
     assert ran.out.endswith("report.html: open it in any browser\n")
     page = Path("report.html").read_text(encoding="utf-8")
-    assert "2 candidates for <bdi>old</bdi>" in page
-    assert page.count('class="verdict small') == 2
+    assert "3 candidates for <bdi>old</bdi>" in page
+    assert page.count('class="verdict small') == 3
     for words in ("Candidates side by side", "Training and its cost", "Pull loss", "By <bdi>site"):
         assert words in page, words
-    assert '<span class="tag">control</span>' in page
+    assert page.count('<span class="tag">control</span>') == 1
     assert "flipguard report" in page
     digest = re.findall(r'class="hash">([0-9a-f]{64})<', page)
-    assert len(set(digest)) == 5, "old, control, two candidates and the policy"
+    assert len(set(digest)) == 5, "old, three candidates and the policy"
 
 
 def test_report_takes_prediction_files_too(run: Run, tmp_path: Path) -> None:

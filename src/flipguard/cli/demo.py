@@ -80,8 +80,8 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
         f"\n{out}/report.html   the page to read and to send: what breaks, sample by sample\n"
         f"{out}/gate.toml     the policy that was judged by\n"
         f"{out}/runs/         every run: weights, predictions, history; `--resume` goes on\n\n"
-        "Next: flipguard gate OLD NEW --policy FILE with your own predictions, or\n"
-        f"      flipguard train --method elodi --old {out}/runs/old --out runs/v2"
+        "Next: flipguard compare OLD NEW, and flipguard gate OLD NEW --policy FILE, with your own\n"
+        "predictions; flipguard train --help, with your own data."
     )
 
 

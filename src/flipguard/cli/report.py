@@ -64,6 +64,7 @@ def report(
     by: options.By = None,
     samples: options.Samples = None,
     samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
+    on_missing: options.OnMissingOption = options.OnMissing.error,
     confidence: Confidence = None,
 ) -> None:
     """One page about finished runs: what each breaks, how it was trained, and what that cost.
@@ -93,6 +94,7 @@ def report(
         old=chosen.old,
         control=chosen.control,
         by=list(dict.fromkeys([*(rules.by if rules is not None else ()), *(by or [])])),
+        on_missing=on_missing,
         confidence=rules.confidence if rules is not None else level,
     )
     verdicts = {} if rules is None else {name: check(r, rules) for name, r in results.items()}
@@ -118,10 +120,11 @@ def _compared(
     old: str,
     control: str | None,
     by: list[str],
+    on_missing: options.OnMissing,
     confidence: float,
 ) -> dict[str, Comparison]:
     from flipguard.measuring import compare
-    from flipguard.report.runs import run_predictions
+    from flipguard.report.runs import run_predictions, same_place
 
     results = {}
     for name, place in candidates.items():
@@ -129,8 +132,12 @@ def _compared(
             results[name] = compare(
                 old=run_predictions(old),
                 new=run_predictions(place),
-                control=[] if control is None else [run_predictions(control)],
+                # A control is a candidate like others, but no yardstick of itself.
+                control=[]
+                if control is None or same_place(place, control)
+                else [run_predictions(control)],
                 by=by,
+                on_missing=on_missing.value,
                 confidence=confidence,
                 progress=told,
             )

@@ -13,7 +13,7 @@ from flipguard.metrics import METRICS
 from flipguard.report.drawing import runtime
 from flipguard.report.flips import KIND_WORDS
 from flipguard.report.page import Page
-from flipguard.report.safe import script_json, shown, visible
+from flipguard.report.safe import isolated, script_json, shown, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -101,6 +101,7 @@ def _templates() -> Environment:
     )
     environment.filters |= {
         "shown": shown,
+        "isolated": isolated,
         "plain_name": lambda text: visible(text, longest=60),
         "sentence": lambda text: visible(text, longest=600),
         "command": lambda text: visible(text, longest=4_000),

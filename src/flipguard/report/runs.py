@@ -244,9 +244,9 @@ def chosen_runs(places: Sequence[str], *, old: str | None, control: str | None) 
     if control is None and len(places) > 1:
         # What is left must still have something to be measured.
         control = next((p for p, run in runs.items() if run.method == "none"), None)
-    candidates = [place for place in places if not _same(place, control)]
-    if not candidates:
-        candidates, control = list(places), None
+    candidates = list(places)
+    if len(candidates) == 1 and same_place(candidates[0], control):
+        control = None  # there is nothing else to measure it by
     shown = [place for place in (*places, *([control] if control else [])) if is_run(place)]
     return Chosen(
         old=old,
@@ -256,7 +256,8 @@ def chosen_runs(places: Sequence[str], *, old: str | None, control: str | None) 
     )
 
 
-def _same(place: str, other: str | None) -> bool:
+def same_place(place: str, other: str | None) -> bool:
+    """Whether two paths are one, however they are written."""
     return other is not None and os.path.realpath(place) == os.path.realpath(other)
 
 

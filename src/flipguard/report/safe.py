@@ -81,9 +81,14 @@ def script_json(value: Any) -> Markup:
 
 def shown(text: object, *, longest: int = LONGEST_NAME) -> Markup:
     """A name from a file, isolated: its direction does not leak into the sentence round it."""
-    from markupsafe import Markup, escape
+    return isolated(visible(text, longest=longest))
 
-    return Markup("<bdi>{}</bdi>").format(escape(visible(text, longest=longest)))
+
+def isolated(text: str) -> Markup:
+    """What is visible and short already, isolated; shortened twice it would tell a wrong length."""
+    from markupsafe import Markup
+
+    return Markup("<bdi>{}</bdi>").format(text)
 
 
 def web_address(text: str) -> str | None:
