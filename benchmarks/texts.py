@@ -27,10 +27,10 @@ from flipguard.training import train
 from flipguard.training.config import from_dict
 
 RECIPE = {
-    "epochs": 5,
-    "batch_size": 128,
+    "epochs": 10,
+    "batch_size": 64,
     "optimizer": "adamw",
-    "learning_rate": 3e-4,
+    "learning_rate": 2e-4,
     "weight_decay": 0.01,
     "schedule": "linear",
     "warmup": 1.0,
