@@ -461,7 +461,7 @@ def test_the_page_about_spark_is_true(
 def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     model = Model(1).table("labels")
-    with pytest.raises(MissingExtraError, match=r"flipguard\[spark\]"):
+    with pytest.raises(MissingExtraError, match=r"\.\[spark\]"):
         spark.count(CountingPlan(old=model, new=model))
 
 
