@@ -176,6 +176,7 @@ COMMANDS = {
         "--config",
         "--set",
         "--fix",
+        "--fuse",
         "--resume",
     },
     "predict": {"--split", "--out"},

@@ -43,6 +43,14 @@ Fix = Annotated[
         help="Sources that no seed changes: init,order,augment,dropout,hardware.",
     ),
 ]
+Fuse = Annotated[
+    str | None,
+    typer.Option(
+        "--fuse",
+        metavar="auto|on|off",
+        help="Train the members of an ensemble as one network; auto: on a GPU.",
+    ),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]
 
 
@@ -61,6 +69,7 @@ def train(
     config: ConfigFile = None,
     set: Set = None,
     fix: Fix = None,
+    fuse: Fuse = None,
     resume: Resume = False,
 ) -> None:
     """Trains a model by a method, into a folder that can be resumed, compared and audited.
@@ -87,6 +96,8 @@ def train(
         values["seeds"] = {**values.get("seeds", {}), "seed": seed}
     if fix is not None:
         values = fixed(values, [source.strip() for source in fix.split(",")])
+    if fuse is not None:
+        values["machine"] = {**values.get("machine", {}), "fuse": fuse}
     run = trained(
         from_dict(assigned(values, set or [])), out, resume=resume, report=lambda s: typer.echo(s)
     )

@@ -38,6 +38,8 @@ class Recipe:
     accumulate: int = 1  # batches a step
     linear_scaling: int | None = None  # the batch size that `learning_rate` is meant for
     clip: float | None = None  # the largest norm of a gradient
+    # "shared": all members of an ensemble see the same batches, which costs less.
+    member_order: Literal["own", "shared"] = "own"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class Machine:
     threads: int | None = None
     compile: bool = False  # the model, by torch.compile
     checkpointing: bool = False  # less memory: activations are computed again for the gradient
+    fuse: Literal["auto", "on", "off"] = "off"  # members of an ensemble as one network
+    fuse_chunk: int | None = None  # at most so many members at once
     deterministic: bool = False  # the same bytes from every run, also on a GPU
     save_seconds: float = 5.0  # between states to resume from; 0 keeps every epoch
     minutes: float | None = None  # stop after so long, with a state to resume from

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from flipguard.errors import InputError
+from flipguard.fusion import teachers
 from flipguard.models import Inputs, classify
 from flipguard.references import Ensemble, Reference
 from flipguard.training.config import Config, as_dict
 from flipguard.training.devices import placed
-from flipguard.training.folder import Run
+from flipguard.training.folder import MODEL, Run
+from flipguard.training.fusing import train_together
 from flipguard.training.loop import Report
 from flipguard.training.material import without_held_out
 from flipguard.training.seeds import Seeds, derived
@@ -40,6 +42,10 @@ class Mean(nn.Module):
 def member_config(config: Config, index: int) -> Config:
     """The configuration of a member: untreated, and with a seed of its own."""
     calibrated = config.options.get("guide") == "calibrated"
+    seeds = Seeds(seed=derived(config.seeds.seed, "member", index) % 2**31)
+    if config.recipe.member_order == "shared":
+        together = derived(config.seeds.seed, "members") % 2**31
+        seeds = dataclasses.replace(seeds, order=together, augment=together)
     return dataclasses.replace(
         config,
         # Temperatures are fitted on samples that no member has learned.
@@ -49,7 +55,9 @@ def member_config(config: Config, index: int) -> Config:
         # Where the student starts from old's weights, so do its members.
         old=config.old if config.fine_tune else (),
         guides=(),
-        seeds=Seeds(seed=derived(config.seeds.seed, "member", index) % 2**31),
+        seeds=seeds,
+        # The seeds say it already: a member is the same, whoever asked for it.
+        recipe=dataclasses.replace(config.recipe, member_order="own"),
     )
 
 
@@ -57,6 +65,7 @@ def member_folder(config: Config, out: Path) -> Path:
     """Where a member lies: beside the runs that use it, by what it is, so that it is made once."""
     values = as_dict(config)
     values.pop("machine")
+    values["recipe"].pop("member_order")
     name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
     return out.absolute().parent / FOLDER / name
 
@@ -69,13 +78,15 @@ def members_of(
 
     count = member_count(config)
     runs = []
-    for index in range(count):
-        wanted = member_config(config, index)
+    all_wanted = [member_config(config, index) for index in range(count)]
+    places = [member_folder(wanted, out) for wanted in all_wanted]
+    if not train_together(fabric, all_wanted, places, deadline=deadline, report=report):
+        return None
+    for index, (wanted, folder) in enumerate(zip(all_wanted, places, strict=True)):
         if deadline is not None:
             left = max(deadline - time.monotonic(), 0.0) / 60
             machine = dataclasses.replace(config.machine, minutes=left)
             wanted = dataclasses.replace(wanted, machine=machine)
-        folder = member_folder(wanted, out)
         report(f"member {index + 1} of {count}: {folder}")
         run = train_with(
             fabric, wanted, folder, resume=True, report=lambda line: report(f"  {line}")
@@ -108,16 +119,46 @@ def given_members(config: Config, class_names: tuple[str, ...]) -> list[Run]:
 
 
 def guide_of(
-    runs: Sequence[Run], *, device: Any, held_out: Callable[[], Iterable[Any]] | None
+    runs: Sequence[Run],
+    *,
+    device: Any,
+    held_out: Callable[[], Iterable[Any]] | None,
+    fuse: bool = False,
+    exact: bool = False,
+    compiled: bool = False,
 ) -> Callable[[], Reference]:
     """The ensemble of finished members, calibrated if there are samples to calibrate it on."""
-    from flipguard.training.predict import load_model
 
     def guide() -> Reference:
-        ensemble = Ensemble([placed(load_model(run).eval(), device) for run in runs])
-        return ensemble if held_out is None else ensemble.calibrate(held_out())
+        models = [placed(_teacher(run, exact=exact).eval(), device) for run in runs]
+        ensemble = Ensemble(models)
+        if held_out is not None:
+            ensemble = ensemble.calibrate(held_out())
+        if not fuse or len(runs) < 2:
+            return ensemble
+        shape = runs[0].input_shape
+        example = None if shape is None else torch.zeros(1, *shape)
+        try:
+            return teachers(
+                models, example=example, temperatures=ensemble.temperatures, compiled=compiled
+            )
+        except InputError:
+            return ensemble  # of several architectures, or of one that cannot be fused
 
     return guide
+
+
+def _teacher(run: Run, *, exact: bool) -> nn.Module:
+    """The model of a finished run; where a student has float64, as exact as it was trained."""
+    from safetensors.torch import load_file
+
+    from flipguard.training.predict import load_model
+
+    model = load_model(run)
+    if exact:
+        model = model.double()
+        model.load_state_dict(load_file(str(run.folder / MODEL)))
+    return model
 
 
 def mean_of(runs: Sequence[Run]) -> Mean:

@@ -34,6 +34,7 @@ from flipguard.training.folder import (
     write_lines,
     write_run,
 )
+from flipguard.training.fusing import fuses
 from flipguard.training.loop import Report, steps_an_epoch, train_loop
 from flipguard.training.material import Material, data_of, held_out_of, input_shape_of
 from flipguard.training.measure import Yardstick, logits_on
@@ -71,7 +72,7 @@ def train_with(
     old_runs = [Run.read(Path(folder)) for folder in config.old]
     _check_needs(method, config, old_runs)
     data = data_of(config)
-    _check_data(out, config, data)
+    check_data(out, config, data)
     if fabric is None:
         fabric = fabric_of(config.machine)
         if config.machine.processes > 1:
@@ -118,8 +119,8 @@ def _train_one(
         )
 
     student = new_model("")
-    olds = tuple(_old(run, data, fabric.device) for run in old_runs)
-    _check_layouts(method, config, student, olds)
+    olds = tuple(old_of(run, data, fabric.device) for run in old_runs)
+    check_layouts(method, config, student, olds)
     if config.fine_tune:
         student.load_state_dict(olds[0].model.state_dict())
     student = placed(student, fabric.device)
@@ -192,7 +193,12 @@ def _train_one(
         setting = dataclasses.replace(
             setting,
             members=guide_of(
-                runs, device=fabric.device, held_out=setting.held_out if calibrated else None
+                runs,
+                device=fabric.device,
+                held_out=setting.held_out if calibrated else None,
+                fuse=fuses(config.machine, fabric.device),
+                exact=config.machine.precision == "64-true",
+                compiled=config.machine.compile,
             ),
         )
     objective: Objective = method.build(setting)
@@ -259,6 +265,7 @@ def _check_numbers(config: Config) -> None:
         "recipe.label_smoothing": (recipe.label_smoothing, 0),
         "recipe.clip": (recipe.clip, 0),
         "machine.processes": (machine.processes, 1),
+        "machine.fuse_chunk": (machine.fuse_chunk, 1),
         "machine.threads": (machine.threads, 1),
         "machine.save_seconds": (machine.save_seconds, 0),
         "machine.minutes": (machine.minutes, 0),
@@ -280,7 +287,7 @@ def _check_numbers(config: Config) -> None:
         member_count(config)
 
 
-def _check_data(out: Path, config: Config, data: DataSet) -> None:
+def check_data(out: Path, config: Config, data: DataSet) -> None:
     """A run that goes on must see what it saw before."""
     if not (out / RUN).exists():
         return
@@ -292,7 +299,8 @@ def _check_data(out: Path, config: Config, data: DataSet) -> None:
         )
 
 
-def _old(run: Run, data: DataSet, device: torch.device) -> Old:
+def old_of(run: Run, data: DataSet, device: torch.device) -> Old:
+    """The model of an old run, and which of its classes are which of the data's."""
     model = placed(load_model(run), device).eval().requires_grad_(False)
     classes = None
     if run.class_names != data.class_names:
@@ -361,9 +369,10 @@ def _check_needs(method: Method, config: Config, olds: list[Run]) -> None:
         )
 
 
-def _check_layouts(
+def check_layouts(
     method: Method, config: Config, student: nn.Module, olds: tuple[Old, ...]
 ) -> None:
+    """Refuses old models whose classes or weights the method cannot take over."""
     if "same_classes" in method.needs and olds[0].classes is not None:
         raise InputError(
             f"Expected `{method.name}` to keep old's classes, but they are others; where classes "

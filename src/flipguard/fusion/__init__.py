@@ -1,0 +1,19 @@
+"""Members of an ensemble as one network: trained together, and each as if it were alone.
+
+>>> import torch
+>>> from flipguard.fusion import fuse
+>>> from flipguard.models import build_model
+>>> members = [build_model("conv2d", classes=10, input_shape=(8, 8), seed=i) for i in range(4)]
+>>> fuse(members)(torch.zeros(5, 8, 8)).shape
+torch.Size([4, 5, 10])
+"""
+
+from __future__ import annotations
+
+from flipguard.fusion.base import Fused
+from flipguard.fusion.convert import fuse
+from flipguard.fusion.graphs import CapturedStep
+from flipguard.fusion.memory import Needs, needs
+from flipguard.fusion.teachers import FusedMean, teachers
+
+__all__ = ["CapturedStep", "Fused", "FusedMean", "Needs", "fuse", "needs", "teachers"]

@@ -1,0 +1,145 @@
+"""Layers of m members at once; their parameters are the members', stacked along a first axis.
+
+Each is made from one member's layer, which gives the settings, and is then given the tensors.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+CONVOLUTIONS = {nn.Conv1d: F.conv1d, nn.Conv2d: F.conv2d, nn.Conv3d: F.conv3d}
+
+
+class ManyConv(nn.Module):
+    """Convolutions of packed values, a group a member, or of values that all members share."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, one: Any) -> None:
+        super().__init__()
+        self._convolve: Any = CONVOLUTIONS[type(one)]
+        self._stride, self._dilation, self.groups = one.stride, one.dilation, one.groups
+        self._mode, self._padding = one.padding_mode, one.padding
+        self._around = one._reversed_padding_repeated_twice
+
+    def forward(self, values: Tensor, shared: bool = False) -> Tensor:
+        padding = self._padding
+        if self._mode != "zeros":
+            values, padding = F.pad(values, self._around, mode=self._mode), 0
+        found: Tensor = self._convolve(
+            values,
+            self.weight.flatten(0, 1),  # a view, also of kernels whose channels are last
+            None if self.bias is None else self.bias.flatten(),
+            self._stride,
+            padding,
+            self._dilation,
+            # What all share is one group: as wide a convolution as a single net would have.
+            self.groups if shared else self.groups * self.weight.shape[0],
+        )
+        return found
+
+
+class ManyBatchNorm(nn.Module):
+    """Batch normalisation of packed values: every channel has statistics of its own anyway."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(self, one: Any) -> None:
+        super().__init__()
+        self._momentum, self._eps, self._tracks = one.momentum, one.eps, one.track_running_stats
+
+    def forward(self, values: Tensor) -> Tensor:
+        if self.training and self._tracks and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        return F.batch_norm(
+            values,
+            _flat(self.running_mean),
+            _flat(self.running_var),
+            _flat(self.weight),
+            _flat(self.bias),
+            self.training or self.running_mean is None,
+            self._momentum,
+            self._eps,
+        )
+
+
+class ManyBatchNormAct(ManyBatchNorm):
+    """Batch normalisation and an activation in one layer, as timm has it."""
+
+    def __init__(self, one: Any) -> None:
+        super().__init__(one)
+        # Not a submodule: it holds nothing, and the name is taken by what stands for it.
+        self._activation = (copy.deepcopy(one.act),)
+
+    def forward(self, values: Tensor) -> Tensor:
+        found: Tensor = self._activation[0](super().forward(values))
+        return found
+
+
+class ManyGroupNorm(nn.Module):
+    """Group normalisation of packed values: the groups of all members side by side."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def __init__(self, one: Any, count: int) -> None:
+        super().__init__()
+        self._groups, self._eps = one.num_groups * count, one.eps
+
+    def forward(self, values: Tensor) -> Tensor:
+        return F.group_norm(values, self._groups, _flat(self.weight), _flat(self.bias), self._eps)
+
+
+class ManyLinear(nn.Module):
+    """Full connections of values [m, n, ..., features], as one batched product."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, one: nn.Linear) -> None:  # noqa: ARG002  # made as the other layers are
+        super().__init__()
+
+    def forward(self, values: Tensor) -> Tensor:
+        between = values.shape[1:-1]
+        # What all share has a first stride of 0, which a batched product takes as it is.
+        rows = values if values.dim() == 3 else values.flatten(1, -2)
+        turned = self.weight.transpose(1, 2)
+        if self.bias is None:
+            found = torch.bmm(rows, turned)
+        else:
+            found = torch.baddbmm(self.bias.unsqueeze(1), rows, turned)
+        return found if values.dim() == 3 else found.view(len(found), *between, -1)
+
+
+class ManyLayerNorm(nn.Module):
+    """Layer normalisation of values [m, n, ...]."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def __init__(self, one: nn.LayerNorm) -> None:
+        super().__init__()
+        self._shape, self._eps = list(one.normalized_shape), one.eps
+
+    def forward(self, values: Tensor) -> Tensor:
+        found = F.layer_norm(values, self._shape, None, None, self._eps)
+        ones = [1] * (values.dim() - 1 - len(self._shape))
+        if self.weight is not None:
+            found = found * self.weight.view(len(self.weight), *ones, *self._shape)
+        if self.bias is not None:
+            found = found + self.bias.view(len(self.bias), *ones, *self._shape)
+        return found
+
+
+def _flat(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.flatten()

@@ -1,0 +1,61 @@
+"""How much memory training several members at once takes, measured on a small batch of one."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from flipguard.models import classify
+
+STATES = {"sgd": 1, "adamw": 2}  # numbers that an optimizer keeps for each weight
+# Beside what is kept for the gradient: what convolutions work in, and what lies between pieces.
+RESERVE = 1.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """Bytes that one member needs."""
+
+    weights: int  # with gradients and the optimizer's numbers
+    sample: int  # kept for the gradient, for each sample of a batch
+
+    def of(self, members: int, batch: int) -> int:
+        """Bytes of a step of so many members, each with a batch."""
+        return round(members * (self.weights + batch * self.sample) * RESERVE)
+
+    def most(self, free: int, batch: int) -> int:
+        """How many members fit."""
+        return free // max(self.of(1, batch), 1)
+
+
+def needs(member: nn.Module, example: Tensor, *, optimizer: str, half: bool) -> Needs:
+    """What training one member needs, from one small batch on the CPU.
+
+    >>> found = needs(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), torch.zeros(2, 8),
+    ...     optimizer="sgd", half=False)
+    >>> found.weights == (8 * 8 + 8) * 4 * 3, found.sample
+    (True, 64)
+    """
+    twin = copy.deepcopy(member).cpu().train()
+    batch = example.detach().cpu().to(next(p.dtype for p in twin.parameters()))
+    own = {tensor.untyped_storage().data_ptr() for tensor in twin.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    held: list[Tensor] = []  # until all are counted, so that no memory is used twice
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        held.append(classify(twin, batch))
+    activations = sum(kept.values()) / len(batch)
+    weights = sum(p.numel() * p.element_size() for p in twin.parameters())
+    return Needs(
+        weights=weights * (2 + STATES[optimizer]),
+        sample=round(activations * (0.5 if half else 1.0)),
+    )

@@ -1,0 +1,219 @@
+"""What each operation of a network becomes when it is done for m members at once.
+
+A rule is given the place where the operation stands and writes its replacement. What a rule does
+not understand is refused: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.fx import Node
+
+from flipguard.fusion import layout as lay
+from flipguard.fusion.layout import MAJOR, PACKED, SHARED, Layout
+from flipguard.fusion.place import Place, Refusal, Value
+
+
+def argument(place: Place, position: int, name: str, default: Any = None) -> Any:
+    """An argument by its position or its name."""
+    if len(place.node.args) > position:
+        return place.node.args[position]
+    return place.node.kwargs.get(name, default)
+
+
+def same_everywhere(place: Place) -> Value:
+    """What treats every number alone: it is written as it is, however the values lie."""
+    value = place.value(place.node.args[0])
+    return _again(place, value.layout, value, *place.node.args[1:])
+
+
+def random_everywhere(place: Place) -> Value:
+    """Dropout: each member draws for itself, also on what all share."""
+    value = place.value(place.node.args[0])
+    value = place.major(value) if value.layout == SHARED else value
+    return _again(place, value.layout, value, *place.node.args[1:])
+
+
+def over_places(place: Place) -> Value:
+    """Pooling: what treats every channel alone."""
+    value = place.channelled(place.value(place.node.args[0]))
+    if value.dims < 3:
+        raise Refusal(f"{place} of values without places")
+    return _again(place, value.layout, value, *place.node.args[1:])
+
+
+def _again(place: Place, layout: Layout, *args: Any) -> Value:
+    """The same call with other arguments."""
+    if any(isinstance(one, Node) for one in place.node.kwargs.values()):
+        raise Refusal(f"{place} with a tensor as an option")
+    node = place.node
+    if node.op == "call_function":
+        return place.put(layout, node.target, *args, **node.kwargs)
+    if node.op == "call_method":
+        return place.method(layout, str(node.target), *args, **node.kwargs)
+    return place.module(layout, *args, **node.kwargs)
+
+
+def convolution(place: Place) -> Value:
+    """Convolutions: a group a member, or as wide as all of them on what all share."""
+    value = place.channelled(place.value(place.node.args[0]))
+    member = place.node.graph.owning_module
+    assert member is not None
+    module = member.get_submodule(str(place.node.target))
+    if value.layout == SHARED and module.groups == 1:
+        return place.module(PACKED, value, shared=True)
+    return place.module(PACKED, place.packed(value))
+
+
+def on_packed(place: Place) -> Value:
+    """A layer that takes packed values."""
+    return place.module(PACKED, place.packed(place.value(place.node.args[0])))
+
+
+def on_major(place: Place) -> Value:
+    """A layer that takes values with members first."""
+    return place.module(MAJOR, place.major(place.value(place.node.args[0])))
+
+
+def arithmetic(place: Place) -> Value:
+    """Sums and products of two tensors, or of one and a number."""
+    first, second = place.node.args[0], place.node.args[1]
+    tensors = [place.value(one) for one in (first, second) if isinstance(one, Node)]
+    if len(tensors) == 1:
+        value = tensors[0]
+        given = (value, second) if isinstance(first, Node) else (first, value)
+        return _again(place, value.layout, *given)
+    one, other = tensors
+    if one.layout == other.layout == SHARED:
+        return _again(place, SHARED, one, other)
+    if one.dims != other.dims:
+        raise Refusal(f"{place} of tensors with {one.dims} and {other.dims} axes")
+    alike = one.dims > 1 and one.shape[1] == other.shape[1]
+    if alike and PACKED in (one.layout, other.layout):
+        return _again(place, PACKED, place.packed(one), place.packed(other))
+    return _again(place, MAJOR, place.major(one), place.major(other))
+
+
+def flatten(place: Place) -> Value:
+    """Flattening: a member's features, if its channels are flattened too."""
+    value = place.value(place.node.args[0])
+    start = _axis(argument(place, 1, "start_dim", 0), value)
+    end = _axis(argument(place, 2, "end_dim", -1), value)
+    if start < 1:
+        raise Refusal(f"{place} over the samples")
+    if value.layout == SHARED:
+        return place.put(SHARED, torch.flatten, value, start, end)
+    if value.layout == PACKED and start > 1:
+        return place.put(PACKED, torch.flatten, value, start, end)
+    if value.layout == PACKED and end == value.dims - 1:
+        return place.put(MAJOR, lay.flattened, value, place.count)
+    return place.put(MAJOR, torch.flatten, place.major(value), start + 1, end + 1)
+
+
+def reshaped(place: Place) -> Value:
+    """A view that is nothing but flattening all but the samples."""
+    value = place.value(place.node.args[0])
+    whole = torch.Size(value.shape[1:]).numel()
+    if value.layout == SHARED or place.shape != (value.shape[0], whole):
+        raise Refusal(f"{place} to another shape than a row a sample")
+    if value.layout == PACKED:
+        return place.put(MAJOR, lay.flattened, value, place.count)
+    return place.put(MAJOR, torch.flatten, value, 2)
+
+
+def reduced(place: Place) -> Value:
+    """Means and the like over places or channels, never over samples."""
+    value = place.value(place.node.args[0])
+    given = argument(place, 1, "dim")
+    if given is None:
+        raise Refusal(f"{place} over the samples")
+    axes = [_axis(one, value) for one in (given if isinstance(given, list | tuple) else [given])]
+    keep = argument(place, 2, "keepdim", False)
+    if 0 in axes or {*place.node.kwargs} - {"dim", "keepdim"} or len(place.node.args) > 3:
+        raise Refusal(f"{place} over the samples, or with options")
+    if value.layout == PACKED and 1 in axes:
+        value = place.major(value)
+    if value.layout == MAJOR:
+        axes = [axis + 1 for axis in axes]
+    name = place.node.target if isinstance(place.node.target, str) else place.node.target.__name__
+    return place.method(value.layout, name, value, dim=axes, keepdim=keep)
+
+
+def padding(place: Place) -> Value:
+    """Padding; where it reaches the channels, of every member's."""
+    value = place.value(place.node.args[0])
+    pads = argument(place, 1, "pad")
+    mode, fill = argument(place, 2, "mode", "constant"), argument(place, 3, "value", None)
+    fill = 0.0 if fill is None else fill
+    reaches = -(-len(pads) // 2)  # axes, from the last
+    if reaches > value.dims - 1 or any(isinstance(one, Node) for one in pads):
+        raise Refusal(f"{place} over the samples, or by numbers that depend on the input")
+    if value.layout == PACKED and reaches == value.dims - 1:
+        return place.put(PACKED, lay.padded, value, place.count, list(pads), mode, fill)
+    return place.put(value.layout, F.pad, value, list(pads), mode, fill)
+
+
+def picked(place: Place) -> Value:
+    """Slices of all samples."""
+    value = place.value(place.node.args[0])
+    given = place.node.args[1]
+    index = given if isinstance(given, tuple) else (given,)
+    everything = slice(None)
+    plain = all(isinstance(one, slice | int) and not isinstance(one, bool) for one in index)
+    parts = [part for one in index if isinstance(one, slice) for part in (one.start, one.stop)]
+    if not plain or index[0] != everything or any(isinstance(part, Node) for part in parts):
+        raise Refusal(f"{place} of some samples, or at places that depend on the input")
+    if value.layout == PACKED and index[:2] != (everything, everything)[: len(index)]:
+        value = place.major(value)
+    if value.layout == MAJOR:
+        index = (everything, *index)
+    return place.put(value.layout, operator.getitem, value, index)
+
+
+def unsqueezed(place: Place) -> Value:
+    """A new axis of one."""
+    value = place.value(place.node.args[0])
+    axis = argument(place, 1, "dim")
+    axis = axis + value.dims + 1 if axis < 0 else axis
+    if axis == 0:
+        raise Refusal(f"{place} before the samples")
+    if value.layout == PACKED and axis == 1:
+        value = place.major(value)
+    if value.layout == MAJOR:
+        axis += 1
+    return place.put(value.layout, torch.unsqueeze, value, axis)
+
+
+def concatenated(place: Place) -> Value:
+    """Tensors side by side, along every member's own channels or along places."""
+    given = place.node.args[0]
+    if not isinstance(given, list | tuple):
+        raise Refusal(f"{place} of something else than a list")
+    values = [place.value(one) for one in given]
+    axis = _axis(argument(place, 1, "dim", 0), values[0])
+    if axis == 0:
+        raise Refusal(f"{place} of samples")
+    if all(value.layout == SHARED for value in values):
+        return place.put(SHARED, torch.cat, [value.node for value in values], axis)
+    if all(value.dims > 1 for value in values):
+        packed = [place.packed(value).node for value in values]
+        if axis == 1:
+            return place.put(PACKED, lay.joined, packed, place.count)
+        return place.put(PACKED, torch.cat, packed, axis)
+    raise Refusal(f"{place} of values without channels")
+
+
+def as_it_is(place: Place) -> Value:
+    """What changes nothing but the place in memory."""
+    value = place.value(place.node.args[0])
+    return Value(value.node, value.layout, value.shape)
+
+
+def _axis(given: Any, value: Value) -> int:
+    if not isinstance(given, int):
+        raise Refusal("an axis that depends on the input")
+    return given + value.dims if given < 0 else given

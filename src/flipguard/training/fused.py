@@ -1,0 +1,287 @@
+"""Members trained as one network: one loop for all of them, and a run folder for each.
+
+Each member has the start, the order and the augmentations that it would have alone, and ends where
+it would, to rounding; only dropout draws other numbers, because all masks are drawn at once.
+Everything that a restart needs is in one joint state; the members' folders are written at the end.
+"""
+
+from __future__ import annotations
+
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flipguard.errors import InputError
+from flipguard.fusion import CapturedStep, Fused
+from flipguard.training.config import Config
+from flipguard.training.devices import peak_memory, placed, seed_dropout
+from flipguard.training.folder import (
+    CHECKPOINT,
+    HISTORY,
+    MODEL,
+    RUN,
+    TIMING,
+    Run,
+    digest_of,
+    save,
+    sweep,
+    write_lines,
+    write_run,
+)
+from flipguard.training.fusing import Group
+from flipguard.training.loop import Report, steps_an_epoch
+from flipguard.training.material import Material
+from flipguard.training.schedule import learning_rate
+from flipguard.training.workshop import Together, Workshop, optimizer_of, workshop_of
+
+Rows = list[dict[str, Any]]
+KERNELS = ("capturable", "fused", "foreach")
+
+
+def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Report) -> bool:
+    """Trains members as one network; False if time was up before the end."""
+    from flipguard.training.predict import write_predictions
+    from flipguard.training.train import completed, facts_of, save_model
+
+    configs = tuple(completed(config)[1] for config in group.configs)
+    workshop = workshop_of(fabric, group, configs)
+    sweep(group.folder)
+    facts = facts_of(workshop.data, workshop.members[0])
+    for folder, config in zip(group.folders, configs, strict=True):
+        sweep(folder)
+        if not ((folder / RUN).exists() and Run.read(folder).finished):
+            write_run(folder, config, status="training", **facts)
+    group.begin()
+    report(f"{len(configs)} members as one network ({workshop.fused.way})")
+    done = _train(fabric, workshop, configs, group.folder, deadline, report)
+    if done is None:
+        return False
+    states = workshop.fused.split()
+    for index, (folder, config) in enumerate(zip(group.folders, configs, strict=True)):
+        if Run.read(folder).finished:
+            continue
+        model = workshop.members[index]
+        kind = next(t.dtype for t in states[index].values() if t.is_floating_point())
+        model = placed(model.to(kind), fabric.device)
+        model.load_state_dict(states[index])
+        save_model(folder, model)
+        write_predictions(folder, model, workshop.data, split="test", device=fabric.device)
+        write_lines(folder / TIMING, done.timing)
+        write_lines(folder / HISTORY, done.histories[index])
+        write_run(folder, config, status="finished", **facts, weights=digest_of(folder / MODEL))
+    group.end()
+    return True
+
+
+@dataclass(slots=True, kw_only=True)
+class Joint:
+    """How far a group has come."""
+
+    epoch: int = 0
+    step: int = 0
+    histories: list[Rows]
+    timing: Rows = field(default_factory=list)
+
+
+def _train(
+    fabric: Any,
+    workshop: Workshop,
+    configs: Sequence[Config],
+    folder: Path,
+    deadline: float | None,
+    report: Report,
+) -> Joint | None:
+    """The loop; None if time was up."""
+    recipe, machine, fused = configs[0].recipe, configs[0].machine, workshop.fused
+    device = workshop.materials[0].device
+    captured = machine.compile and device.type == "cuda" and recipe.accumulate == 1
+    trainee, optimizer = fabric.setup(
+        Together(fused, recipe.label_smoothing), optimizer_of(configs[0], fused, device, captured)
+    )
+    progress = _restored(folder, fused, optimizer, len(configs))
+    if machine.compile:
+        fused.compile()
+    rate_on_device = torch.zeros((), device=device)
+    if captured:
+        for group in optimizer.param_groups:
+            group["lr"] = rate_on_device
+    batch, steps = (
+        recipe.batch_size * recipe.accumulate,
+        steps_an_epoch(recipe, len(workshop.data.train)),
+    )
+    sums = torch.zeros(len(configs), device=device)
+
+    def backward(inputs: Tensor, target: Tensor, share: float = 1.0) -> None:
+        losses = trainee(inputs, target)
+        # A sum over the members: each gets the gradient of its own loss.
+        fabric.backward(losses.sum() * share)
+        sums.add_(losses.detach() * share)
+
+    def update() -> None:
+        if recipe.clip is not None:
+            fused.clip(recipe.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def whole_step(inputs: Tensor, target: Tensor) -> None:
+        backward(inputs, target)
+        update()
+
+    step_at_once: Callable[[Tensor, Tensor], None] | None = None
+    if captured:
+        step_at_once = CapturedStep(whole_step)
+    began, first_epoch = time.monotonic(), progress.epoch
+    kept = began
+    rate = 0.0
+    for epoch in range(progress.epoch, recipe.epochs):
+        epoch_began = time.monotonic()
+        coming = _batches(workshop.materials, configs, epoch, batch, steps)
+        trainee.train()
+        sums.zero_()
+        for step in range(steps):
+            seed_dropout(configs[0].seeds.of("dropout", epoch, step), device)
+            rate = learning_rate(recipe, step=progress.step, steps_an_epoch=steps)
+            if step_at_once is not None:
+                rate_on_device.fill_(rate)
+                step_at_once(*next(coming)[:2])
+            else:
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                for _ in range(recipe.accumulate):
+                    backward(*next(coming))
+                update()
+            progress.step += 1
+        losses = (sums / steps).tolist()
+        _refuse_divergence(losses, fused, epoch)
+        progress.epoch = epoch + 1
+        rates = {name: one.rates_of_all(fused) for name, one in workshop.yardsticks.items()}
+        for index, history in enumerate(progress.histories):
+            history.append(
+                {
+                    "epoch": epoch + 1,
+                    "learning_rate": rate,
+                    "losses": {"task": losses[index]},
+                    **{name: each[index] for name, each in rates.items()},
+                }
+            )
+        now = time.monotonic()
+        progress.timing.append(
+            _timing(epoch, now - epoch_began, len(workshop.data.train), len(configs), device)
+        )
+        time_is_up = deadline is not None and now > deadline
+        ends = progress.epoch == recipe.epochs
+        if ends or time_is_up or now - kept >= machine.save_seconds:
+            _keep(folder, progress, fused, optimizer)
+            kept = time.monotonic()
+        each_epoch = (now - began) / (epoch + 1 - first_epoch)
+        report(_line(progress, recipe.epochs, each_epoch * (recipe.epochs - epoch - 1)))
+        if time_is_up and not ends:
+            return None
+    return progress
+
+
+def _batches(
+    materials: Sequence[Material], configs: Sequence[Config], epoch: int, batch: int, steps: int
+) -> Iterator[tuple[Tensor, Tensor, float]]:
+    """Inputs, targets and their share of a step: one batch for all members, or one for each."""
+    accumulate = configs[0].recipe.accumulate
+    places = {(c.seeds.of("order", epoch), c.seeds.of("augment")) for c in configs}
+    if len(places) == 1:
+        materials, configs = materials[:1], configs[:1]
+    coming, sizes = [], []
+    for material, config in zip(materials, configs, strict=True):
+        drawn = torch.Generator().manual_seed(config.seeds.of("order", epoch))
+        order = torch.randperm(len(material), generator=drawn).to(material.device)
+        wholes = [order[step * batch : (step + 1) * batch] for step in range(steps)]
+        pieces = [piece for whole in wholes for piece in whole.chunk(accumulate)]
+        sizes = [(len(piece), len(wholes[i // accumulate])) for i, piece in enumerate(pieces)]
+        coming.append(material.ahead(pieces, epoch=epoch))
+    for (size, whole), *given in zip(sizes, *coming, strict=True):
+        inputs, targets = zip(*given, strict=True)
+        share = size / whole
+        if len(given) == 1:
+            yield inputs[0], targets[0], share
+        else:
+            yield torch.stack(inputs), torch.stack(targets), share
+
+
+def _keep(folder: Path, progress: Joint, fused: Fused, optimizer: torch.optim.Optimizer) -> None:
+    state = {
+        "epoch": progress.epoch,
+        "step": progress.step,
+        "histories": progress.histories,
+        "timing": progress.timing,
+        "members": fused.body.state_dict(),
+        "optimizer": optimizer.state_dict(),
+    }
+    save(folder / CHECKPOINT, lambda path: torch.save(state, path))
+
+
+def _restored(folder: Path, fused: Fused, optimizer: torch.optim.Optimizer, count: int) -> Joint:
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return Joint(histories=[[] for _ in range(count)])
+    try:
+        with zipfile.ZipFile(path) as archive:
+            altered = archive.testzip()  # which torch does not look at
+        if altered is not None:
+            raise zipfile.BadZipFile(altered)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        fused.body.load_state_dict(state["members"])
+        optimizer.load_state_dict(state["optimizer"])
+        for group in optimizer.param_groups:
+            # How it is computed is this machine's affair, and not that of where it was begun.
+            group |= {name: optimizer.defaults[name] for name in KERNELS if name in group}
+        return Joint(
+            epoch=state["epoch"],
+            step=state["step"],
+            histories=state["histories"],
+            timing=state["timing"],
+        )
+    except Exception as problem:
+        raise InputError(
+            f"Expected {path} to be a state to go on from, but it is damaged "
+            f"({type(problem).__name__}); remove {folder} to begin again."
+        ) from problem
+
+
+def _refuse_divergence(losses: Sequence[float], fused: Fused, epoch: int) -> None:
+    finite = torch.stack([p.detach().flatten(1).isfinite().all(1) for p in fused.parameters()])
+    for index, (loss, whole) in enumerate(zip(losses, finite.all(0).tolist(), strict=True)):
+        if loss - loss != 0 or not whole:
+            what = "weights that are not" if loss - loss == 0 else f"task = {loss}"
+            raise InputError(
+                f"Expected finite losses and weights, but got {what} of member {index + 1} in "
+                f"epoch {epoch + 1}; lower the learning rate, and the state of the epoch before it "
+                "is as it was."
+            )
+
+
+def _timing(
+    epoch: int, seconds: float, samples: int, count: int, device: torch.device
+) -> dict[str, Any]:
+    """A member's share of the time; the memory is that of all."""
+    return {
+        "epoch": epoch + 1,
+        "seconds": round(seconds / count, 3),
+        "samples_a_second": round(samples * count / seconds),
+        "memory_mib": round(peak_memory(device) / 2**20),
+    }
+
+
+def _line(progress: Joint, epochs: int, left: float) -> str:
+    rows = [history[-1] for history in progress.histories]
+    loss = sum(row["losses"]["task"] for row in rows) / len(rows)
+    error = sum(row["test"]["error_rate"] for row in rows) / len(rows)
+    timing = progress.timing[-1]
+    return (
+        f"  epoch {progress.epoch}/{epochs}  task {loss:.3f}  test error {error:.2%} on average"
+        f"  {timing['samples_a_second']:,} samples/s  {timing['memory_mib']:,} MiB"
+        f"  {left:.0f} s left"
+    )

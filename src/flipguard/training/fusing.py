@@ -1,0 +1,167 @@
+"""Which members of an ensemble are trained as one network, and which one by one.
+
+Members are trained together on a GPU (``auto``) or wherever it is asked for (``on``), if their
+network can be fused; in groups, where memory is short. What was begun together goes on together,
+and a member that was begun alone goes on alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flipguard.errors import InputError
+from flipguard.training.config import Config, Machine
+from flipguard.training.folder import CHECKPOINT, RUN, Run, written
+from flipguard.training.loop import Report
+
+# Hidden beside the members, and gone when they are finished.
+TOGETHER, LIST = ".together-", "members.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Members that are trained as one network, and where their joint state lies."""
+
+    configs: tuple[Config, ...]
+    folders: tuple[Path, ...]
+
+    @property
+    def folder(self) -> Path:
+        """Where their joint state lies: beside them, by which they are."""
+        names = "/".join(folder.name for folder in self.folders)
+        name = hashlib.sha256(names.encode()).hexdigest()[:16]
+        return self.folders[0].parent / f"{TOGETHER}{name}"
+
+    def begin(self) -> None:
+        """Says which members they are, for whoever goes on with them."""
+        with written(self.folder / LIST) as path:
+            path.write_text(json.dumps([folder.name for folder in self.folders]) + "\n")
+
+    def end(self) -> None:
+        """Removes the joint state, once every member has its own folder."""
+        # The list comes last: while it is there, whoever comes next finds what is left to remove.
+        for path in self.folder.glob("*"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != LIST:
+                path.unlink(missing_ok=True)
+        (self.folder / LIST).unlink(missing_ok=True)
+        _remove_empty(self.folder)
+
+
+class CannotFuse(InputError):
+    """Why members are not trained as one network; `fitting` of them might be."""
+
+    def __init__(self, said: str, *, fitting: int = 0) -> None:
+        super().__init__(said)
+        self.fitting = fitting
+
+
+def fuses(machine: Machine, device: torch.device) -> bool:
+    """Whether members are to be one network, if they can."""
+    return machine.fuse == "on" or (machine.fuse == "auto" and device.type == "cuda")
+
+
+def train_together(
+    fabric: Any,
+    configs: Sequence[Config],
+    folders: Sequence[Path],
+    *,
+    deadline: float | None,
+    report: Report,
+) -> bool:
+    """Trains the members that are trained together; False if time was up before they ended."""
+    from flipguard.training.fused import train_group
+
+    machine = configs[0].machine
+    if fabric.world_size > 1 and machine.fuse != "on":
+        return True  # every process takes its share of a batch, member after member
+    for group in list(_begun(configs, folders)) if fabric.world_size == 1 else ():
+        if not train_group(fabric, group, deadline=deadline, report=report):
+            return False
+    if not fuses(machine, fabric.device):
+        return True
+    fresh = [index for index, folder in enumerate(folders) if _is_fresh(folder)]
+    if len(fresh) < 2:
+        return True
+    size = machine.fuse_chunk or len(fresh)
+    try:
+        _refuse_settings(fabric, configs[0])
+        while len(fresh) > 1 and size > 1:
+            group = Group(
+                configs=tuple(configs[index] for index in fresh[:size]),
+                folders=tuple(folders[index] for index in fresh[:size]),
+            )
+            try:
+                if not train_group(fabric, group, deadline=deadline, report=report):
+                    return False
+            except CannotFuse as problem:
+                if machine.fuse == "on" or not 1 < problem.fitting < size:
+                    raise
+                size = problem.fitting
+                report(f"at most {size} members at once: {problem}")
+                continue
+            fresh = fresh[size:]
+    except CannotFuse as problem:
+        if machine.fuse == "on":
+            raise
+        report(f"members one by one: {problem}")
+    return True
+
+
+def _refuse_settings(fabric: Any, config: Config) -> None:
+    machine = config.machine
+    what = None
+    if fabric.world_size > 1:
+        what = f"{fabric.world_size} processes; use one"
+    elif machine.precision == "16-mixed":
+        what = "precision 16-mixed, which scales all gradients alike; use bf16-mixed or 32-true"
+    elif machine.checkpointing:
+        what = "`machine.checkpointing`; limit memory by `machine.fuse_chunk`"
+    if what is not None:
+        raise CannotFuse(
+            f"Expected members to be trained as one network, but got {what}, or `--fuse off`."
+        )
+
+
+def _is_fresh(folder: Path) -> bool:
+    """Whether a member is neither finished nor begun alone."""
+    if (folder / CHECKPOINT).exists():
+        return False
+    return not (folder / RUN).exists() or not Run.read(folder).finished
+
+
+def _begun(configs: Sequence[Config], folders: Sequence[Path]) -> Iterator[Group]:
+    """Groups that were begun before, all of whose members are wanted now."""
+    for path in folders[0].parent.glob(f"{TOGETHER}*"):
+        _remove_empty(path)  # whoever was removing it was killed
+    by_name = {folder.name: index for index, folder in enumerate(folders)}
+    for path in sorted(folders[0].parent.glob(f"{TOGETHER}*/{LIST}")):
+        try:
+            names = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue
+        if not set(names) <= set(by_name):
+            continue
+        group = Group(
+            configs=tuple(configs[by_name[name]] for name in names),
+            folders=tuple(folders[by_name[name]] for name in names),
+        )
+        if (group.folder / CHECKPOINT).exists():
+            yield group
+        else:
+            group.end()  # nothing was reached yet
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

@@ -1,0 +1,226 @@
+"""What members are trained with as one network: data, batches, losses, yardsticks, optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from flipguard.data import ArraySplit, DataSet, TextSplit, build_augmentation
+from flipguard.errors import InputError
+from flipguard.fusion import Fused, fuse, needs
+from flipguard.models import build_model
+from flipguard.training.config import Config
+from flipguard.training.devices import placed
+from flipguard.training.folder import Run
+from flipguard.training.fusing import CannotFuse, Group
+from flipguard.training.material import Material, data_of, input_shape_of
+from flipguard.training.measure import Yardstick
+
+# Convolutions with more channels fill a GPU alone; side by side in groups they are slower.
+WIDEST = 128
+
+
+class Together(nn.Module):
+    """Fused members as one module that gives each member's loss."""
+
+    def __init__(self, fused: Fused, label_smoothing: float) -> None:
+        super().__init__()
+        self.fused = fused
+        self._smoothing = label_smoothing
+
+    def forward(self, inputs: Tensor, target: Tensor) -> Tensor:
+        logits = self.fused(inputs)
+        targets = target.expand(logits.shape[:2])
+        each = F.cross_entropy(
+            logits.flatten(0, 1),
+            targets.flatten(),
+            label_smoothing=self._smoothing,
+            reduction="none",
+        )
+        return each.view(logits.shape[:2]).mean(1)
+
+
+class JointYardstick(Yardstick):
+    """Old models' answers on a split, against which all members are held at once."""
+
+    @torch.no_grad()
+    def rates_of_all(self, fused: Fused) -> list[dict[str, Any]]:
+        """What `rates` says of each member."""
+        training = fused.training
+        fused.eval()
+        kind = next(p.dtype for p in fused.parameters())
+        said = []
+        with self._autocast():
+            for inputs, _ in self._material.batches(self._most):
+                assert isinstance(inputs, Tensor)
+                # As many activations at once as one member alone would have.
+                size = max(len(inputs) // fused.count, 1)
+                for piece in torch.split(inputs.to(kind), size):
+                    # Not compiled: the pieces have many sizes.
+                    said.append(fused.forward(piece).argmax(-1))
+        fused.train(training)
+        says = torch.cat(said, 1)
+        wrong = says != self._target
+        masks = {"": {"error_rate": wrong}}
+        for name, old in self._says.items():
+            right = old == self._target
+            masks[name] = {
+                "negative_flip_rate": right & wrong,
+                "positive_flip_rate": ~right & ~wrong,
+                "churn": old != says,
+            }
+        found = {
+            name: {rate: _shares(mask) for rate, mask in each.items()}
+            for name, each in masks.items()
+        }
+        own = found.pop("")["error_rate"]
+        return [
+            {
+                "error_rate": own[index],
+                "old": {
+                    name: {rate: values[index] for rate, values in each.items()}
+                    for name, each in found.items()
+                },
+            }
+            for index in range(fused.count)
+        ]
+
+
+def _shares(mask: Tensor) -> list[float]:
+    return [count / max(mask.shape[1], 1) for count in mask.sum(1).tolist()]
+
+
+@dataclass(slots=True, kw_only=True)
+class Workshop:
+    """What a group is trained with."""
+
+    data: DataSet
+    members: list[nn.Module]  # as they start; at the end, what the weights are put into
+    fused: Fused
+    materials: list[Material]
+    yardsticks: dict[str, JointYardstick]
+
+
+def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Workshop:
+    """Data, members and yardsticks, as a run of each member alone has them."""
+    from flipguard.training.train import SEEN, check_data, check_folder, check_layouts, old_of
+
+    first = configs[0]
+    data = data_of(first)
+    if isinstance(data.train, TextSplit):
+        raise CannotFuse(
+            "Expected members on images or vectors to be trained as one network, but got texts, "
+            "whose batches have different widths; use `--fuse off`."
+        )
+    shape = input_shape_of(data)
+    assert shape is not None  # of all but texts
+    olds = tuple(old_of(Run.read(Path(old)), data, fabric.device) for old in first.old)
+    members = []
+    for folder, config in zip(group.folders, configs, strict=True):
+        check_folder(folder, config, resume=True)
+        check_data(folder, config, data)
+        member = build_model(
+            config.model,
+            classes=len(data.class_names),
+            input_shape=shape,
+            seed=config.seeds.of("init"),
+            pretrained=config.pretrained,
+        )
+        if config.fine_tune:
+            from flipguard.methods import METHODS
+
+            check_layouts(METHODS["none"], config, member, olds)
+            member.load_state_dict(olds[0].model.state_dict())
+        members.append(placed(member, fabric.device))
+    # On the device once, and not once a member.
+    learned = data.train.to(fabric.device) if isinstance(data.train, ArraySplit) else data.train
+    materials = [
+        Material(
+            learned,
+            device=fabric.device,
+            model=config.model,
+            augmentation=build_augmentation(config.recipe.augment),
+            seed=config.seeds.of("augment"),
+        )
+        for config in configs
+    ]
+    test = Material(data.test, device=fabric.device, model=first.model)
+    example = torch.zeros(2, *shape)
+    _refuse_memory(first, members[0], example, len(members), fabric.device)
+    try:
+        fused = fuse(members, example=example)
+    except InputError as problem:
+        raise CannotFuse(str(problem)) from problem
+    _refuse_width(first, fused, fabric.device)
+    return Workshop(
+        data=data,
+        members=members,
+        fused=fused,
+        materials=materials,
+        yardsticks={
+            "train": JointYardstick(materials[0], olds, SEEN, autocast=fabric.autocast),
+            "test": JointYardstick(test, olds, autocast=fabric.autocast),
+        },
+    )
+
+
+def _refuse_width(config: Config, fused: Fused, device: torch.device) -> None:
+    if config.machine.fuse != "auto" or device.type != "cuda" or fused.way != "packed":
+        return
+    widest = max((p.shape[1] for p in fused.parameters() if p.dim() > 3), default=0)
+    if widest > WIDEST:
+        raise CannotFuse(
+            f"Expected convolutions of up to {WIDEST} channels to gain from being one network, "
+            f"but got {widest}; ask for it with `--fuse on`."
+        )
+
+
+def _refuse_memory(
+    config: Config, member: nn.Module, example: Tensor, count: int, device: torch.device
+) -> None:
+    """Refuses a group that will not fit into a GPU, before anything is trained."""
+    if device.type != "cuda":
+        return
+    recipe = config.recipe
+    half = config.machine.precision == "bf16-mixed"
+    one = needs(member, example, optimizer=recipe.optimizer, half=half)
+    free, _ = torch.cuda.mem_get_info(device)
+    wanted = one.of(count, recipe.batch_size)
+    if wanted > free:
+        fitting = one.most(free, recipe.batch_size)
+        way_out = f"set `machine.fuse_chunk={fitting}`" if fitting > 1 else "use `--fuse off`"
+        raise CannotFuse(
+            f"Expected {count} members at once to fit into {free / 2**30:.1f} GiB, but they need "
+            f"about {wanted / 2**30:.1f}; {way_out}.",
+            fitting=fitting,
+        )
+
+
+def optimizer_of(
+    config: Config, fused: Fused, device: torch.device, captured: bool
+) -> torch.optim.Optimizer:
+    """The recipe's optimizer; what is a vector in a member does not decay."""
+    recipe = config.recipe
+    matrices, vectors = fused.decaying()
+    groups = [
+        {"params": matrices, "weight_decay": recipe.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    at_once = True if device.type == "cuda" else None
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(
+            groups, lr=recipe.learning_rate, fused=at_once, capturable=captured
+        )
+    return torch.optim.SGD(
+        groups,
+        lr=recipe.learning_rate,
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov and recipe.momentum > 0,
+        fused=at_once,
+    )
