@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import statistics
 import sys
 import tempfile
@@ -22,8 +21,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.browsers import chromium
 from tests.report import made
-from tests.report.conftest import ARGUMENTS, until
+from tests.report.conftest import until
 
 from flipguard import compare, write_report
 
@@ -64,18 +64,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=ARGUMENTS
-        )
+    with chromium() as browser, tempfile.TemporaryDirectory() as folder:
         rows = []
         for samples, flips in SIZES:
             rows.append(measured(browser, Path(folder), samples, flips))
             print(rows[-1], flush=True)
         version = browser.version
-        browser.close()
     document = {
         "command": "python benchmarks/report.py --out FILE",
         "machine": {

@@ -43,7 +43,6 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 def test_everything_is_there_and_a_second_time_is_quick(small, monkeypatch, capfd):
-    pytest.importorskip("vl_convert")
     assert run(monkeypatch) == 0
     first = capfd.readouterr().out
     folder = small / "flipguard-demo"

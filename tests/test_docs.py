@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from flipguard import METRICS, Predictions, write_predictions
-from tests.report.conftest import ARGUMENTS, opened  # noqa: F401 (a fixture)
+from tests.browsers import chromium, missing
+from tests.report.conftest import opened  # noqa: F401 (a fixture)
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -182,7 +183,7 @@ def prepare(page: Path, folder: Path) -> None:
     if page.name == "cifar10.md":
         cifar10_predictions(folder)
     if page.name == "spark.md" and shutil.which("java") is None:
-        pytest.skip("there is no Java on this machine")
+        missing("there is no Java on this machine")
     if page == DOCS / "guides" / "train.md":
         (folder / "recipe.toml").write_text(blocks(page, "toml")[0])
     if page.name == "report.md":
@@ -418,18 +419,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    found = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
-    if found is None:
-        told = "there is no Chromium on this machine; install the package chromium"
-        if os.environ.get("CI") == "true":
-            pytest.fail(told)
-        pytest.skip(told)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+    with chromium() as running:
         yield running
-        running.close()
 
 
 def test_make_docs_builds_it_so() -> None:

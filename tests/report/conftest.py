@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,17 +11,10 @@ from typing import Any
 import pytest
 
 from flipguard import write_report
+from tests.browsers import chromium
 from tests.report import made
 from tests.test_cli import run  # noqa: F401 (a fixture, of the command line)
 
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 # Collects what the page's own policy refuses, from the first moment on.
 WATCH = """
 window.refused = [];
@@ -62,18 +53,8 @@ def until(page: Any, expression: str, *, seconds: float = 20.0) -> None:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    found = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
-    if found is None:
-        told = "there is no Chromium on this machine; install the package chromium"
-        if os.environ.get("CI") == "true":
-            pytest.fail(told)
-        pytest.skip(told)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+    with chromium() as running:
         yield running
-        running.close()
 
 
 @pytest.fixture

@@ -138,7 +138,6 @@ def test_what_is_unsure_says_why() -> None:
 
 
 def test_methods_and_options_are_those_of_flipguard() -> None:
-    pytest.importorskip("torch")
     from flipguard.methods.registry import method_of
 
     for table in TABLES.values():

@@ -173,4 +173,19 @@ def over_olds(setting: Setting, term: Callable[[Step, Old], Tensor]) -> Callable
     return mean
 
 
+def beside_old(setting: Setting, name: str, loss: Callable[[Old], nn.Module]) -> Objective:
+    """The task, and a loss of what new and each old model say about the same inputs.
+
+    The losses are built here, once, so that their options are refused before any work.
+    """
+    losses = {old.name: loss(old) for old in setting.olds}
+
+    def term(step: Step, old: Old) -> Tensor:
+        answers = {"new": step.logits, "old": step.call(old.reference), "target": step.target}
+        found: Tensor = losses[old.name](**answers)
+        return found
+
+    return with_task(setting, name, over_olds(setting, term))
+
+
 WEIGHT = Option(name="weight", default=1.0, sentence="Weight of the term beside the task's loss.")

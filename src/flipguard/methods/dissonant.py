@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from flipguard.losses import Muscle, NewError, StrictImitation
-from flipguard.methods.base import (
-    WEIGHT,
-    Method,
-    Objective,
-    Old,
-    Option,
-    Setting,
-    Step,
-    over_olds,
-    with_task,
-)
+from flipguard.methods.base import WEIGHT, Method, Objective, Option, Setting, beside_old
 
 
 def _build_new_error(setting: Setting) -> Objective:
-    def term(step: Step, old: Old) -> Tensor:
-        loss = NewError(classes=old.classes)
-        found: Tensor = loss(new=step.logits, old=step.call(old.reference), target=step.target)
-        return found
-
-    return with_task(setting, "dissonance", over_olds(setting, term))
+    return beside_old(setting, "dissonance", lambda old: NewError(classes=old.classes))
 
 
 def _build_strict_imitation(setting: Setting) -> Objective:
-    def term(step: Step, old: Old) -> Tensor:
-        loss = StrictImitation(classes=old.classes)
-        found: Tensor = loss(new=step.logits, old=step.call(old.reference), target=step.target)
-        return found
-
-    return with_task(setting, "dissonance", over_olds(setting, term))
+    return beside_old(setting, "dissonance", lambda old: StrictImitation(classes=old.classes))
 
 
 def _build_muscle(setting: Setting) -> Objective:
     temperature = setting.number("temperature")
-
-    def term(step: Step, old: Old) -> Tensor:
-        loss = Muscle(temperature, classes=old.classes)
-        found: Tensor = loss(new=step.logits, old=step.call(old.reference), target=step.target)
-        return found
-
-    return with_task(setting, "pull", over_olds(setting, term))
+    return beside_old(setting, "pull", lambda old: Muscle(temperature, classes=old.classes))
 
 
 NEW_ERROR = Method(

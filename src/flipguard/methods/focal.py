@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from flipguard.losses import FocalDistillation, NaiveCongruence
-from flipguard.methods.base import (
-    WEIGHT,
-    Method,
-    Objective,
-    Old,
-    Option,
-    Setting,
-    Step,
-    over_olds,
-    with_task,
-)
+from flipguard.methods.base import WEIGHT, Method, Objective, Option, Setting, beside_old
 
 BASE = Option(name="base", default=1.0, sentence="Weight of every sample.")
 FOCUS = Option(name="focus", default=5.0, sentence="Further weight of what old gets right.")
@@ -34,55 +22,36 @@ FILTER = Option(
 )
 
 
-def _focal(setting: Setting, pulls: dict[str, FocalDistillation]) -> Objective:
-    def term(step: Step, old: Old) -> Tensor:
-        pull = pulls[old.name]
-        found: Tensor = pull(new=step.logits, old=step.call(old.reference), target=step.target)
-        return found
-
-    return with_task(setting, "pull", over_olds(setting, term))
-
-
 def _build_kl(setting: Setting) -> Objective:
+    # Plain distillation has neither option: every sample weighs the same.
+    base = setting.number("base") if "base" in setting.options else 1.0
     focus = setting.number("focus") if "focus" in setting.options else 0.0
-    return _focal(
+    temperature = setting.number("temperature")
+    return beside_old(
         setting,
-        {
-            old.name: FocalDistillation(
-                setting.number("base") if "base" in setting.options else 1.0,
-                focus,
-                distance="kl",
-                temperature=setting.number("temperature"),
-                classes=old.classes,
-            )
-            for old in setting.olds
-        },
+        "pull",
+        lambda old: FocalDistillation(
+            base, focus, distance="kl", temperature=temperature, classes=old.classes
+        ),
     )
 
 
 def _build_logits(setting: Setting) -> Objective:
-    return _focal(
+    return beside_old(
         setting,
-        {
-            old.name: FocalDistillation(
-                setting.number("base"),
-                setting.number("focus"),
-                class_reduction=setting.word("class_reduction"),
-                filter=setting.word("filter"),
-                classes=old.classes,
-            )
-            for old in setting.olds
-        },
+        "pull",
+        lambda old: FocalDistillation(
+            setting.number("base"),
+            setting.number("focus"),
+            class_reduction=setting.word("class_reduction"),
+            filter=setting.word("filter"),
+            classes=old.classes,
+        ),
     )
 
 
 def _build_naive(setting: Setting) -> Objective:
-    def term(step: Step, old: Old) -> Tensor:
-        pull = NaiveCongruence(classes=old.classes)
-        found: Tensor = pull(new=step.logits, old=step.call(old.reference), target=step.target)
-        return found
-
-    return with_task(setting, "pull", over_olds(setting, term))
+    return beside_old(setting, "pull", lambda old: NaiveCongruence(classes=old.classes))
 
 
 NAIVE = Method(
