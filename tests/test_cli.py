@@ -180,6 +180,7 @@ COMMANDS = {
         "--resume",
     },
     "predict": {"--split", "--out"},
+    "study": set(),  # what its parts have is tested beside them
     "demo": {"--out", "--seed"},
     "methods": {"--json"},
     "metrics": {"--json"},

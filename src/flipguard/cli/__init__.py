@@ -18,6 +18,7 @@ from flipguard.cli import (
     metrics,
     predict,
     report,
+    study,
     train,
 )
 from flipguard.errors import FlipguardError, printable
@@ -48,7 +49,19 @@ def _root(
     """Measure what a model update breaks, judge whether it may ship, train so that less breaks."""
 
 
-for module in (compare, gate, report, matrix, ensemble, train, predict, demo, methods, metrics):
+for module in (
+    compare,
+    gate,
+    report,
+    matrix,
+    ensemble,
+    train,
+    predict,
+    study,
+    demo,
+    methods,
+    metrics,
+):
     module.register(app)
 
 

@@ -188,7 +188,7 @@ def _table_format(destination: str) -> tuple[str, str | None]:
 @contextmanager
 def _replacing(destination: str) -> Iterator[Path]:
     """Where to write: a file that takes the destination's place, or a pipe or device itself."""
-    from flipguard.predictions.write import replacing
+    from flipguard.predictions.replacing import replacing
 
     path = Path(destination)
     if os.path.exists(path) and not path.is_file() and not path.is_dir():

@@ -10,12 +10,14 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from flipguard.predictions.table import ScoreKind
+if TYPE_CHECKING:
+    # Not at run time: studies count where no table library is installed.
+    from flipguard.predictions.table import ScoreKind
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]

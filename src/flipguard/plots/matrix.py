@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flipguard.errors import InputError, MissingExtraError
-from flipguard.predictions.write import replacing
+from flipguard.predictions.replacing import replacing
 
 if TYPE_CHECKING:
     from flipguard.matrices import Matrix

@@ -1,0 +1,249 @@
+"""`flipguard study`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flipguard.cli import options
+from flipguard.cli.output import check_destinations, progress, show, typed, write_text
+from flipguard.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from flipguard.studies.running import Task
+
+HELP = """The papers' tables and figures: train them at a scale of yours, beside the papers.
+
+Example: [bold]flipguard study run elodi.table1 --scale mnist1d --seeds 3[/bold]
+"""
+DEFAULT_OUT, DEFAULT_SCALE = Path("flipguard-studies"), "mnist1d"
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="A study, such as elodi.table1.")]
+Scale = Annotated[
+    str, typer.Option("--scale", metavar="NAME", help="How large: mnist1d, cifar100, imagenet …")
+]
+AnyScale = Annotated[
+    str | None,
+    typer.Option("--scale", metavar="NAME", help="Of which scale, if there are several."),
+]
+Out = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="Where runs and results are, of all studies.")
+]
+Seeds = Annotated[
+    int | None, typer.Option("--seeds", metavar="N", help="How often; else as the scale has it.")
+]
+Members = Annotated[
+    int | None, typer.Option("--members", metavar="N", help="At most so many in an ensemble.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="One setting of the scale: recipe.epochs=40, roles.small=lenet5, "
+        "options.fd-lm.weight=0.1, data_root=DIR.",
+    ),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option("--processes", metavar="N", help="Runs at once; as many as cores, or 2 a GPU."),
+]
+Device = Annotated[str, typer.Option("--device", metavar="auto|cpu|cuda", help="Where to train.")]
+Devices = Annotated[
+    str | None,
+    typer.Option("--devices", metavar="0,1,…", help="Several GPUs, which processes take in turn."),
+]
+Fuse = Annotated[
+    str,
+    typer.Option(
+        "--fuse",
+        metavar="auto|on|off",
+        help="Untreated runs that differ by seed alone as one network; auto: on a GPU.",
+    ),
+]
+PlanOnly = Annotated[
+    bool, typer.Option("--plan", help="Say what would be trained and how long; train nothing.")
+]
+Plot = Annotated[
+    str | None,
+    typer.Option("--plot", metavar="FILE", help="Draw it as a picture (.png, .svg or .pdf)."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command and its parts."""
+    study = typer.Typer(
+        help=HELP,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    study.command("list")(list_studies)
+    study.command("run")(run)
+    study.command("show")(show_study)
+    app.add_typer(study, name="study")
+
+
+def list_studies(json: AsJson = False) -> None:
+    """What studies and scales there are, a line each.
+
+    Example: [bold]flipguard study list[/bold]
+    """
+    import json as json_module
+
+    from rich.table import Table
+
+    from flipguard.studies.reading import studies
+    from flipguard.studies.scales import scales
+
+    if json:
+        document = {
+            "studies": [
+                {"id": study.id, "title": study.title, "rows": len(study.lines)}
+                for study in studies().values()
+            ],
+            "scales": [
+                {"name": scale.name, "sentence": scale.sentence} for scale in scales().values()
+            ],
+        }
+        write_text(json_module.dumps(document, indent=2, ensure_ascii=False) + "\n", "-")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("study", no_wrap=True)
+    table.add_column("what it shows")
+    table.add_column("rows", justify="right")
+    for study in studies().values():
+        table.add_row(study.id, study.title, str(len(study.lines)))
+    sizes = Table(box=None, pad_edge=False)
+    sizes.add_column("scale", no_wrap=True)
+    sizes.add_column("what it is")
+    for scale in scales().values():
+        sizes.add_row(scale.name, scale.sentence)
+    show([table, "", sizes], stdout_taken=json)
+
+
+def run(
+    id: Id,
+    scale: Scale = DEFAULT_SCALE,
+    seeds: Seeds = None,
+    out: Out = DEFAULT_OUT,
+    members: Members = None,
+    set: Set = None,
+    processes: Processes = None,
+    device: Device = "auto",
+    devices: Devices = None,
+    fuse: Fuse = "auto",
+    plan: PlanOnly = False,
+) -> None:
+    """Trains what a table needs, and prints it beside the paper's numbers.
+
+    Runs are shared by all studies in a folder: what is finished is never trained again, and what
+    was stopped goes on.
+
+    Example: [bold]flipguard study run elodi.table1 --scale cifar100 --plan[/bold]
+    """
+    try:
+        from flipguard.studies.running import plan_summary, prepared, run_study
+    except ModuleNotFoundError as problem:
+        raise MissingExtraError(
+            "Running a study", package=problem.name or "torch", extra="train"
+        ) from problem
+    from flipguard.studies.render import result_parts
+    from flipguard.studies.results import result_path
+
+    task = prepared(
+        id,
+        scale=scale,
+        out=out,
+        seeds=seeds,
+        members=members,
+        settings=set or (),
+        processes=processes,
+        device=device,
+        devices=devices,
+        fuse=fuse,
+    )
+    if plan:
+        show(_plan_parts(task), stdout_taken=False)
+        return
+    typer.echo(f"{id} at {scale}: {plan_summary(task)}", err=True)
+    try:
+        with progress("training") as told:
+            result = run_study(
+                task,
+                command=typed(),
+                progress=told,
+                report=lambda line: print(f"flipguard: {line}", file=sys.stderr),
+            )
+    except KeyboardInterrupt:
+        typer.echo("flipguard: stopped; the same command goes on from here.", err=True)
+        raise typer.Exit(130) from None
+    show([*result_parts(result), "", str(result_path(out, id, scale))], stdout_taken=False)
+
+
+def _plan_parts(task: Task) -> list[RenderableType]:
+    from rich.table import Table
+
+    from flipguard.studies.running import plan_rows, plan_summary
+
+    plan = task.plan
+    table = Table(box=None, pad_edge=False)
+    for head, right in (("method", 0), ("model", 0), ("runs", 1), ("there", 1), ("each", 1)):
+        table.add_column(head, justify="right" if right else "left", no_wrap=True)
+    table.add_column("all", justify="right", no_wrap=True)
+    for method, model, runs, there, each, total in plan_rows(task):
+        table.add_row(method, model, str(runs), str(there), each, total)
+    lines = sorted({update.line for update in plan.updates})
+    head = (
+        f"{plan.study.id} at {plan.scale.name}: {plan.study.title}\n"
+        f"{len(lines)} rows, {len(plan.seeds)} seed{'s' * (len(plan.seeds) != 1)}."
+    )
+    left_out = [
+        f"Not run: {plan.study.lines[place].label}. {why}" for place, why in plan.left_out.items()
+    ]
+    return [head, "", table, "", plan_summary(task), *left_out, "Nothing was trained."]
+
+
+def show_study(
+    id: Id,
+    scale: AnyScale = None,
+    out: Out = DEFAULT_OUT,
+    markdown: options.Markdown = None,
+    plot: Plot = None,
+) -> None:
+    """A study that was run, beside the paper, and how far they agree.
+
+    Example: [bold]flipguard study show elodi.table1 --plot table1.png[/bold]
+    """
+    check_destinations([], markdown=markdown, other=plot)
+    from flipguard.studies.reading import study_of
+    from flipguard.studies.render import markdown_of, result_parts
+    from flipguard.studies.results import read_result, result_path, results_in
+
+    study = study_of(id)
+    if scale is None:
+        found = [path.name.split(".")[-2] for path in results_in(out) if _is_of(path, id)]
+        if len(found) > 1:
+            raise InputError(
+                f"Expected `--scale` to say which result of {id}, but got none; there are "
+                f"{', '.join(found)}."
+            )
+        scale = found[0] if found else DEFAULT_SCALE
+    result = read_result(result_path(out, id, scale), study)
+    if plot is not None:
+        from flipguard.studies.drawing import plot_result
+
+        plot_result(result, plot)
+    if markdown is not None:
+        write_text(markdown_of(result), markdown)
+    show(result_parts(result), stdout_taken=markdown == "-")
+
+
+def _is_of(path: Path, id: str) -> bool:
+    """Whether a file is a result of a study, whose names have a dot themselves."""
+    return path.name.rsplit(".", 2)[0] == id

@@ -1,0 +1,75 @@
+"""From the finished runs of a plan to the rows of its study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flipguard.studies.graph import Plan, Update
+from flipguard.studies.measure import measured
+from flipguard.studies.results import ALWAYS, Row
+from flipguard.training.folder import HISTORY, read_lines
+
+DIGITS = 10
+
+
+def collected(plan: Plan) -> tuple[Row, ...]:
+    """The rows of a study whose runs are all finished."""
+    study = plan.study
+    names = tuple(dict.fromkeys((*ALWAYS, *study.metrics)))
+    rows = []
+    for place in study.chosen(plan.scale.stands_for):
+        if place in plan.left_out:
+            rows.append(Row(place=place, values={}, why_not=plan.left_out[place]))
+            continue
+        updates = [update for update in plan.updates if update.line == place]
+        found = [measured(update.old, update.new, names) for update in updates]
+        rows.append(
+            Row(
+                place=place,
+                values={name: tuple(round(one[name], DIGITS) for one in found) for name in names},
+                runs={
+                    "old": tuple(update.old.name for update in updates),
+                    "new": tuple(update.new.name for update in updates),
+                },
+                curves={split: curves(updates, split) for split in study.curves},
+            )
+        )
+    return tuple(rows)
+
+
+def curves(updates: Sequence[Update], split: str) -> dict[str, Any]:
+    """Rates after every epoch, a list a seed."""
+    found: dict[str, Any] = {
+        "error_rate_new": [],
+        "negative_flip_rate": [],
+        "relative_negative_flip_rate": [],
+    }
+    for update in updates:
+        rows = read_lines(update.new / HISTORY)
+        was = read_lines(update.old / HISTORY)[-1][split]["error_rate"]
+        errors = [row[split]["error_rate"] for row in rows]
+        flips = [_against(row[split]["old"], update.old)["negative_flip_rate"] for row in rows]
+        found["error_rate_new"].append(errors)
+        found["negative_flip_rate"].append(flips)
+        found["relative_negative_flip_rate"].append(
+            [
+                _finite(flip / chance) if (chance := (1 - was) * error) else None
+                for flip, error in zip(flips, errors, strict=True)
+            ]
+        )
+    return found
+
+
+def _against(old: dict[str, Any], folder: Path) -> dict[str, float]:
+    """A run's rates against one old run, wherever that lay when it was trained."""
+    found: dict[str, float] = next(
+        rates for name, rates in old.items() if Path(name).name == folder.name
+    )
+    return found
+
+
+def _finite(value: float) -> float | None:
+    return round(value, DIGITS) if math.isfinite(value) else None

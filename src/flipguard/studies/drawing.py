@@ -1,0 +1,163 @@
+"""A study as a picture: rows beside the paper's, series as curves, runs epoch by epoch."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flipguard.errors import InputError, MissingExtraError
+from flipguard.plots.matrix import DOTS_PER_INCH, FAINT, INK, STYLE, UNDATED
+from flipguard.predictions.replacing import replacing
+from flipguard.studies.render import group_name, headline_of, line_name, title_of
+from flipguard.studies.results import Result, Row
+from flipguard.studies.words import is_percent, short
+
+COLOURS = ("#08457e", "#c22e22", "#3f7d20", "#8a4f9e", "#b7791f", "#0f766e", "#6b7280", "#db2777")
+TITLE_LETTERS = 90
+
+
+def plot_result(result: Result, path: str) -> None:
+    """Draws a result as a PNG, SVG or PDF file, by its suffix."""
+    file = Path(path)
+    if file.suffix.lower() not in UNDATED:
+        raise InputError(
+            f"{file} is of no picture format known by its name; expected .png, .svg or .pdf."
+        )
+    try:
+        import matplotlib as mpl
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as problem:
+        raise MissingExtraError(
+            "The picture of a study", package="matplotlib", extra="report"
+        ) from problem
+    with mpl.rc_context({**STYLE, "axes.edgecolor": FAINT}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = Figure()
+        FigureCanvasAgg(figure)
+        rows = [row for row in result.rows if row.why_not is None]
+        if result.study.curves:
+            _curves(figure, result, rows)
+        elif any(result.line(row).x is not None for row in rows):
+            _series(figure, result, rows)
+        else:
+            _bars(figure, result, rows)
+        title = textwrap.fill(title_of(result), TITLE_LETTERS)
+        figure.suptitle(title, color=INK, fontsize=10, y=1.0, verticalalignment="bottom")
+        with replacing(file) as partial:
+            figure.savefig(
+                partial,
+                format=file.suffix[1:].lower(),
+                dpi=DOTS_PER_INCH,
+                bbox_inches="tight",
+                pad_inches=0.2,
+                metadata=UNDATED[file.suffix.lower()],
+            )
+
+
+def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
+    """The headline over the untreated line's: the paper's dot and ours, a line a row."""
+    metric = headline_of(result) or result.study.metrics[0]
+    figure.set_size_inches(8, 1.2 + 0.32 * len(rows))
+    axes = figure.add_subplot()
+    names = [_named(result, row) for row in rows]
+    places = np.arange(len(rows))[::-1]
+    paper = [result.paper_ratio(row, metric) for row in rows]
+    here = [result.ratio(row, metric) for row in rows]
+    spread = [_relative_error(row, metric) * value for row, value in zip(rows, here, strict=True)]
+    for place, a, b in zip(places, paper, here, strict=True):
+        if not math.isnan(a) and not math.isnan(b):
+            axes.plot([a, b], [place, place], color="#d5d9e0", zorder=1)
+    axes.scatter(paper, places, marker="D", s=30, color=COLOURS[1], label="the paper", zorder=2)
+    axes.errorbar(
+        here,
+        places,
+        xerr=spread,
+        fmt="o",
+        color=COLOURS[0],
+        label=f"here, {result.scale}",
+        zorder=3,
+    )
+    axes.axvline(1.0, color=FAINT, linewidth=0.8, linestyle=":")
+    axes.set_yticks(places, names)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"{short(metric)} over that of the untreated update (standard errors of ours)")
+    axes.legend(frameon=False, fontsize=8)
+    _plain(axes)
+
+
+def _series(figure: Any, result: Result, rows: Sequence[Row]) -> None:
+    """A curve a group, a panel a metric; groups with axes of their own get panels of their own."""
+    metrics = result.study.metrics
+    groups = list(dict.fromkeys(result.line(row).group or "" for row in rows))
+    axis_names = (result.study.axis or "x").split(", ")
+    apart = len(axis_names) == len(groups) > 1
+    panels = [[group] for group in groups] if apart else [groups]
+    figure.set_size_inches(4.4 * len(metrics), 0.4 + 3.1 * len(panels))
+    figure.subplots_adjust(hspace=0.45)
+    for height, (shown, axis) in enumerate(zip(panels, axis_names, strict=False)):
+        for number, metric in enumerate(metrics, start=1):
+            axes = figure.add_subplot(len(panels), len(metrics), height * len(metrics) + number)
+            factor = 100 if is_percent(metric) else 1
+            for colour, group in zip(_colours(shown), shown, strict=True):
+                points = sorted(
+                    (x, factor * row.mean(metric), factor * row.error(metric))
+                    for row in rows
+                    if (result.line(row).group or "") == group
+                    and (x := result.line(row).x) is not None
+                )
+                xs, ys, errors = zip(*points, strict=True)
+                axes.errorbar(xs, ys, yerr=errors, marker="o", color=colour, label=group or None)
+            axes.set_xlabel(axis, fontsize=8)
+            axes.set_title(f"{short(metric)}{' %' if factor == 100 else ''}", fontsize=9)
+            if number == 1 and any(groups):
+                axes.legend(frameon=False, fontsize=7)
+            _plain(axes)
+
+
+def _curves(figure: Any, result: Result, rows: Sequence[Row]) -> None:
+    """Rates after every epoch, the mean over the seeds."""
+    metrics = [m for m in result.study.metrics if m in ("error_rate_new", "negative_flip_rate")]
+    metrics += [m for m in result.study.metrics if m == "relative_negative_flip_rate"]
+    figure.set_size_inches(4.8 * len(metrics), 3.4)
+    drawn = [(row, split) for row in rows for split in row.curves]
+    for number, metric in enumerate(metrics, start=1):
+        axes = figure.add_subplot(1, len(metrics), number)
+        for colour, (row, split) in zip(_colours(drawn), drawn, strict=True):
+            values = np.array(row.curves[split][metric], dtype=np.float64)
+            mean = 100 * values.mean(axis=0)
+            label = f"{_named(result, row)}, {split}"
+            axes.plot(np.arange(1, len(mean) + 1), mean, color=colour, label=label)
+        axes.set_xlabel("epoch")
+        axes.set_title(f"{short(metric)} %", fontsize=9)
+        if number == 1:
+            axes.legend(frameon=False, fontsize=7)
+        _plain(axes)
+
+
+def _colours(values: Sequence[object]) -> list[str]:
+    return [COLOURS[i % len(COLOURS)] for i in range(len(values))]
+
+
+def _named(result: Result, row: Row) -> str:
+    """A row by its label, and by its group where another has the same label."""
+    name, group = line_name(result, row), result.line(row).group
+    alike = [other for other in result.rows if line_name(result, other) == name]
+    return f"{name} ({group_name(group)})" if group and len(alike) > 1 else name
+
+
+def _relative_error(row: Row, metric: str) -> float:
+    mean, error = row.mean(metric), row.error(metric)
+    return 0.0 if math.isnan(error) or not mean else error / mean
+
+
+def _plain(axes: Any) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(labelsize=8, colors=INK)

@@ -1,0 +1,177 @@
+"""Training the runs of a plan in several processes, each as soon as what it needs is there.
+
+Processes live as long as there is work, because importing torch takes seconds. Nothing is lost by
+stopping: a run that was begun goes on from its state, and a finished one is never trained again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flipguard.errors import InputError
+from flipguard.studies.graph import Node
+from flipguard.training.config import as_dict
+from flipguard.training.seeds import Seeds
+from flipguard.training.train import check_folder
+from flipguard.training.worker import ENDED, LINE, READY, REFUSED
+from flipguard.training.workforce import GONE, Said, Worker
+
+Told = Callable[[int, int], None]
+# The share that must be done before the time left is told: before, it is the time of starting.
+TELLING = 0.05
+# Runs in one network: beyond some, a GPU is full, and more would end together and late.
+MOST_FUSED = 16
+Job = tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """How many processes, with how many threads each, on which GPUs."""
+
+    processes: int = 1
+    threads: int = 1
+    devices: tuple[str, ...] = ()  # of CUDA, by number; workers take them in turn
+    fuse: bool = False  # untreated runs that differ by seed alone become one network
+
+    def environment(self, index: int) -> Mapping[str, str] | None:
+        """What makes a worker see its GPU alone."""
+        if not self.devices:
+            return None
+        return {"CUDA_VISIBLE_DEVICES": self.devices[index % len(self.devices)]}
+
+
+def train_all(
+    nodes: Sequence[Node],
+    crew: Crew,
+    *,
+    cost: Callable[[Node], float],
+    progress: Told = lambda _done, _total: None,
+    report: Callable[[str], None] = lambda _: None,
+) -> int:
+    """Trains every run that is not finished; how many there were.
+
+    A run that fails stops the others from being begun; those that are under way are still finished.
+    """
+    left = [node for node in nodes if not node.is_finished]
+    for node in left:
+        check_folder(node.folder, node.config, resume=True)
+    if left:
+        _Work(nodes, left, crew, cost, progress, report).train()
+    return len(left)
+
+
+@dataclass(slots=True)
+class _Work:
+    nodes: Sequence[Node]
+    waiting: list[Node]
+    crew: Crew
+    cost: Callable[[Node], float]
+    progress: Told
+    report: Callable[[str], None]
+    busy: dict[Worker, Job] = field(default_factory=dict)
+    begun: dict[Path, float] = field(default_factory=dict)  # the share that is done
+    failed: str | None = None
+
+    def train(self) -> None:
+        open_folders = {node.folder for node in self.waiting}
+        every = list(self.waiting)
+        total = max(sum(map(self._units, every)), 1)
+        said: queue.SimpleQueue[Said] = queue.SimpleQueue()
+        workers: list[Worker] = []
+        idle: list[Worker] = []
+        try:
+            for index in range(min(self.crew.processes, len(every))):
+                environment = self.crew.environment(index)
+                workers.append(Worker(said, threads=self.crew.threads, environment=environment))
+            while (self.waiting and self.failed is None) or self.busy:
+                worker, kind, text = said.get()
+                if kind == LINE:
+                    self._count(worker, text)
+                elif kind == READY:
+                    idle.append(worker)
+                elif kind == ENDED:
+                    job = self.busy.pop(worker)
+                    open_folders -= {node.folder for node in job}
+                    self.begun |= {node.folder: 1.0 for node in job}
+                    idle.append(worker)
+                else:
+                    self._fail(worker, kind, text)
+                if self.failed is None:
+                    while idle and (job := self._ready(open_folders)):
+                        self._give(idle.pop(), job)
+                done = sum(self._units(n) * self.begun.get(n.folder, 0.0) for n in every)
+                if done >= TELLING * total:
+                    self.progress(min(round(done), total), total)
+        finally:
+            for worker in workers:
+                worker.end()
+        if self.failed is not None:
+            raise InputError(self.failed)
+
+    def _units(self, node: Node) -> int:
+        """Its share of the work, in milliseconds."""
+        return max(round(1000 * self.cost(node)), 1)
+
+    def _ready(self, open_folders: set[Path]) -> Job:
+        """The next run whose needs are met, or several that can be one network."""
+        ready = [node for node in self.waiting if not node.after & open_folders]
+        if not ready:
+            return ()
+        job: Job = (ready[0],)
+        if self.crew.fuse and can_be_fused(ready[0]):
+            like = kind_of(ready[0])
+            alike = [n for n in ready if can_be_fused(n) and kind_of(n) == like]
+            share = -(-len(alike) // max(len(self.crew.devices), 1))
+            job = tuple(alike[: min(share, MOST_FUSED)])
+        self.waiting = [node for node in self.waiting if node not in job]
+        return job
+
+    def _give(self, worker: Worker, job: Job) -> None:
+        self.busy[worker] = job
+        jobs: list[dict[str, Any]] = [
+            {"config": as_dict(node.config), "folder": str(node.folder)} for node in job
+        ]
+        worker.tell(jobs[0] if len(job) == 1 else {"together": jobs})
+
+    def _count(self, worker: Worker, line: str) -> None:
+        """Reads how far a run is from what it reports: ``epoch 3/30 …``."""
+        word, _, rest = line.partition(" ")
+        done, _, of = rest.split(" ")[0].partition("/")
+        if word == "epoch" and done.isdecimal() and of.isdecimal() and int(of):
+            self.begun |= {n.folder: int(done) / int(of) for n in self.busy.get(worker, ())}
+
+    def _fail(self, worker: Worker, kind: str, text: str) -> None:
+        job = self.busy.pop(worker, ())
+        where = str(job[0].folder) if job else "a process that trains"
+        last = (text.strip().splitlines() or [kind])[-1]
+        if kind == REFUSED:
+            told = f"{where} could not be trained: {text}"
+        elif kind == GONE:
+            told = (
+                f"Expected the process that trains {where} to live, but it was ended from outside "
+                f"({last}), perhaps for want of memory; run the same command again with fewer "
+                "`--processes`, and it goes on from there."
+            )
+        else:
+            told = f"{where} could not be trained ({last}); what is finished stays as it is."
+        if self.failed is None:
+            self.failed = told
+            if self.busy:
+                self.report(f"{told} Runs that are under way are finished first.")
+
+
+def can_be_fused(node: Node) -> bool:
+    """Whether it is a run that can be part of one network with others."""
+    config = node.config
+    return config.method == "none" and not config.old and not config.fine_tune
+
+
+def kind_of(node: Node) -> str:
+    """All of a configuration but its seeds: runs that agree in it can be one network."""
+    config = dataclasses.replace(node.config, seeds=Seeds())
+    return repr(as_dict(config))

@@ -1,0 +1,281 @@
+"""From a study to runs: each stored once, by what it is, however many studies need it.
+
+A run lies in ``OUT/runs/<hash of its configuration>``. Where it lies and what it runs on are left
+out of the hash, and an old run counts by its own hash. Methods that look at no old model are
+trained without one, so that an untreated net of a seed is the same run in all studies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flipguard.errors import InputError
+from flipguard.methods import Method, method_of
+from flipguard.studies.scales import Scale
+from flipguard.studies.study import OLD, Line, Model, Scalar, Study
+from flipguard.training.config import Config, as_dict, fixed, from_dict
+from flipguard.training.folder import is_finished
+from flipguard.training.members import member_config, member_count, member_folder
+from flipguard.training.train import completed
+
+RUNS = "runs"
+# Models of one generation and seed share their randomness; those of two never do.
+SEEDS_A_GENERATION = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A run, and the folders of those that must be finished before it is begun."""
+
+    folder: Path
+    config: Config
+    after: frozenset[Path]
+    role: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """What it is, for people."""
+        old = " against old" if self.config.old else ""
+        return f"{self.config.method}, {self.config.model}{old}, seed {self.seed}"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it is there already."""
+        return is_finished(self.folder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What a line of a study compares, for one seed."""
+
+    line: int  # its place in the study
+    seed: int
+    old: Path
+    new: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All runs of a study at a scale, those that others need first, and what is compared."""
+
+    study: Study
+    scale: Scale
+    seeds: tuple[int, ...]
+    nodes: tuple[Node, ...]
+    updates: tuple[Update, ...]
+    left_out: Mapping[int, str] = field(default_factory=dict)  # places of lines, and why
+
+
+def plan_of(
+    study: Study,
+    scale: Scale,
+    *,
+    seeds: Sequence[int],
+    out: Path,
+    machine: Mapping[str, Any],
+    most_members: int | None = None,
+) -> Plan:
+    """What a study needs at a scale; `most_members` is the user's limit instead of the scale's."""
+    places = study.chosen(scale.stands_for)
+    scale = scale.of_paper(study.paper)
+    if most_members is not None:
+        scale = dataclasses.replace(scale, members=most_members)
+    if not places:
+        raise InputError(
+            f"Expected {study.id} at a scale whose data it has rows of, but {scale.name} stands "
+            f"for {', '.join(scale.stands_for)}; choose another `--scale`."
+        )
+    graph = Graph(study, scale, out=out, machine=machine)
+    left_out: dict[int, str] = {}
+    updates = []
+    for place in places:
+        line = study.lines[place]
+        why = line.why_not or _missing(study, scale, line)
+        if why is not None:
+            left_out[place] = why
+            continue
+        scale.check_filled([line.old.role or "", line.new.role or ""])
+        for seed in seeds:
+            old = graph.add(line.old, seed=seed)
+            new = graph.add(line.new, seed=seed, old=old)
+            updates.append(Update(line=place, seed=seed, old=old.folder, new=new.folder))
+    if not updates:
+        raise InputError(
+            f"Expected {study.id} to have lines at scale {scale.name}, but none can be trained: "
+            f"{next(iter(left_out.values()))}"
+        )
+    return Plan(
+        study=study,
+        scale=scale,
+        seeds=tuple(seeds),
+        nodes=tuple(graph.nodes.values()),
+        updates=tuple(updates),
+        left_out=left_out,
+    )
+
+
+def _missing(study: Study, scale: Scale, line: Line) -> str | None:
+    """Why a line cannot be trained at a scale."""
+    roles = {guide.role for model in (line.old, line.new) for guide in model.guides}
+    for model in (line.old, line.new):
+        followed = [study.models[name] for name in model.follows if name != OLD]
+        roles |= {one.role for one in (model, *followed) if one.role is not None}
+    absent = sorted(role for role in roles if scale.model(role) is None)
+    if absent:
+        return f"{scale.name} has no model for the role {absent[0]}."
+    members = line.new.options.get("members")
+    # A point of a series that would be another point of it.
+    if isinstance(members, int) and members > scale.members and line.x is not None:
+        return f"Ensembles have at most {scale.members} members at {scale.name}."
+    return None
+
+
+class Graph:
+    """Runs by folder, each once, in an order in which they can be trained."""
+
+    def __init__(
+        self, study: Study, scale: Scale, *, out: Path, machine: Mapping[str, Any]
+    ) -> None:
+        self._study, self._scale = study, scale
+        # Absolute, since a run that is resumed elsewhere must still name the same old one.
+        self._runs = out.absolute() / RUNS
+        self._machine = machine
+        self.nodes: dict[Path, Node] = {}
+
+    def add(
+        self, model: Model, *, seed: int, old: Node | None = None, follower: Model | None = None
+    ) -> Node:
+        """The run of a model and a seed, and all runs that it needs."""
+        if follower is not None:
+            model = _inherited(model, follower)
+        method, named = method_of(model.method)
+        options = self._options(model, method, named)
+        needs_old = "old" in method.needs or model.fine_tune or model.watch
+        olds: list[Node] = []
+        if needs_old or options.get("legacy"):
+            for name in model.follows:
+                if name != OLD:
+                    olds.append(self.add(self._study.models[name], seed=seed, follower=model))
+                elif old is not None:
+                    olds.append(old)
+        guides = [node.folder for node in self._guides(model, method, options, seed)]
+        config = self._config(model, options, seed, [one.folder for one in olds], guides)
+        _, config = completed(config)
+        folder = self._runs / key_of(config)
+        members = self._members(config, method, model, seed)
+        after = {one.folder for one in olds} | set(guides) | set(members)
+        return self._keep(folder, config, after, model.role, seed)
+
+    def _keep(
+        self, folder: Path, config: Config, after: Iterable[Path], role: str | None, seed: int
+    ) -> Node:
+        node = Node(
+            folder=folder, config=config, after=frozenset(after), role=role or "", seed=seed
+        )
+        return self.nodes.setdefault(folder, node)
+
+    def _options(
+        self, model: Model, method: Method, named: Mapping[str, Scalar]
+    ) -> dict[str, Scalar]:
+        """All options: a paper's, as the scale has them, then the study's own."""
+        scale, base = self._scale, method.name
+        printed = {name: scale.option(base, name, v) for name, v in model.printed.items()}
+        options = method.complete({**printed, **scale.defaults(base), **model.options, **named})
+        members, k = options.get("members"), options.get("k")
+        if isinstance(members, int):
+            options["members"] = min(members, scale.members)
+        if isinstance(k, int) and k >= scale.classes:
+            options["k"] = None  # all of them
+        return {name: value for name, value in options.items() if name not in named}
+
+    def _config(
+        self,
+        model: Model,
+        options: Mapping[str, Scalar],
+        seed: int,
+        old: Sequence[Path],
+        guides: Sequence[Path],
+    ) -> Config:
+        scale = self._scale
+        scope: dict[str, Any] = {}
+        if model.samples is not None:
+            scope["samples"] = model.samples
+        if model.classes is not None:
+            scope["classes"] = round(scale.classes * model.classes)
+        values: dict[str, Any] = {
+            "method": model.method,
+            "options": dict(options),
+            "data": scale.data,
+            "data_root": scale.data_root,
+            "model": scale.roles[model.role or ""],
+            "pretrained": scale.pretrained,
+            "old": [str(folder) for folder in old],
+            "guides": [str(folder) for folder in guides],
+            "fine_tune": model.fine_tune,
+            "recipe": {**scale.recipe, **model.recipe},
+            "scope": scope,
+            "seeds": {"seed": SEEDS_A_GENERATION * (model.generation or 0) + seed},
+            "machine": {**self._machine, **scale.machine},
+        }
+        if scale.preset is not None:
+            values["preset"] = scale.preset
+        return from_dict(fixed(values, model.fix))
+
+    def _guides(
+        self, model: Model, method: Method, options: Mapping[str, Scalar], seed: int
+    ) -> Iterator[Node]:
+        """Given members: those that a student of their own role would train for itself."""
+        if not model.guides or "members" not in method.needs:
+            return
+        count = sum(guide.count for guide in model.guides)
+        for guide in model.guides:
+            share = max(guide.count * self._scale.members // max(count, self._scale.members), 1)
+            plain = dataclasses.replace(model, role=guide.role, follows=(), guides=())
+            own = {**options, "guide": "homogeneous", "members": min(share, guide.count)}
+            _, config = completed(self._config(plain, own, seed, [], []))
+            for index in range(min(share, guide.count)):
+                yield self._member(config, index, guide.role, seed)
+
+    def _members(self, config: Config, method: Method, model: Model, seed: int) -> list[Path]:
+        """The members that a run trains for itself; here each is a run like others."""
+        if "members" not in method.needs or config.guides or config.options.get("one_phase"):
+            return []
+        return [
+            self._member(config, index, model.role, seed).folder
+            for index in range(member_count(config))
+        ]
+
+    def _member(self, config: Config, index: int, role: str | None, seed: int) -> Node:
+        _, member = completed(member_config(config, index))
+        folder = member_folder(member_config(config, index), self._runs / "any")
+        return self._keep(folder, member, map(Path, member.old), role, seed)
+
+
+def _inherited(model: Model, follower: Model) -> Model:
+    """What a model that is followed does not say of itself is as in whoever follows it."""
+    return dataclasses.replace(
+        model,
+        role=follower.role if model.role is None else model.role,
+        generation=follower.generation if model.generation is None else model.generation,
+        samples=follower.samples if model.samples is None else model.samples,
+        classes=follower.classes if model.classes is None else model.classes,
+        recipe=model.recipe or follower.recipe,
+    )
+
+
+def key_of(config: Config) -> str:
+    """The name of a run's folder: a hash of all that decides what the run becomes."""
+    values = as_dict(config)
+    for place in ("machine", "data_root"):
+        values.pop(place)
+    for runs in ("old", "guides"):
+        values[runs] = [Path(folder).name for folder in values[runs]]
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

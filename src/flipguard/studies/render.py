@@ -1,0 +1,233 @@
+"""A study beside the paper: a table for the terminal, the same in Markdown, and the agreement."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from flipguard.studies.agreement import Agreement, Pair
+from flipguard.studies.costs import in_words
+from flipguard.studies.results import Result, Row
+from flipguard.studies.words import NOTHING, is_percent, legend, ours, printed, ratio, short
+
+MOST_CONTRADICTIONS = 6
+VERDICTS = {"agree": "holds", "disagree": "does not hold", "undecided": "is undecided"}
+# The metric whose ratio to the untreated line is shown, the first that a table has.
+HEADLINES = ("negative_flip_rate", "churn", "expected_calibration_error_new")
+
+
+def headline_of(result: Result) -> str | None:
+    """The metric that a study is about, if there is an untreated line to hold others against."""
+    found = next((name for name in HEADLINES if name in result.study.metrics), None)
+    if found is None or all(math.isnan(result.ratio(row, found)) for row in result.rows):
+        return None
+    return found
+
+
+def result_parts(result: Result) -> Iterator[RenderableType]:
+    """What `flipguard study show` prints."""
+    yield Text(title_of(result), style="bold")
+    yield Text(_told(result), style="dim")
+    yield Text()
+    yield _table(result)
+    yield Text()
+    # Wrapped by the terminal, and hung under its first word where it is a list.
+    for line in verdict_lines(result):
+        indent = 2 if line.startswith("- ") else 0
+        yield Padding(Text(line), (0, 0, 0, indent)) if indent else Text(line)
+
+
+def title_of(result: Result) -> str:
+    """What was studied, and how large."""
+    return f"{result.study.id} at {result.scale}: {result.study.title}"
+
+
+def _told(result: Result) -> str:
+    seeds = len(result.seeds)
+    parts = [f"{seeds} seed{'s' * (seeds != 1)}", "in percent, ± standard error"]
+    if result.given:
+        parts.append(f"with {', '.join(result.given)}")
+    parts.append(str(result.facts.get("device", {}).get("name", "")))
+    data = dict.fromkeys(line.data for row in result.rows if (line := result.line(row)).data)
+    parts.append(f"of the paper: {', '.join(filter(None, data)) or result.study.table.data}")
+    return "; ".join(part for part in parts if part)
+
+
+def _table(result: Result) -> Table:
+    metrics, headline = result.study.metrics, headline_of(result)
+    found = result.agreement()
+    # Room for the labels, on a terminal of eighty columns.
+    table = Table(box=None, pad_edge=False, padding=(0, 2 if len(metrics) < 4 else 1, 0, 0))
+    table.add_column("")
+    for metric in metrics:
+        table.add_column(short(metric), justify="right", no_wrap=True)
+    if headline is not None:
+        table.add_column("ratio", justify="right", no_wrap=True)
+    if found.pairs:
+        table.add_column("agrees", justify="right", no_wrap=True)
+    group = None
+    for index, row in enumerate(result.rows):
+        line = result.line(row)
+        if line.group != group and line.group is not None:
+            name = group_name(line.group)
+            table.add_row(Text(name, style="italic", no_wrap=True, overflow="ellipsis"))
+        group = line.group
+        _add(table, result, row, index, found, headline)
+    return table
+
+
+def _add(
+    table: Table, result: Result, row: Row, index: int, found: Agreement, headline: str | None
+) -> None:
+    """The paper's numbers, and ours below them."""
+    line, metrics = result.line(row), result.study.metrics
+    cells = None if line.paper is None else line.paper.cells
+    mine: list[str | Text] = [ours(row.mean(m), row.error(m), m) for m in metrics]
+    if headline is not None:
+        mine.append(ratio(result.ratio(row, headline)))
+    if row.why_not is not None:
+        mine = ["not run"]
+    elif found.pairs:
+        mine.append(_tally(found.of(index)))
+    name = line_name(result, row)
+    if cells is None:
+        table.add_row(name, *mine)
+        return
+    theirs = [printed(cells.get(metric)) for metric in metrics]
+    if headline is not None:
+        theirs.append(ratio(result.paper_ratio(row, headline)))
+    table.add_row(name, *(Text(one, style="dim") for one in theirs))
+    table.add_row(Text("  here"), *mine)
+
+
+def line_name(result: Result, row: Row) -> str:
+    """A line's label, with the update that it makes where the table has several."""
+    line = result.line(row)
+    blocks = {(one.paper.old, one.paper.new) for one in result.study.lines if one.paper is not None}
+    parts = [line.label]
+    if line.paper is not None:
+        if len(blocks) > 1 and not line.group and line.paper.old != line.paper.new:
+            parts.append(f"{line.paper.old} to {line.paper.new}")
+        parts += [_condition(name, value) for name, value in line.paper.where.items()]
+    return ", ".join(part for part in parts if part)
+
+
+def group_name(group: str) -> str:
+    """The paper's heading; its own methods are not ours."""
+    return "The paper's own" if group == "Ours" else group
+
+
+def _condition(name: str, value: object) -> str:
+    words = name.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else ""
+    return f"{words} {value}" if not isinstance(value, str) else ""
+
+
+def _tally(pairs: Sequence[Pair]) -> Text:
+    if not pairs:
+        return Text(NOTHING)
+    agree = sum(pair.verdict == "agree" for pair in pairs)
+    against = any(pair.verdict == "disagree" for pair in pairs)
+    return Text(f"{agree}/{len(pairs)}", style="red" if against else "")
+
+
+def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> Iterator[str]:
+    """How far it agrees with the paper, in sentences."""
+    found = result.agreement()
+    headline = headline_of(result)
+    if told := legend(result.study.metrics, headline):
+        yield told
+    if found.pairs:
+        yield (
+            f"Agreement: {found.share:.0%}. Of {len(found.pairs)} pairs of rows that the paper "
+            f"separates clearly, {found.count('agree')} came out the same way, "
+            f"{found.count('disagree')} the other way, and {found.count('undecided')} stayed "
+            f"undecided with {len(result.seeds)} seed{'s' * (len(result.seeds) != 1)}."
+        )
+    elif result.study.table.numbers:
+        yield "Agreement: the paper separates no two of these rows clearly."
+    against = [pair for pair in found.pairs if pair.verdict == "disagree"]
+    if against:
+        yield "The other way:"
+        shown = against if most is None else against[:most]
+        for pair in shown:
+            yield f"- {contradiction(result, pair)}"
+        if len(against) > len(shown):
+            yield f"- and {len(against) - len(shown)} more; `--markdown` lists all"
+    for says, verdict in result.claims():
+        yield f"- The paper says: {says} Here it {VERDICTS[verdict]}."
+    missing: dict[str, list[str]] = {}
+    for row in result.rows:
+        if row.why_not is not None:
+            missing.setdefault(row.why_not, []).append(line_name(result, row))
+    for why, names in missing.items():
+        yield f"- Not run: {'; '.join(names)}. {why}"
+    if others := result.facts.get("differences"):
+        yield f"Other than in the paper: {'; '.join(others)}."
+    for note in result.study.notes:
+        yield f"Note: {note}"
+    if "seconds" in result.facts:
+        took = in_words(result.facts["seconds"])
+        yield f"{result.facts['runs']} runs, {took} of training: {result.facts['command']}"
+
+
+def contradiction(result: Result, pair: Pair) -> str:
+    """A pair that comes out the other way, with all its numbers."""
+    labels = Counter(result.line(row).label for row in result.rows)
+    first, second = (
+        # As short as it can be, since there are two of them in a sentence.
+        line.label if labels[(line := result.line(row)).label] == 1 else line_name(result, row)
+        for row in (result.rows[pair.first], result.rows[pair.second])
+    )
+    factor, unit = (100, " %") if is_percent(pair.metric) else (1, "")
+    above = pair.ours[1] > pair.ours[0]
+    return (
+        f"{short(pair.metric)}: {second} is {'above' if above else 'below'} {first} here, "
+        f"{factor * pair.ours[1]:.2f} against {factor * pair.ours[0]:.2f}{unit} (difference "
+        f"{factor * pair.low:+.2f} to {factor * pair.high:+.2f}), and "
+        f"{'below' if above else 'above'} it in the paper, {pair.paper[1]:.2f} against "
+        f"{pair.paper[0]:.2f}"
+    )
+
+
+def markdown_of(result: Result) -> str:
+    """The same as a page."""
+    metrics, headline, found = result.study.metrics, headline_of(result), result.agreement()
+    heads = ["", "", *(short(metric) for metric in metrics)]
+    heads += ["ratio"] if headline is not None else []
+    heads += ["agrees"] if found.pairs else []
+    lines = [f"# {title_of(result)}", "", f"{_told(result)}.", ""]
+    lines += [_cells(heads), _cells(["---", "---", *["---:"] * (len(heads) - 2)])]
+    group = None
+    for index, row in enumerate(result.rows):
+        line = result.line(row)
+        if line.group != group and line.group is not None:
+            lines.append(_cells([f"**{group_name(line.group)}**", *[""] * (len(heads) - 1)]))
+        group = line.group
+        name = line_name(result, row)
+        if line.paper is not None:
+            theirs = [printed(line.paper.cells.get(m)) for m in metrics]
+            theirs += [ratio(result.paper_ratio(row, headline))] if headline is not None else []
+            lines.append(_cells([name, "paper", *theirs, *[""] * bool(found.pairs)]))
+            name = ""
+        mine = [ours(row.mean(m), row.error(m), m) for m in metrics]
+        mine += [ratio(result.ratio(row, headline))] if headline is not None else []
+        mine += [_tally(found.of(index)).plain] if found.pairs else []
+        if row.why_not is not None:
+            mine = ["not run", *[""] * (len(mine) - 1)]
+        lines.append(_cells([name, "here", *mine]))
+    lines.append("")
+    for text in verdict_lines(result, most=None):
+        lines += [text] if text.startswith("- ") else [text, ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _cells(values: Sequence[str]) -> str:
+    return "| " + " | ".join(value.replace("|", "\\|") for value in values) + " |"

@@ -1,0 +1,266 @@
+"""What a study found: one JSON document a study and scale, and how it compares with the paper."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flipguard._version import __version__
+from flipguard.errors import InputError, printable
+from flipguard.predictions.replacing import replacing
+from flipguard.studies.agreement import (
+    Agreement,
+    Measured,
+    Verdict,
+    agreement,
+    paired_interval,
+    verdict_of,
+)
+from flipguard.studies.study import Line, Study
+
+SCHEMA = "flipguard.study/1"
+RESULTS = "results"
+# Measured for every study, whether its table prints them or not: they cost nothing once trained.
+ALWAYS = (
+    "error_rate_old",
+    "error_rate_new",
+    "accuracy",
+    "negative_flip_rate",
+    "relative_negative_flip_rate",
+    "churn",
+    "surrogate_churn",
+    "churn_correct",
+    "churn_incorrect",
+    "expected_calibration_error_new",
+    "confidence_new",
+    "logit_displacement",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A line of the study with its values, seed by seed; without any if it was left out."""
+
+    place: int
+    values: Mapping[str, tuple[float, ...]]
+    why_not: str | None = None
+    runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    curves: Mapping[str, Any] = field(default_factory=dict)
+
+    def mean(self, metric: str) -> float:
+        """The mean over the seeds."""
+        values = self.values.get(metric, ())
+        return float(np.mean(values)) if values else math.nan
+
+    def error(self, metric: str) -> float:
+        """Its standard error; nan for one seed."""
+        values = self.values.get(metric, ())
+        return (
+            float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A study that was run at a scale."""
+
+    study: Study
+    scale: str
+    given: tuple[str, ...]
+    seeds: tuple[int, ...]
+    rows: tuple[Row, ...]
+    facts: Mapping[str, Any]
+
+    def line(self, row: Row) -> Line:
+        """The line of the study that a row is."""
+        return self.study.lines[row.place]
+
+    def ratio(self, row: Row, metric: str) -> float:
+        """Its mean over that of the untreated line of the same update."""
+        control = self.study.control_of(row.place)
+        base = next((r.mean(metric) for r in self.rows if r.place == control), math.nan)
+        return row.mean(metric) / base if base else math.nan
+
+    def paper_ratio(self, row: Row, metric: str) -> float:
+        """The same of the paper's numbers."""
+        control = self.study.control_of(row.place)
+        if control is None:
+            return math.nan
+        printed = [_printed(self.study.lines[place], metric) for place in (row.place, control)]
+        return printed[0] / printed[1] if printed[1] else math.nan
+
+    def agreement(self) -> Agreement:
+        """How far the order of rows is the paper's."""
+        rows = [
+            Measured(
+                label=(line := self.line(row)).label,
+                block=line.block,
+                # What was not run is neither undecided nor decided.
+                paper=line.paper.cells if line.paper is not None and row.values else {},
+                values=row.values,
+                samples=self.study.samples_of(line.data),
+            )
+            for row in self.rows
+        ]
+        return agreement(rows, self.study.metrics)
+
+    def claims(self) -> list[tuple[str, Verdict]]:
+        """What the paper says in words, each with a verdict."""
+        found: list[tuple[str, Verdict]] = []
+        by_place = {row.place: row for row in self.rows}
+        for claim in self.study.claims:
+            sides = [by_place.get(place) for place in (claim.lower, claim.higher)]
+            values = [() if row is None else row.values.get(claim.metric, ()) for row in sides]
+            low, high = paired_interval(values[0], values[1])
+            found.append((claim.says, verdict_of(1.0, low, high)))
+        return found
+
+
+def _printed(line: Line, metric: str) -> float:
+    cell = None if line.paper is None else line.paper.cells.get(metric)
+    return math.nan if cell is None or cell.value is None else cell.value
+
+
+def result_path(out: Path, study: str, scale: str) -> Path:
+    """Where the result of a study at a scale is."""
+    return out / RESULTS / f"{study}.{scale}.json"
+
+
+def write_result(result: Result, path: Path) -> None:
+    """Writes a result, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(as_document(result), indent=1, ensure_ascii=False) + "\n")
+
+
+def as_document(result: Result) -> dict[str, Any]:
+    """A result as plain values, ready for JSON; rates are shares, and undefined is null."""
+    found = result.agreement()
+    return {
+        "schema": SCHEMA,
+        "study": result.study.id,
+        "scale": result.scale,
+        "set": list(result.given),
+        "seeds": list(result.seeds),
+        **result.facts,
+        "agreement": {
+            "share": _number(found.share),
+            "clear": len(found.pairs),
+            **{name: found.count(name) for name in ("agree", "disagree", "undecided")},
+        },
+        "rows": [_row(result, row) for row in result.rows],
+    }
+
+
+def _row(result: Result, row: Row) -> dict[str, Any]:
+    line = result.line(row)
+    document: dict[str, Any] = {"place": row.place, "label": line.label, "group": line.group}
+    if row.why_not is not None:
+        return document | {"why_not": row.why_not}
+    document["runs"] = {side: list(runs) for side, runs in row.runs.items()}
+    document["metrics"] = {
+        name: {
+            "values": [_number(value) for value in values],
+            "mean": _number(row.mean(name)),
+            "standard_error": _number(row.error(name)),
+        }
+        for name, values in row.values.items()
+    }
+    if row.curves:
+        document["curves"] = row.curves
+    return document
+
+
+def read_result(path: Path, study: Study) -> Result:
+    """The result in a file."""
+    try:
+        document = json.loads(path.read_text())
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {document['schema']}")
+        rows = tuple(_read_row(row, study) for row in document["rows"])
+        known = {"schema", "study", "scale", "set", "seeds", "agreement", "rows"}
+        return Result(
+            study=study,
+            scale=document["scale"],
+            given=tuple(document["set"]),
+            seeds=tuple(document["seeds"]),
+            rows=rows,
+            facts={key: value for key, value in document.items() if key not in known},
+        )
+    except FileNotFoundError as problem:
+        raise InputError(
+            f"Expected the result {path}, but there is none; make it by `flipguard study run "
+            f"{study.id}`, or name another `--scale` or `--out`."
+        ) from problem
+    except (KeyError, TypeError, ValueError, OSError) as problem:
+        raise InputError(
+            f"Expected {path} to be the result of {study.id}, but it is damaged or of another "
+            f"version ({printable(str(problem))}); run the study again, which trains nothing anew."
+        ) from problem
+
+
+def _read_row(row: Mapping[str, Any], study: Study) -> Row:
+    place = row["place"]
+    if study.lines[place].label != row["label"]:
+        raise ValueError(f"line {place} is {row['label']}")
+    values = {
+        name: tuple(math.nan if value is None else value for value in one["values"])
+        for name, one in row.get("metrics", {}).items()
+    }
+    return Row(
+        place=place,
+        values=values,
+        why_not=row.get("why_not"),
+        runs={side: tuple(runs) for side, runs in row.get("runs", {}).items()},
+        curves=row.get("curves", {}),
+    )
+
+
+def facts_of(
+    device: str, command: str, *, differences: Sequence[str], runs: int, seconds: float
+) -> dict[str, Any]:
+    """Where, when and with what a study was run; `seconds` are those of all its runs, added up."""
+    import torch
+
+    name = _processor()
+    if device.startswith("cuda") and torch.cuda.is_available():
+        name = torch.cuda.get_device_name()
+    return {
+        "device": {"kind": device, "name": name},
+        "versions": {
+            "flipguard": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+        "command": command,
+        "differences": list(differences),
+        "runs": runs,
+        "seconds": round(seconds, 1),
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _processor() -> str:
+    """The name of the CPU, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def results_in(out: Path) -> Sequence[Path]:
+    """All results in a folder."""
+    return sorted((out / RESULTS).glob("*.json"))
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

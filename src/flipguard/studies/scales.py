@@ -1,0 +1,154 @@
+"""How large a study is: which data, which models by role, which recipe, how many seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+from flipguard.errors import InputError, listed
+from flipguard.studies.study import Scalar
+
+FILE = "scales.toml"
+NO_VALUE = "none"
+BLANK = re.compile(r"\{(\w+)\}")
+FORMS = ("recipe.NAME", "machine.NAME", "roles.NAME", "options.METHOD.NAME", "data", "data_root")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """One size of all studies. `given` is what was set for it, as it was typed."""
+
+    name: str
+    sentence: str
+    data: str
+    classes: int
+    stands_for: tuple[str, ...]
+    members: int
+    seeds: int
+    roles: Mapping[str, str]
+    seconds: Mapping[str, float]
+    timed_on: str
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    papers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    preset: str | None = None
+    precision: str = "32-true"
+    pretrained: bool = False
+    data_root: str | None = None
+    given: tuple[str, ...] = ()
+
+    def of_paper(self, paper: str) -> Scale:
+        """As one paper has it."""
+        return dataclasses.replace(self, **self.papers.get(paper, {}), papers={})
+
+    def model(self, role: str) -> str | None:
+        """The model of a role; None if this scale has none."""
+        return self.roles.get(role)
+
+    def check_filled(self, roles: Sequence[str]) -> None:
+        """Refuses a model that the user has to name and has not."""
+        blank = [name for role in roles for name in BLANK.findall(self.roles.get(role, ""))]
+        if blank:
+            raise InputError(
+                f"Expected `--set {blank[0]}=…` at scale {self.name}, but it was not given; name "
+                "a folder with a pretrained model of Transformers."
+            )
+
+    def option(self, method: str, name: str, printed: Scalar) -> Scalar:
+        """What an option that a paper's row states becomes here."""
+        ours = self.options.get(method, {}).get(name)
+        if isinstance(ours, Mapping):
+            return _value(
+                ours.get(f"{printed:g}" if _is_number(printed) else str(printed), printed)
+            )
+        return printed if ours is None else _value(ours)
+
+    def defaults(self, method: str) -> dict[str, Scalar]:
+        """The options that this scale sets whatever a row states."""
+        ours = self.options.get(method, {})
+        return {name: _value(v) for name, v in ours.items() if not isinstance(v, Mapping)}
+
+    def set(self, assignments: Sequence[str]) -> Scale:
+        """The scale with some of it set, each as ``key=value`` or ``table.key=value``.
+
+        >>> scale_of("mnist1d").set(["recipe.epochs=3", "roles.small=lenet5"]).roles["small"]
+        'lenet5'
+        """
+        scale = self
+        for text in assignments:
+            scale = scale._set(text)
+        return dataclasses.replace(scale, given=(*self.given, *assignments))
+
+    def _set(self, assignment: str) -> Scale:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key:
+            raise InputError(f"Expected `--set` to be key=value, but got {assignment!r}.")
+        table, _, name = key.partition(".")
+        blanks = {one for spec in self.roles.values() for one in BLANK.findall(spec)}
+        if key in blanks:
+            filled = {role: s.replace(f"{{{key}}}", text) for role, s in self.roles.items()}
+            return dataclasses.replace(self, roles=filled)
+        if key in ("data", "data_root"):
+            changed: dict[str, Any] = {key: text}
+            return dataclasses.replace(self, **changed)
+        if key == "classes" and text.isdecimal():
+            return dataclasses.replace(self, classes=int(text))
+        if table == "roles" and name:
+            return dataclasses.replace(self, roles={**self.roles, name: text})
+        if table == "options" and "." in name:
+            method, _, option = name.rpartition(".")
+            ours = {**self.options.get(method, {}), option: _parsed(text)}
+            return dataclasses.replace(self, options={**self.options, method: ours})
+        if table in ("recipe", "machine") and name:
+            changed = {table: {**getattr(self, table), name: _parsed(text)}}
+            return dataclasses.replace(self, **changed)
+        known = [*FORMS, *sorted(blanks)]
+        raise InputError(
+            f"Expected `--set` of a study to set {', '.join(known)}, but got {listed([key])}."
+        )
+
+
+@cache
+def scales() -> Mapping[str, Scale]:
+    """Every scale by name."""
+    text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
+    return MappingProxyType(
+        {
+            name: Scale(**{**values, "name": name, "stands_for": tuple(values["stands_for"])})
+            for name, values in tomllib.loads(text).items()
+        }
+    )
+
+
+def scale_of(name: str) -> Scale:
+    """The scale of a name."""
+    if name not in scales():
+        raise InputError(
+            f"Expected `--scale` to be one of {', '.join(scales())}, but got {listed([name])}."
+        )
+    return scales()[name]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _value(given: Any) -> Scalar:
+    found: Scalar = None if given == NO_VALUE else given
+    return found
+
+
+def _parsed(text: str) -> Any:
+    """A value as TOML reads it; what TOML cannot read is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,144 @@
+"""A study as data: which table of a paper, and what is trained for each of its rows.
+
+A study is one TOML file in `catalog`, named by its id. It never repeats a number of a paper: rows
+are found in the paper's table by what they say, and take method and options from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias
+
+from flipguard.studies.papers import PaperRow, PaperTable
+
+Scalar: TypeAlias = bool | int | float | str | None
+
+OLD = "old"
+"""In `follows`: the model that the row's new one replaces."""
+
+# Of which the paper printed a share: the size of the test sets, for its standard errors.
+TEST_SAMPLES: Mapping[str, int] = MappingProxyType(
+    {
+        "ILSVRC12": 50_000,
+        "ImageNet": 50_000,
+        "iNaturalist": 95_986,
+        "iNaturalist 2017": 95_986,
+        "iNaturalist 2018": 24_426,
+        "AG News": 7_600,
+        "CIFAR-10": 10_000,
+        "CIFAR-100": 10_000,
+        "SVHN": 26_032,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guide:
+    """So many members of an ensemble that is given to a student, of one role."""
+
+    role: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What is trained, but for seed and scale.
+
+    A `role` of None is that of whoever follows the model. `printed` are the options that the
+    paper's row states, `options` those of the study, which a scale does not change.
+    """
+
+    method: str = "none"
+    role: str | None = None
+    printed: Mapping[str, Scalar] = field(default_factory=dict)
+    options: Mapping[str, Scalar] = field(default_factory=dict)
+    follows: tuple[str, ...] = ()
+    guides: tuple[Guide, ...] = ()
+    fine_tune: bool = False
+    watch: bool = False  # measured against old in every epoch, though it does not follow it
+    fix: tuple[str, ...] = ()  # sources of randomness that no seed changes
+    recipe: Mapping[str, Scalar] = field(default_factory=dict)
+    generation: int | None = None  # other generations have other seeds; None: of who follows it
+    # The share of the training samples that it saw, and of the classes that it knew; None: all,
+    # or as many as whoever follows it.
+    samples: float | None = None
+    classes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of the study's table: two models, and the paper's row if it has one.
+
+    Lines of one `block` make the same update, and are compared with each other.
+    """
+
+    label: str
+    group: str | None
+    block: tuple[str, ...]
+    old: Model
+    new: Model
+    paper: PaperRow | None = None
+    x: float | None = None
+    why_not: str | None = None  # it is not trained, for this reason
+
+    @property
+    def data(self) -> str | None:
+        """The paper's data set."""
+        return None if self.paper is None else self.paper.data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What the paper says in words, as an order of two lines."""
+
+    says: str
+    metric: str
+    lower: int  # places of the lines in the study
+    higher: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A table or figure of a paper, and all that has to be trained for it."""
+
+    id: str
+    table: PaperTable
+    title: str
+    metrics: tuple[str, ...]
+    lines: tuple[Line, ...]
+    models: Mapping[str, Model]
+    claims: tuple[Claim, ...] = ()
+    notes: tuple[str, ...] = ()
+    curves: tuple[str, ...] = ()  # splits of which the rates after every epoch are shown
+    axis: str | None = None  # what `x` of the lines is
+    test_samples: int | None = None  # of the paper, where not its whole test set
+
+    @property
+    def paper(self) -> str:
+        """pct, elodi or churn."""
+        return self.table.paper
+
+    def chosen(self, stands_for: tuple[str, ...]) -> tuple[int, ...]:
+        """The lines that belong to one data set: the first of these that the table has.
+
+        A table of one data set is shown whole, whatever a scale stands for.
+        """
+        data = {line.data for line in self.lines if line.data is not None}
+        if len(data) <= 1:
+            return tuple(range(len(self.lines)))
+        wanted = next((name for name in stands_for if name in data), None)
+        return tuple(i for i, line in enumerate(self.lines) if line.data in (None, wanted))
+
+    def samples_of(self, data: str | None) -> int | None:
+        """How many test samples the paper's rates rest on."""
+        return self.test_samples or TEST_SAMPLES.get(data or "")
+
+    def control_of(self, place: int) -> int | None:
+        """The untreated line of the same update, or of the same series, to hold others against."""
+        own = self.lines[place]
+        plain = [i for i, line in enumerate(self.lines) if line.new.method == "none"]
+        same = [i for i in plain if self.lines[i].block == own.block]
+        beside = [i for i in plain if own.group and self.lines[i].group == own.group]
+        return next(iter([*same, *beside]), None)

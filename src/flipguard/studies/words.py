@@ -1,0 +1,77 @@
+"""Numbers of a study as people read them."""
+
+from __future__ import annotations
+
+import math
+
+from flipguard.metrics import METRICS
+from flipguard.studies.papers import Cell
+
+SHORT = {
+    "error_rate_old": "old error",
+    "error_rate_new": "new error",
+    "accuracy": "accuracy",
+    "negative_flip_rate": "NFR",
+    "relative_negative_flip_rate": "rel. NFR",
+    "churn": "churn",
+    "surrogate_churn": "SChurn",
+    "churn_correct": "C. right",
+    "churn_incorrect": "C. wrong",
+    "expected_calibration_error_new": "ECE",
+    "confidence_new": "confidence",
+    "logit_displacement": "move",
+}
+LONG = {
+    "NFR": "negative flips, of all samples",
+    "rel. NFR": "negative flips, of what chance would flip",
+    "SChurn": "churn of the probabilities",
+    "C. right": "churn of what old gets right",
+    "C. wrong": "churn of what old gets wrong",
+    "ECE": "expected calibration error of new",
+    "confidence": "new's first probability above its second",
+    "move": "mean distance of the logits, no percentage",
+}
+NOTHING = "–"
+
+
+def is_percent(metric: str) -> bool:
+    """Whether a metric is shown in percent."""
+    return metric not in METRICS or METRICS[metric].percent
+
+
+def short(metric: str) -> str:
+    """The head of a column."""
+    return SHORT.get(metric, metric)
+
+
+def legend(metrics: tuple[str, ...], headline: str | None) -> str:
+    """What the heads mean that do not say it themselves."""
+    named = [(short(metric), LONG.get(short(metric))) for metric in metrics]
+    if headline is not None:
+        named.append(("ratio", f"{short(headline)} over that of the untreated update"))
+    told = "; ".join(f"{name}: {text}" for name, text in named if text is not None)
+    return f"{told}." if told else ""
+
+
+def printed(cell: Cell | None) -> str:
+    """A cell of the paper, as it prints it; a doubtful one with a question mark."""
+    if cell is None or cell.value is None:
+        return NOTHING
+    doubt = "?" if cell.unsure else ""
+    spread = "" if cell.deviation is None else f"±{cell.deviation:.2f}"
+    digits = 3 if cell.value < 1 and cell.deviation is None else 2
+    return f"{cell.value:.{digits}f}{spread}{doubt}"
+
+
+def ours(mean: float, error: float, metric: str) -> str:
+    """A mean of ours and its standard error."""
+    if math.isnan(mean):
+        return NOTHING
+    factor = 100 if is_percent(metric) else 1
+    spread = "" if math.isnan(error) else f"±{factor * error:.2f}"
+    return f"{factor * mean:.2f}{spread}"
+
+
+def ratio(value: float) -> str:
+    """A ratio to the control."""
+    return NOTHING if math.isnan(value) else f"{value:.2f}"

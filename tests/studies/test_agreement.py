@@ -1,0 +1,168 @@
+"""Agreement with a paper, against the rule read aloud in plain Python."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from flipguard.studies.agreement import (
+    Agreement,
+    Measured,
+    agreement,
+    paired_interval,
+    separated,
+    verdict_of,
+)
+from flipguard.studies.papers import Cell
+
+NFR, RELATIVE = "negative_flip_rate", "relative_negative_flip_rate"
+
+
+def row(
+    label: str,
+    cells: dict[str, Cell],
+    values: dict[str, list[float]] | None = None,
+    *,
+    block: tuple[str, ...] = ("",),
+    samples: int | None = 50_000,
+) -> Measured:
+    return Measured(label=label, block=block, paper=cells, values=values or {}, samples=samples)
+
+
+# -- the rule, read aloud ------------------------------------------------------------------------
+
+
+def clearly_apart(a: float, b: float, n: int) -> bool:
+    """Further apart than twice the standard error of a difference of two shares, in percent."""
+    variances = [share * (1 - share) / n for share in (a / 100, b / 100)]
+    return abs(a - b) / 100 > 2 * sum(variances) ** 0.5
+
+
+def said_of(paper_a: float, paper_b: float, ours_a: list[float], ours_b: list[float]) -> str:
+    """Student's t over the differences of each seed."""
+    apart = [b - a for a, b in zip(ours_a, ours_b, strict=True)]
+    mean = statistics.mean(apart)
+    error = statistics.stdev(apart) / len(apart) ** 0.5
+    reach = stats.t.ppf(0.975, len(apart) - 1) * error
+    if mean - reach <= 0 <= mean + reach:
+        return "undecided"
+    return "agree" if (mean > 0) == (paper_b > paper_a) else "disagree"
+
+
+rates = st.floats(min_value=0.5, max_value=60).map(lambda x: round(x, 2))
+seeds = st.lists(st.floats(min_value=0.01, max_value=0.6), min_size=3, max_size=3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(rates, seeds), min_size=2, max_size=5), st.integers(500, 100_000))
+def test_it_is_the_rule_read_aloud(table: list[tuple[float, list[float]]], n: int) -> None:
+    rows = [
+        row(str(i), {NFR: Cell(value=paper)}, {NFR: ours}, samples=n)
+        for i, (paper, ours) in enumerate(table)
+    ]
+    expected = [
+        (i, j, said_of(table[i][0], table[j][0], table[i][1], table[j][1]))
+        for i, j in itertools.combinations(range(len(table)), 2)
+        if clearly_apart(table[i][0], table[j][0], n)
+    ]
+    found = agreement(rows, [NFR])
+    assert [(p.first, p.second, p.verdict) for p in found.pairs] == expected
+    if expected:
+        share = sum(verdict == "agree" for *_, verdict in expected) / len(expected)
+        assert found.share == pytest.approx(share)
+    else:
+        assert math.isnan(found.share)
+
+
+# -- what the paper separates --------------------------------------------------------------------
+
+
+def test_a_printed_deviation_counts_before_the_size_of_the_test_set() -> None:
+    near = Cell(value=5.72, deviation=0.18)
+    assert not separated(
+        row("a", {"churn": near}), row("b", {"churn": Cell(value=5.4, deviation=0.05)}), "churn"
+    )
+    far = Cell(value=4.29, deviation=0.14)
+    assert separated(row("a", {"churn": near}), row("b", {"churn": far}), "churn")
+
+
+def test_a_relative_rate_varies_as_its_negative_flips_do() -> None:
+    def flips(rate: float, relative: float) -> Measured:
+        return row("", {NFR: Cell(value=rate), RELATIVE: Cell(value=relative)}, samples=1000)
+
+    # 4 % of 1,000 are 40 flips, known to about 15 %: of 25, twice 3.9.
+    error = 25 * math.sqrt(0.96 / 40)
+    apart = 2 * math.hypot(error, error)
+    assert not separated(flips(4, 25), flips(4, 25 + 0.9 * apart), RELATIVE)
+    assert separated(flips(4, 25), flips(4, 25 + 1.5 * apart), RELATIVE)
+    alone = row("", {RELATIVE: Cell(value=25.0)})
+    assert not separated(alone, flips(4, 90), RELATIVE)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {},
+        {NFR: Cell(value=None)},
+        {NFR: Cell(value=40.0, unsure=True)},
+    ],
+)
+def test_what_is_not_printed_or_in_doubt_separates_nothing(other: dict[str, Cell]) -> None:
+    assert not separated(row("a", {NFR: Cell(value=4.0)}), row("b", other), NFR)
+
+
+def test_nor_does_a_metric_of_which_nothing_says_how_sure_it_is() -> None:
+    calibration = "expected_calibration_error_new"
+    one, other = (row("", {calibration: Cell(value=v)}) for v in (3.0, 30.0))
+    assert not separated(one, other, calibration)
+    nowhere = [row("", {NFR: Cell(value=v)}, samples=None) for v in (3.0, 30.0)]
+    assert not separated(nowhere[0], nowhere[1], NFR)
+
+
+def test_rows_of_two_updates_are_not_compared() -> None:
+    values = {NFR: [0.1, 0.11, 0.12]}
+    rows = [
+        row("a", {NFR: Cell(value=4.0)}, values, block=("one",)),
+        row("b", {NFR: Cell(value=14.0)}, values, block=("other",)),
+    ]
+    assert agreement(rows, [NFR]) == Agreement(pairs=())
+
+
+# -- what we separate ----------------------------------------------------------------------------
+
+
+def test_one_seed_separates_nothing_and_equal_runs_neither() -> None:
+    assert all(math.isnan(x) for x in paired_interval([0.1], [0.2]))
+    assert all(math.isnan(x) for x in paired_interval([0.1, 0.2], []))
+    assert verdict_of(1.0, math.nan, math.nan) == "undecided"
+    low, high = paired_interval([0.1, 0.2], [0.1, 0.2])
+    assert (low, high) == (0.0, 0.0)
+    assert verdict_of(1.0, low, high) == "undecided"
+
+
+def test_pairing_by_seed_takes_out_what_seeds_have_in_common() -> None:
+    easy_and_hard = [0.10, 0.30, 0.20, 0.40]
+    low, high = paired_interval(easy_and_hard, [x + 0.01 for x in easy_and_hard])
+    assert low == pytest.approx(0.01)
+    assert high == pytest.approx(0.01)
+
+
+def test_the_pairs_of_a_row_and_their_numbers() -> None:
+    rows = [
+        row("none", {NFR: Cell(value=4.3)}, {NFR: [0.09, 0.10, 0.11]}),
+        row("good", {NFR: Cell(value=2.1)}, {NFR: [0.05, 0.06, 0.07]}),
+        row("odd", {NFR: Cell(value=3.2)}, {NFR: [0.15, 0.16, 0.17]}),
+    ]
+    found = agreement(rows, [NFR])
+    assert [pair.verdict for pair in found.pairs] == ["agree", "disagree", "agree"]
+    assert found.share == pytest.approx(2 / 3)
+    assert (found.count("agree"), found.count("disagree"), found.count("undecided")) == (2, 1, 0)
+    assert len(found.of(2)) == 2
+    (wrong,) = (pair for pair in found.pairs if pair.verdict == "disagree")
+    assert (wrong.paper, wrong.ours) == ((4.3, 3.2), (pytest.approx(0.10), pytest.approx(0.16)))

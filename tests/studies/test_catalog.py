@@ -1,0 +1,270 @@
+"""Every table has a study, or a reason why not; and what the studies become as runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from flipguard.errors import InputError
+from flipguard.methods import METHODS
+from flipguard.studies.graph import Plan, key_of, plan_of
+from flipguard.studies.papers import paper_tables
+from flipguard.studies.reading import read_study, studies, study_of, without_study
+from flipguard.studies.results import ALWAYS
+from flipguard.studies.scales import scale_of, scales
+
+MACHINE = {"device": "cpu", "threads": 1}
+FIRST = (
+    *("elodi.table1", "elodi.table3", "elodi.table5", "elodi.table7"),
+    *("pct.table2a", "pct.table3", "pct.table4a", "pct.table5a"),
+    *("churn.table1", "churn.table2", "churn.table3"),
+)
+
+
+def planned(id: str, scale: str = "mnist1d", seeds: int = 1, **more: object) -> Plan:
+    return plan_of(
+        study_of(id),
+        scale_of(scale),
+        seeds=range(seeds),
+        out=Path("out"),
+        machine=MACHINE,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+# -- the catalogue -------------------------------------------------------------------------------
+
+
+def test_every_table_has_a_study_or_a_reason_why_not() -> None:
+    assert set(studies()) | set(without_study()) == set(paper_tables())
+    assert set(studies()) & set(without_study()) == set()
+    assert all(reason.endswith(".") for reason in without_study().values())
+    assert set(FIRST) <= set(studies())
+
+
+@pytest.mark.parametrize("id", studies())
+def test_every_row_of_the_paper_is_a_line(id: str) -> None:
+    study = studies()[id]
+    ours = [line.paper for line in study.lines if line.paper is not None]
+    assert ours == list(study.table.rows)
+    assert set(study.metrics) <= set(ALWAYS)
+    assert {line.new.method.partition("+")[0] for line in study.lines} <= {*METHODS, ""}
+
+
+@pytest.mark.parametrize("id", studies())
+def test_every_study_can_be_planned_at_the_smallest_scale(id: str) -> None:
+    plan = planned(id)
+    every = {node.folder for node in plan.nodes}
+    before: set[Path] = set()
+    for node in plan.nodes:
+        assert node.after <= before, "those that others need come first"
+        before.add(node.folder)
+    assert {update.old for update in plan.updates} | {u.new for u in plan.updates} <= every
+    # Only what no scale can do is left out.
+    reasons = [why for why in plan.left_out.values() if "members at" not in why]
+    assert len(reasons) == sum(line.why_not is not None for line in plan.study.lines)
+
+
+@pytest.mark.parametrize("scale", scales())
+def test_every_scale_plans_or_refuses_every_study(scale: str) -> None:
+    size = scale_of(scale).set(["model=folder"] if scale.startswith("agnews") else [])
+    planned_ones = 0
+    for study in studies().values():
+        try:
+            plan = plan_of(study, size, seeds=[0], out=Path("out"), machine=MACHINE)
+        except InputError:
+            continue  # which says why, as is tested elsewhere
+        planned_ones += 1
+        assert all("{" not in node.config.model for node in plan.nodes)
+    assert planned_ones >= 3
+    assert set(size.seconds) >= set(size.roles)
+
+
+# -- runs ----------------------------------------------------------------------------------------
+
+
+def test_the_runs_of_a_table() -> None:
+    plan = planned("elodi.table1", seeds=5)
+    methods = Counter(node.config.method for node in plan.nodes)
+    # Eight members a side, old and new, and one untreated model a side, for each of five seeds.
+    assert methods.pop("none") == 5 * 2 * (8 + 1)
+    both_sides = {"ensemble": 1, "dropout": 1, "elodi": 2}
+    assert {name: methods.pop(name) for name in both_sides} == {
+        name: 5 * 2 * rows for name, rows in both_sides.items()
+    }
+    assert methods == dict.fromkeys(("bct", "ract", "kd", "fd-kl", "fd-lm", "bu-cr"), 5)
+
+
+def test_untreated_runs_are_shared_by_studies_and_know_no_old_one() -> None:
+    first, second = planned("pct.table4a", seeds=2), planned("elodi.table1", seeds=2)
+    shared = {n.folder for n in first.nodes} & {n.folder for n in second.nodes}
+    # Old and new, untreated; the members of both ensembles and the ensembles themselves.
+    plain = [n for n in first.nodes if n.config.method == "none"]
+    assert {n.folder for n in plain} <= shared
+    assert all(not n.config.old for n in plain)
+
+
+def test_a_run_is_known_by_what_it_becomes() -> None:
+    here, there = (
+        plan_of(
+            study_of("pct.table2a"), scale_of("mnist1d"), seeds=[0], out=Path(out), machine=machine
+        )
+        for out, machine in (("a", MACHINE), ("b", {"device": "cuda", "precision": "bf16-mixed"}))
+    )
+    assert [n.folder.name for n in here.nodes] == [n.folder.name for n in there.nodes]
+    assert len({n.folder for n in here.nodes}) == len(here.nodes)
+    assert all(
+        n.folder.name == key_of(n.config) for n in here.nodes if n.folder.parent.name == "runs"
+    )
+
+
+def test_seeds_of_old_and_new_never_meet() -> None:
+    plan = planned("churn.table2", seeds=3)
+    nodes = {node.folder: node for node in plan.nodes}
+    for update in plan.updates:
+        old, new = nodes[update.old].config, nodes[update.new].config
+        assert new.seeds.seed == update.seed
+        assert old.seeds.seed == 1000 + update.seed
+        assert (old.method, old.options) == (new.method, new.options)
+
+
+def test_a_chain_of_updates() -> None:
+    plan = planned("elodi.table5")
+    nodes = {node.folder: node for node in plan.nodes}
+
+    def new(label: str, old: str, to: str) -> tuple[str, list[str]]:
+        (update,) = (
+            u
+            for u in plan.updates
+            if (line := plan.study.lines[u.line]).label == label
+            and line.paper is not None
+            and (line.paper.old, line.paper.new) == (old, to)
+        )
+        node = nodes[update.new]
+        return node.folder.name, [nodes[Path(o)].config.model for o in node.config.old]
+
+    small, large = "mlp:hidden=64", "mlp:hidden=192,depth=2"
+    assert new("FD (chain)", "ResNet-18", "ResNet-101")[1] == [large]
+    assert new("FD (radial)", "ResNet-50", "ResNet-101")[1] == [small]
+    assert new("FD (fc)", "ResNet-50", "ResNet-101")[1] == [small, large]
+    # The same third model, held against the second and against the first.
+    for label in ("None", "FD (chain)", "FD (radial)", "FD (fc)", "ELODI"):
+        names = [new(label, old, "ResNet-101")[0] for old in ("ResNet-18", "ResNet-50")]
+        assert names[0] == names[1]
+
+
+def test_what_old_had_not_seen() -> None:
+    for study, scope in (("pct.table5a", (0.5, None)), ("pct.table5b", (1.0, 5))):
+        plan = planned(study)
+        nodes = {node.folder: node for node in plan.nodes}
+        for update in plan.updates:
+            old, new = nodes[update.old].config.scope, nodes[update.new].config.scope
+            assert ((old.samples, old.classes), (new.samples, new.classes)) == (scope, (1.0, None))
+
+
+def test_a_teacher_is_of_its_students_kind() -> None:
+    plan = planned("elodi.table10", seeds=1)
+    nodes = {node.folder: node for node in plan.nodes}
+    students = [n for n in plan.nodes if n.config.method in ("kd", "fd-kl")]
+    assert len(students) == 2 * 3
+    for student in students:
+        (teacher,) = (nodes[Path(folder)] for folder in student.config.old)
+        assert teacher.config.method == "ensemble"
+        assert teacher.config.model == student.config.model
+        assert teacher.config.seeds == student.config.seeds
+
+
+def test_options_of_a_paper_become_those_of_a_scale() -> None:
+    def of(scale: str, method: str) -> list[dict[str, object]]:
+        plan = planned("elodi.table1", scale)
+        return [dict(n.config.options) for n in plan.nodes if n.config.method == method]
+
+    assert {one["k"] for one in of("mnist1d", "elodi")} == {None, 3}
+    assert {one["k"] for one in of("cifar100", "elodi")} == {None, 10}
+    assert {one["k"] for one in of("imagenet", "elodi")} == {None, 10}
+    assert {one["weight"] for one in of("mnist1d", "fd-lm")} == {0.05}
+    assert {one["weight"] for one in of("imagenet", "fd-lm")} == {1.0}
+    few = planned("elodi.table1", most_members=2)
+    assert {n.config.options.get("members") for n in few.nodes} == {None, 2}
+
+
+def test_sources_of_randomness_are_fixed() -> None:
+    plan = planned("churn.table1", seeds=2)
+    nodes = {node.folder: node for node in plan.nodes}
+    for update in plan.updates:
+        row = plan.study.lines[update.line].paper
+        assert row is not None
+        old, new = nodes[update.old].config, nodes[update.new].config
+        for where, source in (("identical_initialization", "init"), ("identical_order", "order")):
+            same = old.seeds.of(source) == new.seeds.of(source)  # type: ignore[arg-type]
+            assert same is row.where[where]
+        removed = new.recipe.augment == "none"
+        assert removed is row.where["remove_augmentation"]
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("rows = 3 =", "not valid TOML"),
+        ('table = "pct.table99"', "`table` to be one of a paper"),
+        ("colour = 1", "but got 'colour'"),
+        ("", "expected `rows` or `series`"),
+        (
+            'roles = { "ResNet-18" = "small" }\n[[rows]]\nmatch = { method = "none" }',
+            "one of `rows` to match 'Naive'",
+        ),
+        ("[[rows]]", "`roles` to say what ResNet-18 is"),
+        ('roles = { "ResNet-18" = "small" }\n[[rows]]\nold = "unlike"', "but got 'unlike'"),
+        ('roles = { "ResNet-18" = "small" }\n[[rows]]\nnew = { x = 1 }', "but got 'x'"),
+        (
+            'roles = { "ResNet-18" = "small" }\n[[rows]]\nnew = { follows = ["nobody"] }',
+            "`follows` to name old or one of `models`, but got 'nobody'",
+        ),
+    ],
+)
+def test_a_malformed_study_is_refused(text: str, says: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read_study(text, id="pct.table2a")
+    assert says in str(refused.value)
+
+
+def test_an_unknown_study_or_scale_lists_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"elodi\.table1, .* but got 'elodi\.table99'"):
+        study_of("elodi.table99")
+    with pytest.raises(InputError, match=r"there is none of pct\.figure4: It counts"):
+        study_of("pct.figure4")
+    with pytest.raises(InputError, match=r"mnist1d, fashion, .* but got 'mnist'"):
+        scale_of("mnist")
+
+
+def test_what_a_scale_cannot_be_told() -> None:
+    scale = scale_of("mnist1d")
+    for wrong in ("epochs=3", "recipe=3", "options.k=3", "colour.red=1"):
+        with pytest.raises(InputError, match=r"`--set` of a study to set recipe\.NAME"):
+            scale.set([wrong])
+    with pytest.raises(InputError, match="to be key=value"):
+        scale.set(["recipe.epochs"])
+    with pytest.raises(InputError, match="`--set model=…` at scale agnews"):
+        planned("elodi.table4", "agnews")
+    assert scale.set(["options.elodi.alpha=0.5"]).options["elodi"]["alpha"] == 0.5
+
+
+def test_neither_planning_nor_showing_needs_a_table_library() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('polars', 'duckdb', 'plotly'): sys.modules[name] = None\n"
+        "import flipguard.cli, flipguard.cli.study, flipguard.studies.running\n"
+        "import flipguard.studies.render, flipguard.studies.drawing\n"
+        "sys.argv = ['flipguard', 'study', 'list']\n"
+        "flipguard.cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "elodi.table1" in done.stdout

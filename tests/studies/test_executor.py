@@ -1,0 +1,142 @@
+"""Who trains what and when, with workers that only answer."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from flipguard.errors import InputError
+from flipguard.studies import executor
+from flipguard.studies.executor import Crew, train_all
+from flipguard.studies.graph import Node, Plan, plan_of
+from flipguard.studies.reading import study_of
+from flipguard.studies.scales import scale_of
+from flipguard.training.worker import ENDED, FAILED, LINE, READY, REFUSED
+from flipguard.training.workforce import GONE
+
+
+class Obedient:
+    """A worker that has done at once what it is told, unless `answers` say otherwise."""
+
+    jobs: ClassVar[list[list[str]]]
+    environments: ClassVar[list[Mapping[str, str] | None]]
+    answers: ClassVar[dict[str, tuple[str, str]]]
+    ended: ClassVar[int]
+
+    def __init__(
+        self,
+        said: queue.SimpleQueue[Any],
+        *,
+        threads: int,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._said = said
+        Obedient.environments.append(environment)
+        said.put((self, READY, ""))
+
+    def tell(self, job: dict[str, Any]) -> None:
+        folders = [one["folder"] for one in job.get("together", [job])]
+        Obedient.jobs.append(folders)
+        answer = next((self.answers[f] for f in folders if f in self.answers), None)
+        if answer is None:
+            self._said.put((self, LINE, "epoch 1/2  loss 1.0"))
+            self._said.put((self, ENDED, "finished"))
+        else:
+            self._said.put((self, *answer))
+
+    def end(self) -> None:
+        Obedient.ended += 1
+
+
+@pytest.fixture(autouse=True)
+def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "Worker", Obedient)
+    Obedient.jobs, Obedient.environments, Obedient.answers, Obedient.ended = [], [], {}, 0
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return plan_of(
+        study_of("elodi.table1"),
+        scale_of("mnist1d"),
+        seeds=range(2),
+        out=tmp_path,
+        machine={"device": "cpu", "threads": 1},
+        most_members=3,
+    )
+
+
+def one(_: Node) -> float:
+    return 1.0
+
+
+def test_every_run_once_and_after_those_that_it_needs(plan: Plan) -> None:
+    told: list[tuple[int, int]] = []
+    count = train_all(plan.nodes, Crew(processes=3), cost=one, progress=lambda *t: told.append(t))
+    order = [Path(folder) for (folder,) in Obedient.jobs]
+    assert count == len(order) == len(set(order)) == len(plan.nodes)
+    for node in plan.nodes:
+        assert all(order.index(needed) < order.index(node.folder) for needed in node.after)
+    assert Obedient.ended == 3
+    assert told == sorted(told)
+    assert told[-1] == (1000 * len(plan.nodes), 1000 * len(plan.nodes))
+
+
+def test_no_more_processes_than_runs(plan: Plan) -> None:
+    train_all(plan.nodes[:2], Crew(processes=8), cost=one)
+    assert Obedient.ended == 2
+
+
+def test_workers_take_gpus_in_turn(plan: Plan) -> None:
+    train_all(plan.nodes, Crew(processes=3, devices=("0", "2")), cost=one)
+    assert [e and e["CUDA_VISIBLE_DEVICES"] for e in Obedient.environments] == ["0", "2", "0"]
+
+
+def test_untreated_runs_that_differ_by_seed_become_one_job(plan: Plan) -> None:
+    train_all(plan.nodes, Crew(fuse=True), cost=one)
+    nodes = {str(node.folder): node for node in plan.nodes}
+    large = [job for job in Obedient.jobs if len(job) > 1]
+    # Old and new; of each two seeds with three members and an untreated model.
+    assert [len(job) for job in large] == [2 * (3 + 1), 2 * (3 + 1)]
+    for job in large:
+        assert {nodes[folder].config.method for folder in job} == {"none"}
+        assert len({nodes[folder].config.model for folder in job}) == 1
+    assert sorted(folder for job in Obedient.jobs for folder in job) == sorted(nodes)
+    Obedient.jobs = []
+    train_all(plan.nodes, Crew(processes=2, devices=("0", "1"), fuse=True), cost=one)
+    assert max(len(job) for job in Obedient.jobs) == 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ((REFUSED, "Expected this, but got that."), "could not be trained: Expected this"),
+        ((FAILED, "Traceback …\nValueError: odd"), "could not be trained (ValueError: odd)"),
+        ((GONE, "signal 9"), "ended from outside (signal 9), perhaps for want of memory"),
+    ],
+)
+def test_a_run_that_fails_is_named_and_nothing_new_is_begun(
+    plan: Plan, answer: tuple[str, str], says: str
+) -> None:
+    bad = plan.nodes[4]
+    Obedient.answers = {str(bad.folder): answer}
+    with pytest.raises(InputError) as refused:
+        train_all(plan.nodes, Crew(processes=2), cost=one)
+    assert str(bad.folder) in str(refused.value)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert len(Obedient.jobs) <= 6
+    assert Obedient.ended == 2
+
+
+def test_a_folder_with_something_else_is_refused_before_any_work(plan: Plan) -> None:
+    folder = plan.nodes[3].folder / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "last.pt").write_bytes(b"what is this")
+    with pytest.raises(InputError, match="to be a new folder or a run"):
+        train_all(plan.nodes, Crew(), cost=one)
+    assert Obedient.jobs == []

@@ -1,0 +1,376 @@
+"""Studies for real, small: trained, shown, gone on with, and beside the paper."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer.main
+from rich.cells import cell_len
+
+import flipguard as fg
+from flipguard.cli import app, main
+from flipguard.studies.reading import study_of
+from flipguard.studies.results import Result, Row, as_document, read_result, write_result
+from flipguard.studies.running import alone_in
+
+ID = "pct.table2a"
+SMALL = ["--set", "recipe.epochs=2", "--set", "data=mnist1d:train=200,test=300"]
+SMALL += ["--seeds", "2", "--members", "2"]
+# Old, five updates, and two members and their mean on both sides; for each of two seeds.
+RUNS = 2 * (1 + 5 + 2 * (2 + 1))
+
+
+@dataclass
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+def flipguard(*arguments: str, columns: int = 100) -> Ran:
+    """The command, in this process: importing torch anew would be most of its time."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["flipguard", "study", *arguments])
+        patch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    return Ran(int(stopped.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def numbers_of(done: Ran) -> str:
+    """What is printed, but for how long it took and by which command."""
+    return done.out.partition(" runs, ")[0].rpartition("\n")[0]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ran]:
+    out = tmp_path_factory.mktemp("studies")
+    return out, flipguard("run", ID, *SMALL, "--processes", "2", "--out", str(out))
+
+
+def models(out: Path) -> dict[Path, tuple[int, bytes]]:
+    found = out.rglob("model.safetensors")
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in found}
+
+
+def test_a_study_is_trained_and_printed_beside_the_paper(ran: tuple[Path, Ran]) -> None:
+    out, done = ran
+    assert done.code == 0, done.err
+    assert f"{RUNS} runs, 0 of them finished" in done.err
+    assert len(models(out)) == RUNS
+    lines = done.out.splitlines()
+    place = next(i for i, line in enumerate(lines) if line.startswith("FD-LM"))
+    assert lines[place].split() == ["FD-LM", "30.24", "30.47", "2.35", "11.06", "0.36"]
+    assert lines[place + 1].split()[0] == "here"
+    assert any(line.startswith("Agreement: ") for line in lines)
+    assert [line for line in lines if cell_len(line) > 100] == []
+
+
+def test_values_are_those_of_compare(ran: tuple[Path, Ran]) -> None:
+    out, _ = ran
+    result = read_result(out / "results" / f"{ID}.mnist1d.json", study_of(ID))
+    assert result.seeds == (0, 1)
+    for row in result.rows:
+        for seed, (old, new) in enumerate(zip(row.runs["old"], row.runs["new"], strict=True)):
+            files = [
+                fg.read_predictions(out / "runs" / name / "predictions" / "test.npz")
+                for name in (old, new)
+            ]
+            compared = fg.compare(old=files[0], new=files[1])
+            for metric in (*result.study.metrics, "churn", "surrogate_churn"):
+                value = compared[metric].value
+                assert row.values[metric][seed] == pytest.approx(value, abs=1e-9)
+
+
+def test_the_document(ran: tuple[Path, Ran]) -> None:
+    out, _ = ran
+    document = json.loads((out / "results" / f"{ID}.mnist1d.json").read_text())
+    assert document["schema"] == "flipguard.study/1"
+    assert document["set"] == ["recipe.epochs=2", "data=mnist1d:train=200,test=300"]
+    assert document["runs"] == RUNS
+    assert set(document["versions"]) == {"flipguard", "torch", "python"}
+    found = document["agreement"]
+    assert found["agree"] + found["disagree"] + found["undecided"] == found["clear"] > 10
+    one = document["rows"][0]["metrics"]["negative_flip_rate"]
+    assert one["mean"] == pytest.approx(sum(one["values"]) / 2)
+
+
+def test_what_is_finished_is_never_trained_again(ran: tuple[Path, Ran]) -> None:
+    out, first = ran
+    before = models(out)
+    planned = flipguard("run", ID, *SMALL, "--plan", "--out", str(out))
+    assert f"{RUNS} runs, {RUNS} of them finished: nothing to train." in planned.out
+    # One run is lost; it is the only one that is trained again, and becomes what it was.
+    document = json.loads((out / "results" / f"{ID}.mnist1d.json").read_text())
+    name = document["rows"][1]["runs"]["new"][0]
+    shutil.rmtree(out / "runs" / name)
+    again = flipguard("run", ID, *SMALL, "--out", str(out))
+    assert f"{RUNS - 1} of them finished" in again.err
+    after = models(out)
+    assert {path for path in before if before[path] != after[path]} == {
+        out / "runs" / name / "model.safetensors"
+    }
+    assert {path: found[1] for path, found in before.items()} == {
+        path: found[1] for path, found in after.items()
+    }
+    assert numbers_of(again) == numbers_of(first)
+
+
+def test_it_is_shown_again_drawn_and_written(ran: tuple[Path, Ran], tmp_path: Path) -> None:
+    out, first = ran
+    page, picture = tmp_path / "page.md", tmp_path / "picture.png"
+    shown = flipguard(
+        "show", ID, "--out", str(out), "--markdown", str(page), "--plot", str(picture)
+    )
+    assert shown.code == 0, shown.err
+    assert numbers_of(shown) == numbers_of(first)
+    text = page.read_text()
+    assert "| FD-LM | paper | 30.24 | 30.47 | 2.35 | 11.06 | 0.36 |  |" in text
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    narrow = flipguard("show", ID, "--out", str(out), columns=80)
+    assert [line for line in narrow.out.splitlines() if cell_len(line) > 80] == []
+
+
+def test_a_plan_trains_nothing(tmp_path: Path) -> None:
+    done = flipguard("run", "elodi.table1", "--plan", "--out", str(tmp_path / "new"))
+    assert done.code == 0
+    assert "160 runs, 0 of them finished: about" in done.out
+    assert "(a guess, for a core of a CPU)" in done.out
+    assert not (tmp_path / "new").exists()
+    large = flipguard("run", "elodi.table1", "--scale", "imagenet", "--plan")
+    assert "timm:resnet50" in large.out
+    assert " days with " in large.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "elodi.table99"], "Expected a study"),
+        (["run", ID, "--scale", "moon"], "Expected `--scale` to be one of mnist1d"),
+        (["run", ID, "--seeds", "0"], "`--seeds` to be from 1 on"),
+        (["run", ID, "--members", "0"], "`--members` to be from 1 on"),
+        (["run", ID, "--fuse", "maybe"], "`--fuse` to be auto, on or off"),
+        (["run", ID, "--device", "abacus"], "`--device` to be auto, cpu or cuda"),
+        (["run", ID, "--devices", "0,1", "--device", "cpu"], "`--devices` to be numbers of GPUs"),
+        (["run", ID, "--set", "recipe.epoch=3"], "but got 'recipe.epoch'"),
+        (["run", "churn.table3", "--scale", "imagenet"], "stands for ImageNet"),
+        (["run", "elodi.table6", "--scale", "cifar10-450"], "none can be trained"),
+        (["show", ID, "--out", "nowhere"], "Expected the result nowhere/results"),
+        (["show", "pct.figure4"], "there is none of pct.figure4"),
+        (["show", ID, "--markdown", "no/such/page.md"], "is no folder"),
+    ],
+)
+def test_refusals_are_one_sentence(
+    arguments: list[str],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = flipguard(*arguments)
+    assert told.code == 2
+    assert says in told.err
+    assert told.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
+    with alone_in(tmp_path):
+        done = flipguard("run", ID, *SMALL, "--out", str(tmp_path))
+    assert done.code == 2
+    assert "the only study that is run in" in done.err
+    taken = tmp_path / "file"
+    taken.write_text("")
+    done = flipguard("run", ID, *SMALL, "--out", str(taken))
+    assert done.code == 2
+    assert "choose another `--out`" in done.err
+
+
+# -- the surface ---------------------------------------------------------------------------------
+
+FLAGS = {
+    "list": {"--json"},
+    "run": {
+        *("--scale", "--seeds", "--out", "--members", "--set", "--processes", "--device"),
+        *("--devices", "--fuse", "--plan"),
+    },
+    "show": {"--scale", "--out", "--markdown", "--plot"},
+}
+
+
+def test_the_parts_of_the_command_and_their_flags() -> None:
+    study = typer.main.get_command(app).commands["study"]  # type: ignore[attr-defined]
+    found = {
+        name: {o for p in command.params for o in p.opts if o.startswith("--") and o != "--help"}
+        for name, command in study.commands.items()
+    }
+    assert found == FLAGS
+
+
+@pytest.mark.parametrize("part", FLAGS)
+def test_help_shows_an_example(part: str) -> None:
+    done = flipguard(part, "--help", columns=80)
+    assert f"Example: flipguard study {part}" in done.out
+    assert [flag for flag in FLAGS[part] if flag not in done.out] == []
+
+
+# -- a result that was made up -------------------------------------------------------------------
+
+
+def made_up(tmp_path: Path) -> Result:
+    study = study_of("pct.table4b")
+    flips = ([0.09, 0.1, 0.11], [0.12, 0.13, 0.14], [0.05, 0.06, 0.07], [0.05, 0.055, 0.08])
+    rows = tuple(
+        Row(place=place, values={"negative_flip_rate": tuple(values)})
+        for place, values in enumerate(flips)
+    )
+    result = Result(
+        study=study, scale="mnist1d", given=(), seeds=(0, 1, 2), rows=rows, facts={"device": {}}
+    )
+    path = tmp_path / "results" / "pct.table4b.mnist1d.json"
+    write_result(result, path)
+    return read_result(path, study)
+
+
+def test_agreement_is_counted_and_contradictions_are_listed(tmp_path: Path) -> None:
+    result = made_up(tmp_path)
+    done = flipguard("show", "pct.table4b", "--out", str(tmp_path))
+    # In the paper, naive is below none and both distillations below both; here naive is above.
+    # Of three metrics five pairs each are clear; only negative flips have values.
+    assert "Of 15 pairs of rows" in done.out
+    assert "4 came out the same way, 1 the other way" in " ".join(done.out.split())
+    told = " ".join(done.out.split())
+    assert (
+        "NFR: Naive is above No Treatment here, 13.00 against 10.00 % (difference +3.00 to +3.00), "
+        "and below it in the paper, 3.28 against 4.03" in told
+    )
+    assert "1.30" in done.out  # naive over the control
+    assert as_document(result)["agreement"]["disagree"] == 1
+
+
+def test_a_series_is_drawn_and_what_the_paper_says_is_checked(tmp_path: Path) -> None:
+    study = study_of("elodi.figure2")
+    rows = tuple(
+        Row(
+            place=place,
+            values={
+                metric: tuple(0.3 / (1 + (line.x or 0)) + 0.001 * seed for seed in range(3))
+                for metric in study.metrics
+            },
+        )
+        for place, line in enumerate(study.lines)
+    )
+    result = Result(study=study, scale="mnist1d", given=(), seeds=(0, 1, 2), rows=rows, facts={})
+    write_result(result, tmp_path / "results" / "elodi.figure2.mnist1d.json")
+    picture = tmp_path / "picture.svg"
+    done = flipguard("show", "elodi.figure2", "--out", str(tmp_path), "--plot", str(picture))
+    assert done.code == 0, done.err
+    told = " ".join(done.out.split())
+    assert "Of one architecture, larger ensembles flip less. Here it holds." in told
+    assert "Agreement" not in told  # the paper prints no number
+    assert "one architecture" in picture.read_text()
+
+
+def test_curves_are_drawn_epoch_by_epoch(tmp_path: Path) -> None:
+    study = study_of("pct.figure6")
+    curve = {metric: [[0.5, 0.4, 0.3], [0.6, 0.5, None]] for metric in study.metrics}
+    values = dict.fromkeys(study.metrics, (0.3, 0.4))
+    rows = (Row(place=0, values=values, curves={"train": curve, "test": curve}),)
+    result = Result(study=study, scale="mnist1d", given=(), seeds=(0, 1), rows=rows, facts={})
+    write_result(result, tmp_path / "results" / "pct.figure6.mnist1d.json")
+    picture = tmp_path / "picture.png"
+    done = flipguard("show", "pct.figure6", "--out", str(tmp_path), "--plot", str(picture))
+    assert done.code == 0, done.err
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    done = flipguard("show", "pct.figure6", "--out", str(tmp_path), "--plot", "picture.bmp")
+    assert done.code == 2
+    assert "expected .png, .svg or .pdf" in done.err
+
+
+def test_a_damaged_result_is_refused(tmp_path: Path) -> None:
+    made_up(tmp_path)
+    path = tmp_path / "results" / "pct.table4b.mnist1d.json"
+    for text in ("{", '{"schema": "flipguard.study/9"}', path.read_text().replace("Naive", "Nave")):
+        path.write_text(text)
+        done = flipguard("show", "pct.table4b", "--out", str(tmp_path))
+        assert done.code == 2
+        assert "damaged or of another version" in done.err
+
+
+# -- slow ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "id",
+    [
+        *("pct.table5b", "pct.table7", "pct.figure2", "pct.figure5", "pct.figure6"),
+        *("elodi.table7", "elodi.table8", "elodi.table10", "elodi.table11", "elodi.figure6"),
+        *("churn.table1", "churn.table2", "churn.table6"),
+    ],
+)
+def test_studies_of_every_kind(id: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    small = [*SMALL[:-4], "--seeds", "1", "--members", "2"]
+    done = flipguard("run", id, *small, "--out", out)
+    assert done.code == 0, done.err
+    picture = tmp_path / "picture.svg"
+    shown = flipguard("show", id, "--out", out, "--plot", str(picture))
+    assert shown.code == 0, shown.err
+    assert picture.stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_fused_runs_are_the_same_to_rounding(ran: tuple[Path, Ran], tmp_path: Path) -> None:
+    out, _ = ran
+    done = flipguard("run", ID, *SMALL, "--fuse", "on", "--out", str(tmp_path))
+    assert done.code == 0, done.err
+    one, other = (
+        read_result(folder / "results" / f"{ID}.mnist1d.json", study_of(ID))
+        for folder in (out, tmp_path)
+    )
+    for first, second in zip(one.rows, other.rows, strict=True):
+        assert first.runs == second.runs
+        assert first.mean("churn") == pytest.approx(second.mean("churn"), abs=0.05)
+
+
+@pytest.mark.slow
+def test_interrupted_it_goes_on_and_ends_as_if_it_had_not_been(
+    ran: tuple[Path, Ran], tmp_path: Path
+) -> None:
+    out, _ = ran
+    command = [
+        sys.executable,
+        "-m",
+        "flipguard",
+        "study",
+        "run",
+        ID,
+        *SMALL,
+        "--out",
+        str(tmp_path),
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while len(list(tmp_path.rglob("model.safetensors"))) < 3:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped; the same command goes on from here" in told
+    done = flipguard("run", ID, *SMALL, "--out", str(tmp_path))
+    assert done.code == 0, done.err
+    weights = {path.relative_to(out): found[1] for path, found in models(out).items()}
+    assert weights == {
+        path.relative_to(tmp_path): found[1] for path, found in models(tmp_path).items()
+    }
