@@ -9,23 +9,33 @@ ELODI trains m members and then a student that asks them at every step. Ways to 
 - published: as published research code does: fp32, channels first, members one by one, teachers
   one by one and with gradients on;
 - loop: the same in bf16 and channels last, teachers without gradients;
-- fused: members as one network, teachers as one network without normalisations;
+- one by one: members in turn, each compiled in parts and its step replayed as a CUDA graph, and
+  the student's step with its teachers in one graph;
+- fused: members as one network, teachers as one network without normalisations, groups of
+  convolutions merged as this device likes it, steps replayed;
 - fused, one order: the same, where all members see the same batches;
-- fused, captured: members compiled and replayed as a CUDA graph, teachers and student compiled;
-- all captured: the student's step too is replayed, which `flipguard train` does not do yet.
+- fused, parts: fused, and what lies between convolutions compiled;
+- stored views: a student that looks its teachers' answers up, beside the same members;
+- side by side: on a CPU, as many members at a time as there are cores, each in a process with one
+  thread, as `--fuse auto` does it.
 
 Only time is measured, on random images that lie on the device: a few steps to warm up, then some
-that are timed, extrapolated to all. A row is written as soon as it is there.
+that are timed, extrapolated to all. What comes before the first timed step (making, proving,
+measuring, compiling) is counted too, once, as `preparing_seconds`; `trainings_in_all` has it, for a
+training of so many epochs. A row is written as soon as it is there.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -34,16 +44,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flipguard.fusion import CapturedStep, FusedMean, fuse
+from flipguard.fusion import CapturedStep, Compiling, FusedMean, compile_parts, fuse, tune
 from flipguard.fusion.folding import folded
 from flipguard.losses import LogitDifferenceInhibition
 from flipguard.models import build_model
 from flipguard.training.config import Config, Recipe
-from flipguard.training.workshop import Together, optimizer_of
+from flipguard.training.optimizers import optimizer_of
+from flipguard.training.workshop import Together
 
 CLASSES, ALPHA = 100, 0.8
 BATCHES = {"resnet20": 512, "resnet56": 1024, "resnet18": 512, "vit": 512, "mlp": 100}
 Step = Callable[[Tensor, Tensor], None]
+WAYS = (
+    "published",
+    "loop",
+    "one by one",
+    "fused",
+    "fused, one order",
+    "fused, parts",
+    "stored views",
+    "side by side",
+)
+ON_GPU = ("one by one", "fused, parts", "stored views")
+ON_CPU = ("side by side",)
 
 
 class Bench:
@@ -55,6 +78,8 @@ class Bench:
         self.shape = (40,) if net == "mlp" else (3, 32, 32)
         self.batch = given.batch or BATCHES[net]
         self.config = Config(recipe=Recipe(optimizer="sgd", learning_rate=0.01, momentum=0.9))
+        self.prepared = 0.0  # seconds before timed steps, of the way at hand
+        self.since = time.perf_counter()
 
     def model(self, seed: int, *, last: bool = True) -> nn.Module:
         if self.net == "vit":
@@ -90,6 +115,8 @@ class Bench:
         """The median of some rounds of steps, each round waited for once."""
         for _ in range(self.given.warm_up):
             step(*batch)
+        self.wait()
+        self.prepared += time.perf_counter() - self.since
         rounds = []
         for _ in range(self.given.rounds):
             self.wait()
@@ -98,6 +125,7 @@ class Bench:
                 step(*batch)
             self.wait()
             rounds.append((time.perf_counter() - began) / self.given.steps * 1000)
+        self.since = time.perf_counter()
         return statistics.median(rounds)
 
     def wait(self) -> None:
@@ -119,33 +147,40 @@ class Bench:
 
         return self.milliseconds(step, self.inputs(last=half))
 
-    # A student, with whatever its teachers are.
+    # One model, replayed; alone, or a student with whatever its teachers are.
 
     def student(
-        self, teach: Callable[[Tensor], Tensor], *, half: bool, compiled: bool, captured: bool
+        self,
+        teach: Callable[[Tensor, Tensor], Tensor] | None,
+        *,
+        half: bool = True,
+        compiled: Compiling = "off",
+        captured: bool = True,
     ) -> float:
         model = self.model(100, last=half)
-        if compiled:
-            model.compile()
+        if compiled == "parts":
+            compile_parts(model)
         optimizer = self.optimizer(model)
         pull = LogitDifferenceInhibition(None)
 
         def step(inputs: Tensor, target: Tensor) -> None:
             with self.autocast(half):
-                says = teach(inputs)
                 logits = model(inputs)
-                loss = (1 - ALPHA) * F.cross_entropy(logits, target)
-                loss = loss + ALPHA * pull(new=logits, reference=says)
+                loss = F.cross_entropy(logits, target)
+                if teach is not None:
+                    says = teach(inputs, target)
+                    loss = (1 - ALPHA) * loss + ALPHA * pull(new=logits, reference=says)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
 
-        return self.milliseconds(CapturedStep(step) if captured else step, self.inputs(last=half))
+        replayed = captured and self.device.type == "cuda"
+        return self.milliseconds(CapturedStep(step) if replayed else step, self.inputs(last=half))
 
-    def looped_teachers(self, *, half: bool) -> Callable[[Tensor], Tensor]:
+    def looped_teachers(self, *, half: bool) -> Callable[[Tensor, Tensor], Tensor]:
         models = [self.model(seed, last=half).eval() for seed in range(self.members)]
 
-        def teach(inputs: Tensor) -> Tensor:
+        def teach(inputs: Tensor, _: Tensor) -> Tensor:
             # As published: gradients are on, and thrown away.
             with torch.no_grad() if half else nullcontext():
                 found = torch.stack([model(inputs).float() for model in models]).mean(0)
@@ -153,31 +188,67 @@ class Bench:
 
         return teach
 
-    def fused_teachers(self, *, compiled: bool) -> Callable[[Tensor], Tensor]:
+    def folded_members(self) -> list[nn.Module]:
         example = torch.zeros(2, *self.shape, device=self.device)
-        models = [folded(self.model(seed).eval(), example) for seed in range(self.members)]
-        mean = FusedMean(fuse(models, example=example).eval().requires_grad_(False))
-        mean = mean.to(self.device)
-        if compiled:
-            mean.compile()
+        return [folded(self.model(seed).eval(), example) for seed in range(self.members)]
 
-        def teach(inputs: Tensor) -> Tensor:
-            with torch.no_grad():
-                found: Tensor = mean(inputs)
+    def teachers_in_turn(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """Each by itself, without normalisations, compiled in parts."""
+        models = self.folded_members()
+        for model in models:
+            compile_parts(model)
+
+        @torch.no_grad()
+        def teach(inputs: Tensor, _: Tensor) -> Tensor:
+            return torch.stack([model(inputs).float() for model in models]).mean(0)
+
+        return teach
+
+    def fused_teachers(self, *, compiled: Compiling) -> Callable[[Tensor, Tensor], Tensor]:
+        example = torch.zeros(2, *self.shape, device=self.device)
+        fused = fuse(self.folded_members(), example=example).eval().requires_grad_(False)
+        mean = FusedMean(fused).to(self.device)
+        tune(fused, self.inputs()[0], lambda: self.autocast(True))
+        if compiled == "parts":
+            compile_parts(fused)
+
+        @torch.no_grad()
+        def teach(inputs: Tensor, _: Tensor) -> Tensor:
+            found: Tensor = mean(inputs)
             return found
 
         return teach
 
+    def stored_views(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """A table of answers on the device; the targets stand for where the samples are."""
+        table = torch.randn(self.given.samples, CLASSES, device=self.device, dtype=torch.float16)
+        return lambda _, places: table.index_select(0, places).float()
+
+    # Members in processes.
+
+    def side_by_side(self) -> float:
+        """Milliseconds a member, where every core trains one."""
+        cores = len(os.sched_getaffinity(0))
+        own = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(cores, mp_context=own) as pool:
+            list(pool.map(_alone, [(self.net, self.given)] * cores))  # starts them
+            took = list(pool.map(_alone, [(self.net, self.given)] * cores))
+        self.since = time.perf_counter()
+        return statistics.mean(took) / cores
+
     # Members as one network.
 
-    def together(self, *, shared: bool, captured: bool) -> float:
+    def together(self, *, shared: bool, compiled: Compiling) -> float:
         """Milliseconds of a step of all members."""
         models = [self.model(seed) for seed in range(self.members)]
         fused = fuse(models, example=torch.zeros(2, *self.shape))
         trainee = Together(fused, 0.0).train()
-        optimizer = optimizer_of(self.config, fused, self.device, captured)
-        if captured:
-            fused.compile()
+        batch = self.inputs() if shared else self.inputs(self.members)
+        tune(fused, batch[0], lambda: self.autocast(True))
+        captured = self.device.type == "cuda"
+        optimizer = optimizer_of(self.config, *fused.decaying(), self.device, captured=captured)
+        if compiled == "parts":
+            compile_parts(fused)
 
         def step(inputs: Tensor, target: Tensor) -> None:
             with self.autocast(True):
@@ -186,49 +257,85 @@ class Bench:
             optimizer.step()
             optimizer.zero_grad()
 
-        batch = self.inputs() if shared else self.inputs(self.members)
         return self.milliseconds(CapturedStep(step) if captured else step, batch)
 
     def rows(self) -> Iterator[dict[str, Any]]:
+        """A row a way; `preparing` is what it took before its first timed step."""
+        m, steps = self.members, self.given.epochs * (self.given.samples // self.batch)
         unit = self.alone(half=True)
-        m = self.members
+        on_gpu = self.device.type == "cuda"
 
-        def row(way: str, member: float, student: float) -> dict[str, Any]:
-            steps = self.given.epochs * (self.given.samples // self.batch)
+        def row(way: str, member: float, student: float, preparing: float) -> dict[str, Any]:
+            milliseconds = m * member + student
+            seconds = milliseconds * steps / 1000
             return {
                 "net": self.net,
                 "way": way,
                 "batch": self.batch,
                 "members": m,
+                "epochs": self.given.epochs,
                 "member_step_ms": round(member, 4),
                 "student_step_ms": round(student, 4),
-                "trainings": round((m * member + student) / unit, 3),
-                "elodi_seconds": round((m * member + student) * steps / 1000, 1),
-                "plain_seconds": round(unit * steps / 1000, 1),
+                "trainings": round(milliseconds / unit, 3),
+                "preparing_seconds": round(preparing, 1),
+                "trainings_in_all": round((seconds + preparing) / (unit * steps / 1000), 3),
+                "seconds": round(seconds, 1),
             }
 
-        yield {**row("plain", unit, 0.0), "trainings": 1.0, "elodi_seconds": None}
-        plain = {"compiled": False, "captured": False}
-        if "published" in self.given.ways:
-            teach = self.looped_teachers(half=False)
-            alone = self.alone(half=False)
-            yield row("published", alone, self.student(teach, half=False, **plain))
-        if "loop" in self.given.ways:
-            teach = self.looped_teachers(half=True)
-            yield row("loop", unit, self.student(teach, half=True, **plain))
-        if "fused" in self.given.ways:
-            student = self.student(self.fused_teachers(compiled=False), half=True, **plain)
-            yield row("fused", self.together(shared=False, captured=False) / m, student)
-            yield row("fused, one order", self.together(shared=True, captured=False) / m, student)
-        if "captured" in self.given.ways and self.device.type == "cuda":
-            members = self.together(shared=False, captured=True) / m
-            teach = self.fused_teachers(compiled=True)
-            student = self.student(teach, half=True, compiled=True, captured=False)
-            yield row("fused, captured", members, student)
-            student = self.student(teach, half=True, compiled=True, captured=True)
-            yield row("all captured", members, student)
-            shared = self.together(shared=True, captured=True) / m
-            yield row("all captured, one order", shared, student)
+        def timed(way: str, member: Callable[[], float], student: Callable[[], float]) -> Any:
+            self.prepared, self.since = 0.0, time.perf_counter()
+            member_ms, student_ms = member(), student()
+            return row(way, member_ms, student_ms, self.prepared)
+
+        yield row("plain", unit / m, 0.0, 0.0)
+
+        def plainly(half: bool) -> float:
+            return self.student(self.looped_teachers(half=half), half=half, captured=False)
+
+        ways: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {
+            "published": (lambda: self.alone(half=False), lambda: plainly(False)),
+            "loop": (lambda: unit, lambda: plainly(True)),
+            "one by one": (
+                lambda: self.student(None, compiled="parts"),
+                lambda: self.student(self.teachers_in_turn(), compiled="parts"),
+            ),
+            "fused": (
+                lambda: self.together(shared=False, compiled="off") / m,
+                lambda: self.student(self.fused_teachers(compiled="off")),
+            ),
+            "fused, one order": (
+                lambda: self.together(shared=True, compiled="off") / m,
+                lambda: self.student(self.fused_teachers(compiled="off")),
+            ),
+            "fused, parts": (
+                lambda: self.together(shared=False, compiled="parts") / m,
+                lambda: self.student(self.fused_teachers(compiled="parts"), compiled="parts"),
+            ),
+            "stored views": (
+                lambda: self.together(shared=False, compiled="parts") / m,
+                lambda: self.student(self.stored_views(), compiled="parts"),
+            ),
+            "side by side": (self.side_by_side, lambda: plainly(True)),
+        }
+        for way, (member, student) in ways.items():
+            elsewhere = ON_CPU if on_gpu else ON_GPU
+            if way not in self.given.ways or way in elsewhere:
+                continue
+            try:
+                yield timed(way, member, student)
+            except Exception as problem:  # what one way cannot do, another may
+                yield {
+                    "net": self.net,
+                    "way": way,
+                    "problem": f"{type(problem).__name__}: {problem}",
+                }
+            if on_gpu:
+                torch.cuda.empty_cache()
+
+
+def _alone(given: tuple[str, argparse.Namespace]) -> float:
+    torch.set_num_threads(1)
+    return Bench(*given).alone(half=True)
 
 
 def main() -> None:
@@ -236,7 +343,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--nets", nargs="+", choices=list(BATCHES))
-    parser.add_argument("--ways", nargs="+", default=["published", "loop", "fused", "captured"])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--members", type=int, default=8)
     parser.add_argument("--batch", type=int)
     parser.add_argument("--warm-up", type=int, default=8)
@@ -253,22 +360,24 @@ def main() -> None:
         "torch": torch.__version__,
     }
     rows: list[dict[str, Any]] = []
-    print(f"{'net':10} {'way':24} {'ms member':>10} {'ms student':>11} {'trainings':>10} {'s':>9}")
-    for net in given.nets or (["resnet20", "resnet56", "resnet18", "vit"] if on_cuda else ["mlp"]):
-        try:
-            for row in Bench(net, given).rows():
-                rows.append({**row, **machine})
-                given.out.write_text(json.dumps(rows, indent=1) + "\n")
-                print(
-                    f"{net:10} {row['way']:24} {row['member_step_ms']:10.3f} "
-                    f"{row['student_step_ms']:11.3f} {row['trainings']:10.2f} "
-                    f"{row['elodi_seconds'] or row['plain_seconds']:9.1f}",
-                    flush=True,
-                )
-        except Exception as problem:  # what one net cannot do, the others may
-            rows.append({"net": net, "problem": f"{type(problem).__name__}: {problem}", **machine})
+    nets = given.nets or (["resnet20", "resnet56", "resnet18", "vit"] if on_cuda else ["mlp"])
+    print(
+        f"{'net':10} {'way':18} {'ms member':>10} {'ms student':>11} {'trainings':>10} "
+        f"{'prepare s':>10} {'in all':>7}"
+    )
+    for net in nets:
+        for row in Bench(net, given).rows():
+            rows.append({**row, **machine})
             given.out.write_text(json.dumps(rows, indent=1) + "\n")
-            print(f"{net:10} stopped by {type(problem).__name__}: {problem}", flush=True)
+            if "problem" in row:
+                print(f"{net:10} {row['way']:18} {row['problem'][:200]}", flush=True)
+                continue
+            print(
+                f"{net:10} {row['way']:18} {row['member_step_ms']:10.3f} "
+                f"{row['student_step_ms']:11.3f} {row['trainings']:10.2f} "
+                f"{row['preparing_seconds']:10.1f} {row['trainings_in_all']:7.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -22,23 +22,31 @@ def members_of(spec: str, shape: tuple[int, ...], *, count: int = 3, classes: in
     ]
 
 
-def optimizer_for(kind: str, parameters: list[nn.Parameter], least: int) -> torch.optim.Optimizer:
+def optimizer_for(
+    kind: str, parameters: list[nn.Parameter], least: int, rate: float | None = None
+) -> torch.optim.Optimizer:
     """SGD or AdamW; tensors of at least so many axes decay."""
     groups = [
         {"params": [p for p in parameters if p.dim() >= least], "weight_decay": 0.05},
         {"params": [p for p in parameters if p.dim() < least], "weight_decay": 0.0},
     ]
     if kind == "adamw":
-        return torch.optim.AdamW(groups, lr=3e-3)
-    return torch.optim.SGD(groups, lr=0.02, momentum=0.9, nesterov=True)
+        return torch.optim.AdamW(groups, lr=rate or 3e-3)
+    return torch.optim.SGD(groups, lr=rate or 0.02, momentum=0.9, nesterov=True)
 
 
 def train_alone(
-    member: nn.Module, batches: Batches, *, kind: str, smoothing: float, clip: float | None = None
+    member: nn.Module,
+    batches: Batches,
+    *,
+    kind: str,
+    smoothing: float,
+    clip: float | None = None,
+    rate: float | None = None,
 ) -> nn.Module:
     """A copy of a member, trained by a bare loop."""
     model = copy.deepcopy(member).train()
-    optimizer = optimizer_for(kind, list(model.parameters()), 2)
+    optimizer = optimizer_for(kind, list(model.parameters()), 2, rate)
     for inputs, target in batches:
         optimizer.zero_grad()
         F.cross_entropy(model(inputs), target, label_smoothing=smoothing).backward()

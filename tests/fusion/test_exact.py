@@ -13,8 +13,9 @@ from flipguard.data import build_augmentation, load_data
 from flipguard.fusion import Fused, fuse
 from flipguard.training.config import Config, Recipe
 from flipguard.training.material import Material
+from flipguard.training.optimizers import optimizer_of
 from flipguard.training.seeds import Seeds
-from flipguard.training.workshop import Together, optimizer_of
+from flipguard.training.workshop import Together
 from tests.fusion.nets import apart, members_of, train_alone
 from tests.training.tiny import DATA, images_file
 
@@ -63,7 +64,7 @@ def train_fused(
         learning_rate=3e-3 if kind == "adamw" else 0.02,
         weight_decay=0.05,
     )
-    optimizer = optimizer_of(Config(recipe=recipe), fused, CPU, captured=False)
+    optimizer = optimizer_of(Config(recipe=recipe), *fused.decaying(), CPU)
     trainee = Together(fused, smoothing).train()
     for step in zip(*batches, strict=True):
         inputs, targets = (torch.stack(tensors) for tensors in zip(*step, strict=True))

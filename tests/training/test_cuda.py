@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from flipguard.training import Config, Machine, Recipe, Seeds
+from flipguard.training import Config, Machine, Recipe, Seeds, train
 from flipguard.training.folder import MODEL, Run
 from tests.training.tiny import history_of, images_file, trained
 
@@ -32,8 +32,9 @@ def small(tmp_path: Path, **machine: object) -> Config:
         {"precision": "bf16-mixed"},
         {"precision": "16-mixed"},
         {"checkpointing": True},
-        {"compile": True},
-        {"precision": "bf16-mixed", "compile": True, "checkpointing": True},
+        {"compile": "parts"},
+        {"compile": "whole"},
+        {"precision": "bf16-mixed", "compile": "parts", "cuda_graphs": "off"},
     ],
 )
 def test_a_run_ends(tmp_path: Path, machine: dict[str, object]) -> None:
@@ -73,3 +74,55 @@ def test_methods_run_beside_their_references(tmp_path: Path, method: str) -> Non
     assert run.finished
     against = history_of(run.folder)[-1]["test"]["old"][str(old)]
     assert 0 <= against["negative_flip_rate"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("none", {}),
+        ("fd-lm", {}),
+        ("bct", {}),
+        ("elodi", {"members": 2}),
+        ("elodi", {"members": 2, "one_phase": True}),
+        ("elodi", {"members": 2, "views": 2}),
+        ("codistill-skl", {"beta": 0.5}),
+        ("codistill-ce", {"every": 2}),
+        ("muscle", {}),
+        ("l2-sp", {}),
+        ("bu-cr", {}),
+    ],
+)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_replayed_steps_are_steps(
+    tmp_path: Path, method: str, options: dict[str, object], optimizer: str
+) -> None:
+    """What is learned is the same, whether steps are started one by one or replayed."""
+    config = small(tmp_path)
+    old = trained(config, tmp_path / "old").folder
+    found = []
+    for graphs in ("auto", "off"):
+        recipe = dataclasses.replace(config.recipe, optimizer=optimizer, learning_rate=1e-3)
+        machine = dataclasses.replace(config.machine, cuda_graphs=graphs, deterministic=True)
+        new = dataclasses.replace(
+            config,
+            method=method,
+            options=options,
+            old=(str(old),),
+            recipe=recipe,
+            machine=machine,
+        )
+        said: list[str] = []
+        folder = tmp_path / graphs / "run"
+        train(new, folder, report=said.append)
+        assert not [line for line in said if "not replayed" in line]
+        found.append(history_of(folder))
+    for row, other in zip(*found, strict=True):
+        assert row["losses"] == pytest.approx(other["losses"], rel=1e-3, abs=1e-4)
+
+
+def test_dropout_of_replayed_steps_is_drawn_anew(tmp_path: Path) -> None:
+    config = dataclasses.replace(small(tmp_path), model="mlp:hidden=64,dropout=0.5")
+    frozen = dataclasses.replace(config.recipe, learning_rate=1e-12, augment="none")
+    config = dataclasses.replace(config, recipe=dataclasses.replace(frozen, epochs=6))
+    losses = [row["losses"]["task"] for row in history_of(trained(config, tmp_path / "run").folder)]
+    assert len(set(losses)) == len(losses)

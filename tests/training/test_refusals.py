@@ -421,3 +421,16 @@ def test_a_process_without_a_sample(tmp_path: Path) -> None:
 def test_a_preset_that_is_none():
     with pytest.raises(InputError, match="Expected `preset` to be one of pct-imagenet, elodi"):
         from_dict({"preset": "imagenet"})
+
+
+@pytest.mark.parametrize(
+    ("machine", "told"),
+    [
+        ({"cuda_graphs": "on"}, "but got the device cpu; leave it at auto"),
+        ({"checkpointing": True, "compile": "parts"}, "but got `machine.compile=parts`; leave one"),
+    ],
+)
+def test_what_a_machine_cannot_do(machine: dict[str, Any], told: str, tmp_path: Path) -> None:
+    config = tiny("none", model="resnet20:width=4", data=images_file(tmp_path / "images.npz"))
+    config = dataclasses.replace(config, machine=Machine(device="cpu", **machine))
+    assert told in refused(config, tmp_path / "runs" / "run")

@@ -48,7 +48,8 @@ Fuse = Annotated[
     typer.Option(
         "--fuse",
         metavar="auto|on|off",
-        help="Train the members of an ensemble as one network; auto: on a GPU.",
+        help="Train the members of an ensemble as one network; auto: on a GPU, and on a CPU "
+        "side by side.",
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]

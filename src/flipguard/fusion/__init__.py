@@ -14,6 +14,21 @@ from flipguard.fusion.base import Fused
 from flipguard.fusion.convert import fuse
 from flipguard.fusion.graphs import CapturedStep
 from flipguard.fusion.memory import Needs, needs
+from flipguard.fusion.regions import Compiling, compile_parts
+from flipguard.fusion.segments import checkpoint_segments
 from flipguard.fusion.teachers import FusedMean, teachers
+from flipguard.fusion.tuning import tune
 
-__all__ = ["CapturedStep", "Fused", "FusedMean", "Needs", "fuse", "needs", "teachers"]
+__all__ = [
+    "CapturedStep",
+    "Compiling",
+    "Fused",
+    "FusedMean",
+    "Needs",
+    "checkpoint_segments",
+    "compile_parts",
+    "fuse",
+    "needs",
+    "teachers",
+    "tune",
+]

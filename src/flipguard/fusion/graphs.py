@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Step = Callable[[Tensor, Tensor], None]
 WARM_UP = 4  # steps: libraries choose kernels, optimizers make their state
 
 
@@ -20,36 +19,57 @@ class CapturedStep:
     """A step that is run as it is for a few times, then captured and replayed.
 
     All steps are steps of the training, the first ones too. The step may read and write tensors
-    that stay in their place; the host may not ask for any value.
+    that stay in their place; the host may not ask for any value. Inputs of another shape than the
+    captured ones are computed as they come, and so are all of them if `otherwise` is given and
+    the step cannot be captured: then it is told why, once.
     """
 
-    def __init__(self, step: Step) -> None:
+    def __init__(
+        self, step: Callable[..., None], *, otherwise: Callable[[str], None] | None = None
+    ) -> None:
         self._step = step
+        self._otherwise = otherwise
         self._taken = 0
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._inputs, self._target = torch.empty(0), torch.empty(0)
+        self._held: list[Tensor] = []
         self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call,unused-ignore]
+        self._gave_up = False
 
-    def __call__(self, inputs: Tensor, target: Tensor) -> None:
-        if self._graph is not None and inputs.shape == self._inputs.shape:
-            self._inputs.copy_(inputs, non_blocking=True)
-            self._target.copy_(target, non_blocking=True)
+    def __call__(self, *tensors: Tensor) -> None:
+        if self._graph is not None and self._fits(tensors):
+            for place, tensor in zip(self._held, tensors, strict=True):
+                place.copy_(tensor, non_blocking=True)
             self._graph.replay()
             return
         self._taken += 1
-        if self._graph is not None or self._taken <= WARM_UP:
-            self._apart(inputs, target)
+        if self._graph is not None or self._gave_up or self._taken <= WARM_UP:
+            self._apart(*tensors)
             return
-        self._inputs, self._target = inputs.clone(), target.clone()
+        held = [tensor.clone() for tensor in tensors]
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._step(self._inputs, self._target)
-        self._graph = graph
+        try:
+            with torch.cuda.graph(graph):
+                self._step(*held)
+        except RuntimeError as problem:
+            if self._otherwise is None:
+                raise
+            self._gave_up = True
+            lines = str(problem).strip().splitlines() or [type(problem).__name__]
+            self._otherwise(lines[0])
+            torch.cuda.synchronize()
+            self._apart(*tensors)
+            return
+        self._graph, self._held = graph, held
         graph.replay()  # capturing computes nothing
 
-    def _apart(self, inputs: Tensor, target: Tensor) -> None:
+    def _fits(self, tensors: tuple[Tensor, ...]) -> bool:
+        return all(
+            held.shape == tensor.shape for held, tensor in zip(self._held, tensors, strict=True)
+        )
+
+    def _apart(self, *tensors: Tensor) -> None:
         """A step on a stream of its own, as capturing asks of what comes before it."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            self._step(inputs, target)
+            self._step(*tensors)
         torch.cuda.current_stream().wait_stream(self._stream)

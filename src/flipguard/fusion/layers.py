@@ -6,11 +6,15 @@ Each is made from one member's layer, which gives the settings, and is then give
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from flipguard.fusion.grouped import merged
+from flipguard.fusion.layout import repeated
 
 CONVOLUTIONS = {nn.Conv1d: F.conv1d, nn.Conv2d: F.conv2d, nn.Conv3d: F.conv3d}
 
@@ -27,22 +31,34 @@ class ManyConv(nn.Module):
         self._stride, self._dilation, self.groups = one.stride, one.dilation, one.groups
         self._mode, self._padding = one.padding_mode, one.padding
         self._around = one._reversed_padding_repeated_twice
+        self.merge = 1  # so many members are one group, with zeros between them
+        self.spread = False  # whether what all share is repeated, and then a group a member
+        # Told of every call that could be done in another way, while somebody chooses one.
+        self.watch: Callable[[Tensor, bool], None] | None = None
 
-    def forward(self, values: Tensor, shared: bool = False) -> Tensor:
+    def forward(self, values: Tensor, shared: bool = False, biased: bool = True) -> Tensor:
+        if self.watch is not None and self.groups == 1:
+            self.watch(values, shared)
+        if shared and self.spread:
+            values, shared = repeated(values, self.weight.shape[0]), False
         padding = self._padding
         if self._mode != "zeros":
             values, padding = F.pad(values, self._around, mode=self._mode), 0
+        kernel = self.weight.flatten(0, 1)  # a view, also of kernels whose channels are last
+        # What all share is one group: as wide a convolution as a single net would have.
+        groups = self.groups if shared else self.groups * self.weight.shape[0]
+        if not shared and self.merge > 1:
+            kernel, groups = merged(kernel, groups, self.merge), groups // self.merge
+        bias = self.bias.flatten() if biased and self.bias is not None else None
         found: Tensor = self._convolve(
-            values,
-            self.weight.flatten(0, 1),  # a view, also of kernels whose channels are last
-            None if self.bias is None else self.bias.flatten(),
-            self._stride,
-            padding,
-            self._dilation,
-            # What all share is one group: as wide a convolution as a single net would have.
-            self.groups if shared else self.groups * self.weight.shape[0],
+            values, kernel, bias, self._stride, padding, self._dilation, groups
         )
         return found
+
+    def settings(self, values: Tensor) -> tuple[Any, ...]:
+        """All that the time of a call depends on."""
+        lies = (values.shape, values.stride(), values.dtype)
+        return (*lies, self.weight.shape, self._stride, self._padding, self._dilation, self._mode)
 
 
 class ManyBatchNorm(nn.Module):
@@ -57,18 +73,23 @@ class ManyBatchNorm(nn.Module):
     def __init__(self, one: Any) -> None:
         super().__init__()
         self._momentum, self._eps, self._tracks = one.momentum, one.eps, one.track_running_stats
+        self.again = False  # whether the batch was counted already
 
     def forward(self, values: Tensor) -> Tensor:
-        if self.training and self._tracks and self.num_batches_tracked is not None:
+        return F.batch_norm(values, *self.settings())
+
+    def settings(self) -> tuple[Any, ...]:
+        """What `batch_norm` is given beside the values, which are counted as one batch more."""
+        tracks = self.training and self._tracks and not self.again
+        if tracks and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-        return F.batch_norm(
-            values,
+        return (
             _flat(self.running_mean),
             _flat(self.running_var),
             _flat(self.weight),
             _flat(self.bias),
             self.training or self.running_mean is None,
-            self._momentum,
+            0.0 if self.again else self._momentum,
             self._eps,
         )
 

@@ -13,6 +13,8 @@ from flipguard.models import classify
 STATES = {"sgd": 1, "adamw": 2}  # numbers that an optimizer keeps for each weight
 # Beside what is kept for the gradient: what convolutions work in, and what lies between pieces.
 RESERVE = 1.3
+# Between the blocks of a CIFAR ResNet lies a twentieth of it, and one block is computed again.
+AGAIN = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +33,12 @@ class Needs:
         return free // max(self.of(1, batch), 1)
 
 
-def needs(member: nn.Module, example: Tensor, *, optimizer: str, half: bool) -> Needs:
+def needs(
+    member: nn.Module, example: Tensor, *, optimizer: str, half: bool, again: bool = False
+) -> Needs:
     """What training one member needs, from one small batch on the CPU.
+
+    With `again`, what is kept for the gradient is what lies between blocks, and one block.
 
     >>> found = needs(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), torch.zeros(2, 8),
     ...     optimizer="sgd", half=False)
@@ -54,6 +60,8 @@ def needs(member: nn.Module, example: Tensor, *, optimizer: str, half: bool) -> 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         held.append(classify(twin, batch))
     activations = sum(kept.values()) / len(batch)
+    if again:
+        activations *= AGAIN
     weights = sum(p.numel() * p.element_size() for p in twin.parameters())
     return Needs(
         weights=weights * (2 + STATES[optimizer]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -49,22 +49,36 @@ class Packed(Fused):
             for mode, net in traced.items()
             for layout in (SHARED, MAJOR)
         }
+        self._rewritten: dict[tuple[bool, Layout], nn.Module] = {}
         self.train(members[0].training)
 
     def _run(self, inputs: Inputs, *, shared: bool) -> Tensor:
-        found: Tensor = self._nets[self.training, SHARED if shared else MAJOR](inputs)
+        which = self.training, SHARED if shared else MAJOR
+        net = self._rewritten.get(which, self._nets[which])
+        found: Tensor = net(inputs)
         return found
+
+    def rewrite(self, rewrite: Callable[[GraphModule], nn.Module]) -> None:
+        """Calls other networks of the same layers instead of those of the present mode.
+
+        Copies are called as before.
+        """
+        for (mode, layout), net in self._nets.items():
+            if mode == self.training:
+                self._rewritten[mode, layout] = rewrite(net)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Packed:
         made = object.__new__(type(self))
         memo[id(self)] = made
-        kept = {name: value for name, value in self.__dict__.items() if name != "_nets"}
+        apart = ("_nets", "_rewritten")
+        kept = {name: value for name, value in self.__dict__.items() if name not in apart}
         made.__dict__.update(copy.deepcopy(kept, memo))
         # Graphs are copied without their layers, and then call those of the copy.
         made._nets = {
             key: GraphModule(made.body, copy.deepcopy(net.graph), "Packed")
             for key, net in self._nets.items()
         }
+        made._rewritten = {}
         return made
 
 
@@ -75,16 +89,21 @@ def traced_member(member: nn.Module, example: Tensor, *, training: bool) -> Grap
     for name, module in own.named_modules():
         if module._forward_hooks or module._forward_pre_hooks:
             raise Refusal(f"hooks on `{name}`")
-    try:
-        graph = _Layers().trace(own)
-    except Exception as problem:  # whatever a network does with values that are not there
-        lines = str(problem).strip().splitlines() or [type(problem).__name__]
-        raise Refusal(f"a graph that depends on its input ({lines[0].rstrip('.')})") from problem
+    graph = trace(own)
     # Layers are looked up in the member itself, also those that are there under two names.
     net = GraphModule(own, graph, "Member")
     with torch.no_grad():
         _Shapes(net).run(example)
     return net
+
+
+def trace(net: nn.Module) -> Graph:
+    """The graph of a network in its present mode, down to the layers that are known."""
+    try:
+        return _Layers().trace(net)
+    except Exception as problem:  # whatever a network does with values that are not there
+        lines = str(problem).strip().splitlines() or [type(problem).__name__]
+        raise Refusal(f"a graph that depends on its input ({lines[0].rstrip('.')})") from problem
 
 
 class _Layers(Tracer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Self, cast
 
 import torch
@@ -15,6 +15,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from flipguard.fusion.base import Fused
 from flipguard.fusion.skeleton import skeleton
 from flipguard.models import Inputs, classify
+
+# The memory-efficient kernel refuses the gradients of what was mapped.
+MAPPABLE = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 
 
 class Stacked(Fused):
@@ -59,7 +62,9 @@ class Stacked(Fused):
         device = next(iter(parameters.values())).device
         found: Tensor
         if self.training and device.type != "cpu":
-            found = over(parameters, held, batch)  # bare, so that it compiles as one graph
+            # No more than this, so that it compiles as one graph.
+            with sdpa_kernel(MAPPABLE):
+                found = over(parameters, held, batch)
         else:
             with _mappable_attention(device):
                 found = over(parameters, held, batch)
@@ -73,8 +78,8 @@ def _mappable_attention(device: torch.device) -> Iterator[None]:
     was = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        # On the CPU torch maps no attention but the plain one; on a GPU it maps the fast ones.
-        with sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext():
+        # On the CPU torch maps no attention but the plain one.
+        with sdpa_kernel(SDPBackend.MATH if device.type == "cpu" else MAPPABLE):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(was)

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from flipguard.errors import InputError
 from flipguard.losses import SharedClasses
+from flipguard.methods.companions import Companions
 from flipguard.models import Inputs, classify
 from flipguard.references import OldModel, Reference, StoredLogits
+from flipguard.references.views import StoredViews
 
 Scalar: TypeAlias = bool | int | float | str | None
 Parts: TypeAlias = dict[str, Tensor]
@@ -97,7 +99,10 @@ class Setting:
     new_model: Callable[[str], nn.Module]  # another model like the student, by a name of its own
     members: Callable[[], Reference] | None = None  # the ensemble that guides the student
     stored: Callable[[Reference], StoredLogits] | None = None  # of the samples as they are
+    views: StoredViews | None = None  # of augmented samples, if the options ask for them
     held_out: Callable[[], Iterator[tuple[Inputs, Tensor]]] | None = None
+    # So many more models like the student, to be trained in its loop.
+    companions: Callable[[int], Companions] | None = None
 
     def number(self, name: str) -> float:
         """An option that is a number."""
@@ -117,10 +122,12 @@ class Step:
 
     inputs: Inputs
     target: Tensor
-    places: Tensor  # where the samples stand among the training samples
+    # Where the samples stand among the training samples; with stored views, among those of all
+    # views one after the other.
+    places: Tensor
     logits: Tensor
     features: Tensor | None
-    number: int  # of steps taken before
+    number: int | Tensor  # of steps taken before; a tensor where steps are replayed
     model: nn.Module
 
     def call(self, model: nn.Module | Reference) -> Tensor:
@@ -143,6 +150,15 @@ class Objective:
     needs_features: bool = False
     # How the student is called, if not plainly.
     forward: Callable[[nn.Module, Inputs], Tensor] | None = None
+    # Which weights decay: not vectors, that is biases and norms.
+    decays: Callable[[nn.Parameter], bool] = lambda parameter: parameter.dim() > 1
+    # How gradients are scaled down to a norm, if not all that is trained as one.
+    clip: Callable[[float], None] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what `run.json` says of it
+    # Whether a step may be captured and replayed: what it decides must not be Python's decision.
+    replayable: bool = True
+    # After how many epochs inputs are augmented as in the first one; never if None.
+    views: int | None = None
 
 
 def task(setting: Setting, logits: Tensor, target: Tensor) -> Tensor:

@@ -94,6 +94,7 @@ def _build_ce(setting: Setting) -> Objective:
         after_step=after_step,
         state=state,
         restore=restore,
+        replayable=False,  # whether there is a pull yet is decided step by step
     )
 
 

@@ -17,6 +17,8 @@ from flipguard.methods.base import (
     over_olds,
     task,
 )
+from flipguard.methods.one_phase import one_phase
+from flipguard.methods.views import VIEWS, VIEWS_DTYPE, VIEWS_TOP, views_of
 
 MEMBERS = Option(name="members", default=8, sentence="How many models the ensemble has.")
 ALPHA = Option(name="alpha", default=0.8, sentence="Share of the pull in the loss.")
@@ -52,6 +54,16 @@ GUIDE = Option(
     sentence="Members like the student, given ones of any kind, or each at its best temperature.",
     choices=("homogeneous", "heterogeneous", "calibrated"),
 )
+ONE_PHASE = Option(
+    name="one_phase",
+    default=False,
+    sentence="Train the members beside the student, in one loop; they end with it.",
+)
+REUSE = Option(
+    name="reuse",
+    default=0,
+    sentence="How many of the members are taken over from old's ensemble, instead of trained.",
+)
 
 
 def _build(setting: Setting) -> Objective:
@@ -63,7 +75,6 @@ def _build(setting: Setting) -> Objective:
     for name, value in (("alpha", alpha), ("legacy", legacy)):
         if not 0 <= value <= 1:
             raise InputError(f"Expected `{name}` to be a share from 0 to 1, but got {value:g}.")
-    ensemble = setting.members()
 
     def inhibition(old: Old | None = None) -> LogitDifferenceInhibition:
         return LogitDifferenceInhibition(
@@ -76,18 +87,11 @@ def _build(setting: Setting) -> Objective:
 
     to_ensemble, to_old = inhibition(), {old.name: inhibition(old) for old in setting.olds}
 
-    stored = None
-    if not setting.options["online"]:
-        if setting.stored is None:
-            raise InputError("Expected a way to store the ensemble's logits, but got none.")
-        stored = setting.stored(ensemble)
-
     def legacy_term(step: Step, old: Old) -> Tensor:
         found: Tensor = to_old[old.name](new=step.logits, reference=step.call(old.reference))
         return found
 
-    def parts(step: Step) -> Parts:
-        says = step.call(ensemble) if stored is None else stored(step.places)
+    def drawn(step: Step, says: Tensor) -> Parts:
         pull = to_ensemble(new=step.logits, reference=says)
         found = {
             "task": (1 - alpha) * task(setting, step.logits, step.target),
@@ -97,6 +101,29 @@ def _build(setting: Setting) -> Objective:
             found["legacy"] = alpha * legacy * over_olds(setting, legacy_term)(step)
         return found
 
+    views = views_of(setting.options, classes=setting.classes)
+    if setting.options["one_phase"]:
+        return one_phase(setting, drawn)
+    if views is not None:
+        table = setting.views
+        if table is None:
+            raise InputError("Expected a way to store the ensemble's views, but got none.")
+        return Objective(
+            parts=lambda step: drawn(step, table(step.places)),
+            views=table.views,
+            # Rows of a file are read by the host, anew in every step.
+            replayable=table.device is not None,
+        )
+    ensemble = setting.members()
+    stored = None
+    if not setting.options["online"]:
+        if setting.stored is None:
+            raise InputError("Expected a way to store the ensemble's logits, but got none.")
+        stored = setting.stored(ensemble)
+
+    def parts(step: Step) -> Parts:
+        return drawn(step, step.call(ensemble) if stored is None else stored(step.places))
+
     return Objective(parts=parts)
 
 
@@ -105,6 +132,21 @@ ELODI = Method(
     sentence="Towards the mean logits of an ensemble of models like the new one.",
     paper="ELODI",
     build=_build,
-    options=(MEMBERS, ALPHA, TOP, POWER, RANK_BY, REDUCTION, LEGACY, ONLINE, GUIDE),
+    options=(
+        MEMBERS,
+        ALPHA,
+        TOP,
+        POWER,
+        RANK_BY,
+        REDUCTION,
+        LEGACY,
+        ONLINE,
+        GUIDE,
+        ONE_PHASE,
+        REUSE,
+        VIEWS,
+        VIEWS_TOP,
+        VIEWS_DTYPE,
+    ),
     needs=frozenset({"members"}),
 )

@@ -59,9 +59,14 @@ class Machine:
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
     processes: int = 1
     threads: int | None = None
-    compile: bool = False  # the model, by torch.compile
+    # By torch.compile: what lies between convolutions, in seconds, or all of it, in minutes.
+    compile: Literal["off", "parts", "whole"] = "off"
+    # Steps captured once and replayed, on a GPU and where that is possible.
+    cuda_graphs: Literal["auto", "on", "off"] = "auto"
     checkpointing: bool = False  # less memory: activations are computed again for the gradient
-    fuse: Literal["auto", "on", "off"] = "off"  # members of an ensemble as one network
+    # Members of an ensemble: "on", as one network; "off", one after the other; "auto", as one
+    # network on a GPU, and on a CPU side by side, in processes of one thread each.
+    fuse: Literal["auto", "on", "off"] = "auto"
     fuse_chunk: int | None = None  # at most so many members at once
     deterministic: bool = False  # the same bytes from every run, also on a GPU
     save_seconds: float = 5.0  # between states to resume from; 0 keeps every epoch

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from flipguard.errors import InputError, listed
+from flipguard.fusion import compile_parts
 from flipguard.training.config import Machine
 
 M = TypeVar("M", bound=nn.Module)
@@ -41,6 +42,22 @@ def fabric_of(machine: Machine) -> Any:
             "Expected `machine.device` to be auto, or cpu, cuda or another that is here, but got "
             f"{listed([machine.device])}."
         ) from problem
+
+
+def compile_as(machine: Machine, model: nn.Module) -> None:
+    """Compiles a model as it is told; it is called as before."""
+    if machine.compile == "parts":
+        model.train()
+        compile_parts(model)
+    elif machine.compile == "whole":
+        model.compile()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(len(os.sched_getaffinity(0)), 1)
+    return os.cpu_count() or 1
 
 
 def placed(model: M, device: torch.device) -> M:

@@ -30,6 +30,8 @@ RUN, HISTORY, TIMING = "run.json", "history.jsonl", "timing.jsonl"
 MODEL, CHECKPOINT = "model.safetensors", "checkpoints/last.pt"
 # A temporary file: hidden, with the number of the process that writes it.
 LEFT_OVER = re.compile(r"\..+\.(\d+)(?:\.[0-9a-f]+\.partial)?")
+# What safetensors writes before it is a file of weights; the name does not say by whom.
+UNNAMED = re.compile(r"\.tmp[A-Za-z0-9]{6}")
 
 
 def predictions_of(folder: Path, split: str) -> Path:
@@ -79,6 +81,11 @@ class Run:
     def finished(self) -> bool:
         """Whether it has a model."""
         return self.status == "finished"
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether there is a run in a folder, and it has a model."""
+    return (folder / RUN).exists() and Run.read(folder).finished
 
 
 def write_run(folder: Path, config: Config, *, status: str, **more: Any) -> None:
@@ -144,6 +151,11 @@ def sweep(folder: Path) -> None:
     for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
         found = LEFT_OVER.fullmatch(path.name)
         if found is not None and path.is_file() and not _is_alive(int(found[1])):
+            with suppress(OSError):
+                path.unlink()
+    # Only where a run was begun: there nobody but the run writes, and whoever sweeps is the run.
+    for path in folder.glob(".tmp*") if (folder / RUN).exists() else ():
+        if UNNAMED.fullmatch(path.name) and path.is_file() and not path.is_symlink():
             with suppress(OSError):
                 path.unlink()
 

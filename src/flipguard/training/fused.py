@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from flipguard.errors import InputError
-from flipguard.fusion import CapturedStep, Fused
+from flipguard.fusion import CapturedStep, Fused, tune
 from flipguard.training.config import Config
-from flipguard.training.devices import peak_memory, placed, seed_dropout
+from flipguard.training.devices import compile_as, peak_memory, placed, seed_dropout
 from flipguard.training.folder import (
     CHECKPOINT,
     HISTORY,
@@ -37,11 +37,12 @@ from flipguard.training.folder import (
 from flipguard.training.fusing import Group
 from flipguard.training.loop import Report, steps_an_epoch
 from flipguard.training.material import Material
+from flipguard.training.optimizers import optimizer_of, restore_optimizer
+from flipguard.training.replaying import replays_members
 from flipguard.training.schedule import learning_rate
-from flipguard.training.workshop import Together, Workshop, optimizer_of, workshop_of
+from flipguard.training.workshop import Together, Workshop, workshop_of
 
 Rows = list[dict[str, Any]]
-KERNELS = ("capturable", "fused", "foreach")
 
 
 def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Report) -> bool:
@@ -100,13 +101,15 @@ def _train(
     """The loop; None if time was up."""
     recipe, machine, fused = configs[0].recipe, configs[0].machine, workshop.fused
     device = workshop.materials[0].device
-    captured = machine.compile and device.type == "cuda" and recipe.accumulate == 1
+    captured = replays_members(configs[0], device)
     trainee, optimizer = fabric.setup(
-        Together(fused, recipe.label_smoothing), optimizer_of(configs[0], fused, device, captured)
+        Together(fused, recipe.label_smoothing),
+        optimizer_of(configs[0], *fused.decaying(), device, captured=captured),
     )
     progress = _restored(folder, fused, optimizer, len(configs))
-    if machine.compile:
-        fused.compile()
+    if not machine.deterministic:  # which kernel is fastest is not always the same one's turn
+        tune(fused, _like_a_batch(workshop, configs), fabric.autocast)
+    compile_as(machine, fused)
     rate_on_device = torch.zeros((), device=device)
     if captured:
         for group in optimizer.param_groups:
@@ -135,7 +138,9 @@ def _train(
 
     step_at_once: Callable[[Tensor, Tensor], None] | None = None
     if captured:
-        step_at_once = CapturedStep(whole_step)
+        step_at_once = CapturedStep(
+            whole_step, otherwise=lambda why: report(f"steps are not replayed: {why}")
+        )
     began, first_epoch = time.monotonic(), progress.epoch
     kept = began
     rate = 0.0
@@ -191,8 +196,7 @@ def _batches(
 ) -> Iterator[tuple[Tensor, Tensor, float]]:
     """Inputs, targets and their share of a step: one batch for all members, or one for each."""
     accumulate = configs[0].recipe.accumulate
-    places = {(c.seeds.of("order", epoch), c.seeds.of("augment")) for c in configs}
-    if len(places) == 1:
+    if _share_batches(configs, epoch):
         materials, configs = materials[:1], configs[:1]
     coming, sizes = [], []
     for material, config in zip(materials, configs, strict=True):
@@ -209,6 +213,22 @@ def _batches(
             yield inputs[0], targets[0], share
         else:
             yield torch.stack(inputs), torch.stack(targets), share
+
+
+def _share_batches(configs: Sequence[Config], epoch: int = 0) -> bool:
+    """Whether all members see the same batches."""
+    return len({(c.seeds.of("order", epoch), c.seeds.of("augment")) for c in configs}) == 1
+
+
+def _like_a_batch(workshop: Workshop, configs: Sequence[Config]) -> Tensor:
+    """Zeros in the shape of a batch."""
+    material = workshop.materials[0]
+    batch = min(configs[0].recipe.batch_size, len(material))
+    inputs, _ = material.batch(torch.zeros(batch, dtype=torch.int64))
+    assert isinstance(inputs, Tensor)
+    kind = next(p.dtype for p in workshop.fused.parameters())
+    inputs = torch.zeros_like(inputs, dtype=kind)
+    return inputs if _share_batches(configs) else torch.stack([inputs] * len(configs))
 
 
 def _keep(folder: Path, progress: Joint, fused: Fused, optimizer: torch.optim.Optimizer) -> None:
@@ -234,10 +254,7 @@ def _restored(folder: Path, fused: Fused, optimizer: torch.optim.Optimizer, coun
             raise zipfile.BadZipFile(altered)
         state = torch.load(path, map_location="cpu", weights_only=True)
         fused.body.load_state_dict(state["members"])
-        optimizer.load_state_dict(state["optimizer"])
-        for group in optimizer.param_groups:
-            # How it is computed is this machine's affair, and not that of where it was begun.
-            group |= {name: optimizer.defaults[name] for name in KERNELS if name in group}
+        restore_optimizer(optimizer, state["optimizer"])
         return Joint(
             epoch=state["epoch"],
             step=state["step"],

@@ -20,7 +20,7 @@ import torch
 
 from flipguard.errors import InputError
 from flipguard.training.config import Config, Machine
-from flipguard.training.folder import CHECKPOINT, RUN, Run, written
+from flipguard.training.folder import CHECKPOINT, RUN, Run, sweep, written
 from flipguard.training.loop import Report
 
 # Hidden beside the members, and gone when they are finished.
@@ -125,8 +125,6 @@ def _refuse_settings(fabric: Any, config: Config) -> None:
         what = f"{fabric.world_size} processes; use one"
     elif machine.precision == "16-mixed":
         what = "precision 16-mixed, which scales all gradients alike; use bf16-mixed or 32-true"
-    elif machine.checkpointing:
-        what = "`machine.checkpointing`; limit memory by `machine.fuse_chunk`"
     if what is not None:
         raise CannotFuse(
             f"Expected members to be trained as one network, but got {what}, or `--fuse off`."
@@ -143,7 +141,8 @@ def _is_fresh(folder: Path) -> bool:
 def _begun(configs: Sequence[Config], folders: Sequence[Path]) -> Iterator[Group]:
     """Groups that were begun before, all of whose members are wanted now."""
     for path in folders[0].parent.glob(f"{TOGETHER}*"):
-        _remove_empty(path)  # whoever was removing it was killed
+        sweep(path)
+        _remove_empty(path)  # whoever was making or removing it was killed
     by_name = {folder.name: index for index, folder in enumerate(folders)}
     for path in sorted(folders[0].parent.glob(f"{TOGETHER}*/{LIST}")):
         try:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from flipguard.errors import InputError
+from flipguard.fusion import CapturedStep
 from flipguard.methods import Objective, Step
 from flipguard.models import Inputs, classify, head_of, with_features
 from flipguard.training.config import Config, Recipe
@@ -26,6 +27,8 @@ from flipguard.training.devices import peak_memory, seed_dropout
 from flipguard.training.folder import CHECKPOINT, HISTORY, TIMING, read_lines, save, write_lines
 from flipguard.training.material import Material
 from flipguard.training.measure import Yardstick
+from flipguard.training.optimizers import optimizer_of, restore_optimizer
+from flipguard.training.replaying import replays
 from flipguard.training.schedule import learning_rate
 
 Report = Callable[[str], None]
@@ -46,7 +49,7 @@ class Trainee(nn.Module):
         self._head = head_of(student) if objective.needs_features else None
 
     def forward(
-        self, inputs: Inputs, target: Tensor, places: Tensor, number: int
+        self, inputs: Inputs, target: Tensor, places: Tensor, number: int | Tensor
     ) -> dict[str, Tensor]:
         features: Tensor | None = None
         if self._head is not None:
@@ -92,8 +95,16 @@ def train_loop(
 ) -> bool:
     """Trains until the last epoch, or until time is up; says whether it came to the end."""
     recipe, seeds = config.recipe, config.seeds
-    trainee = Trainee(student, objective)
-    optimizer = optimizer_of(config, trainee, material.device)
+    trainee, device = Trainee(student, objective), material.device
+    captured = replays(config, objective, material, fabric)
+    weights = [p for p in trainee.parameters() if p.requires_grad]
+    optimizer = optimizer_of(
+        config,
+        [p for p in weights if objective.decays(p)],
+        [p for p in weights if not objective.decays(p)],
+        device,
+        captured=captured,
+    )
     trainee, optimizer = fabric.setup(trainee, optimizer)
     progress = _restored(folder, student, objective, optimizer)
     if progress.history and fabric.is_global_zero:
@@ -102,6 +113,42 @@ def train_loop(
     began, first_epoch = time.monotonic(), progress.epoch
     kept = began
     batch, steps = recipe.batch_size * recipe.accumulate, steps_an_epoch(recipe, len(material))
+    sums: dict[str, Tensor] = {}  # of the parts of the loss, over the steps of an epoch
+    # What a replayed step reads: tensors that stay where they are.
+    rate_there = torch.zeros((), device=device)
+    number_there = torch.tensor(progress.step, device=device)
+
+    def learn(
+        inputs: Inputs, target: Tensor, places: Tensor, number: int | Tensor, share: float = 1.0
+    ) -> None:
+        parts = trainee(inputs, target, places, number)
+        # Gradients are averaged over the processes, each of which gives its part of a sum.
+        fabric.backward(sum(parts.values()) * (share * fabric.world_size))
+        for name, part in parts.items():
+            if name not in sums:
+                sums[name] = torch.zeros_like(part, requires_grad=False)
+            sums[name].add_(part.detach(), alpha=share)
+
+    def update() -> None:
+        if recipe.clip is not None and objective.clip is not None:
+            objective.clip(recipe.clip)
+        elif recipe.clip is not None:
+            fabric.clip_gradients(trainee, optimizer, max_norm=recipe.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def whole_step(inputs: Tensor, target: Tensor, places: Tensor) -> None:
+        learn(inputs, target, places, number_there)
+        update()
+        number_there.add_(1)
+
+    step_at_once = None
+    if captured:
+        step_at_once = CapturedStep(
+            whole_step, otherwise=lambda why: report(f"steps are not replayed: {why}")
+        )
+        for group in optimizer.param_groups:
+            group["lr"] = rate_there
 
     for epoch in range(progress.epoch, recipe.epochs):
         epoch_began = time.monotonic()
@@ -112,29 +159,31 @@ def train_loop(
         # Every process takes its share of the same batch.
         mine = [whole[fabric.global_rank :: fabric.world_size] for whole in wholes]
         pieces = [own.chunk(recipe.accumulate) for own in mine]
-        coming = material.ahead([piece for some in pieces for piece in some], epoch=epoch)
-        sums: dict[str, Tensor] = {}
+        view = epoch if objective.views is None else epoch % objective.views
+        coming = material.ahead([piece for some in pieces for piece in some], epoch=view)
+        if objective.views is not None:
+            # Views are stored one after the other; a step finds its rows and needs no view.
+            pieces = [tuple(p + view * len(material) for p in some) for some in pieces]
+        for total in sums.values():
+            total.zero_()
         trainee.train()
         for step in range(steps):
             # The first process draws what a single one would; the others something else.
             place = (epoch, step, fabric.global_rank)[: 3 if fabric.global_rank else 2]
-            seed_dropout(seeds.of("dropout", *place), material.device)
+            seed_dropout(seeds.of("dropout", *place), device)
             rate = learning_rate(recipe, step=progress.step, steps_an_epoch=steps)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            for piece in pieces[step]:
+            if step_at_once is not None:
+                rate_there.fill_(rate)
                 inputs, target = next(coming)
-                parts = trainee(inputs, target, piece, progress.step)
-                share = len(piece) / len(wholes[step])
-                # Gradients are averaged over the processes, each of which gives its part of a sum.
-                fabric.backward(sum(parts.values()) * (share * fabric.world_size))
-                for name, part in parts.items():
-                    weighted = part.detach() * share
-                    sums[name] = sums[name] + weighted if name in sums else weighted
-            if recipe.clip is not None:
-                fabric.clip_gradients(trainee, optimizer, max_norm=recipe.clip)
-            optimizer.step()
-            optimizer.zero_grad()
+                assert isinstance(inputs, Tensor)  # texts are not replayed
+                step_at_once(inputs, target, pieces[step][0])
+            else:
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                for piece in pieces[step]:
+                    share = len(piece) / len(wholes[step])
+                    learn(*next(coming), piece, progress.step, share)
+                update()
             objective.after_step()
             progress.step += 1
         losses = {
@@ -178,27 +227,6 @@ def train_loop(
 def steps_an_epoch(recipe: Recipe, samples: int) -> int:
     """How many steps an epoch has; a rest of a batch is left out, unless it is all there is."""
     return max(samples // (recipe.batch_size * recipe.accumulate), 1)
-
-
-def optimizer_of(config: Config, trainee: nn.Module, device: torch.device) -> torch.optim.Optimizer:
-    """The optimizer of a recipe; vectors (biases, norms) do not decay."""
-    recipe = config.recipe
-    parameters = [p for p in trainee.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": recipe.weight_decay},
-        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
-    ]
-    # One kernel for all weights; where gradients are scaled, they have to be unscaled before it.
-    fused = device.type == "cuda" and config.machine.precision != "16-mixed"
-    if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.learning_rate, fused=fused or None)
-    return torch.optim.SGD(
-        groups,
-        lr=recipe.learning_rate,
-        momentum=recipe.momentum,
-        nesterov=recipe.nesterov and recipe.momentum > 0,
-        fused=fused or None,
-    )
 
 
 def _keep(
@@ -247,7 +275,7 @@ def _restored(
         student.load_state_dict(state["student"])
         objective.trained.load_state_dict(state["trained"])
         objective.restore(state["objective"])
-        optimizer.load_state_dict(state["optimizer"])
+        restore_optimizer(optimizer, state["optimizer"])
         return Progress(
             epoch=state["epoch"],
             step=state["step"],

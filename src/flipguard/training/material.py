@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Sequence
 
@@ -94,6 +95,11 @@ class Material:
     def __len__(self) -> int:
         return len(self.split)
 
+    @property
+    def one_shape(self) -> bool:
+        """Whether all batches of one size have one shape."""
+        return self._texts is None
+
     def batch(
         self, indices: Tensor, *, epoch: int | None = None, width: int | None = None
     ) -> tuple[Inputs, Tensor]:
@@ -137,16 +143,26 @@ class Material:
             sizes = [len(piece) for piece in some]
             yield from zip(torch.split(inputs, sizes), torch.split(target, sizes), strict=True)
 
+    def reseeded(self, seed: int) -> Material:
+        """The same samples, augmented by another seed."""
+        other = copy.copy(self)
+        other._seed = seed
+        return other
+
+    def at_once(self) -> int:
+        """How many samples a batch without gradients has."""
+        if self._texts is not None:
+            return 250
+        if not len(self):
+            return EVALUATED
+        first = self.split.inputs(torch.zeros(1, dtype=torch.int64))
+        assert isinstance(first, Tensor)
+        return min(EVALUATED, max(AHEAD // (first.numel() * FLOAT), 1))
+
     def batches(self, most: int | None = None) -> Iterator[tuple[Inputs, Tensor]]:
         """All samples in order, or the first so many, as they are."""
         count = len(self) if most is None else min(most, len(self))
-        size = EVALUATED
-        if self._texts is not None:
-            size = 250
-        elif count:
-            first = self.split.inputs(torch.zeros(1, dtype=torch.int64))
-            assert isinstance(first, Tensor)
-            size = min(EVALUATED, max(AHEAD // (first.numel() * FLOAT), 1))
+        size = self.at_once()
         for start in range(0, count, size):
             yield self.batch(torch.arange(start, min(start + size, count)))
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from flipguard.errors import InputError
-from flipguard.fusion import teachers
+from flipguard.fusion import Compiling, teachers
 from flipguard.models import Inputs, classify
 from flipguard.references import Ensemble, Reference
 from flipguard.training.config import Config, as_dict
 from flipguard.training.devices import placed
-from flipguard.training.folder import MODEL, Run
+from flipguard.training.folder import MODEL, Run, is_finished
 from flipguard.training.fusing import train_together
 from flipguard.training.loop import Report
 from flipguard.training.material import without_held_out
 from flipguard.training.seeds import Seeds, derived
+from flipguard.training.side_by_side import apart, own_threads, threads_of, train_side_by_side
 
 FOLDER = "members"
 
@@ -71,30 +73,78 @@ def member_folder(config: Config, out: Path) -> Path:
 
 
 def members_of(
-    fabric: Any, config: Config, out: Path, *, deadline: float | None, report: Report
+    fabric: Any,
+    config: Config,
+    out: Path,
+    *,
+    reused: Sequence[Run] = (),
+    deadline: float | None,
+    report: Report,
 ) -> list[Run] | None:
-    """The members of a run, trained if they are not there yet; None if time was up before."""
-    from flipguard.training.train import train_with
+    """The members of a run, trained if they are not there yet; None if time was up before.
 
-    count = member_count(config)
-    runs = []
-    all_wanted = [member_config(config, index) for index in range(count)]
-    places = [member_folder(wanted, out) for wanted in all_wanted]
+    Those that are taken over come last, so that whoever takes over from this run gets newer ones.
+    """
+    all_wanted = _wanted(config, out, reused)
+    count, places = len(all_wanted), [member_folder(wanted, out) for wanted in all_wanted]
+    if reused:
+        report(f"{len(reused)} members taken over, {count} of this run's own")
+    if not all_wanted:
+        return list(reused)
     if not train_together(fabric, all_wanted, places, deadline=deadline, report=report):
         return None
+    if apart(config.machine, fabric):
+        all_wanted = [
+            dataclasses.replace(wanted, machine=own_threads(wanted.machine))
+            for wanted in all_wanted
+        ]
+        with threads_of(all_wanted[0].machine):
+            if not train_side_by_side(fabric, all_wanted, places, deadline=deadline, report=report):
+                return None
+            found = _one_by_one(fabric, all_wanted, places, deadline=deadline, report=report)
+    else:
+        found = _one_by_one(fabric, all_wanted, places, deadline=deadline, report=report)
+    return None if found is None else [*found, *reused]
+
+
+def _one_by_one(
+    fabric: Any,
+    all_wanted: Sequence[Config],
+    places: Sequence[Path],
+    *,
+    deadline: float | None,
+    report: Report,
+) -> list[Run] | None:
+    from flipguard.training.train import train_with
+
+    runs: list[Run] = []
     for index, (wanted, folder) in enumerate(zip(all_wanted, places, strict=True)):
         if deadline is not None:
             left = max(deadline - time.monotonic(), 0.0) / 60
-            machine = dataclasses.replace(config.machine, minutes=left)
+            machine = dataclasses.replace(wanted.machine, minutes=left)
             wanted = dataclasses.replace(wanted, machine=machine)
-        report(f"member {index + 1} of {count}: {folder}")
-        run = train_with(
-            fabric, wanted, folder, resume=True, report=lambda line: report(f"  {line}")
-        )
+        finished = is_finished(folder)
+        report(f"member {index + 1} of {len(places)}: {folder}{' is finished' * finished}")
+
+        def tell(line: str, finished: bool = finished) -> None:
+            if not finished:
+                report(f"  {line}")
+
+        run = train_with(fabric, wanted, folder, resume=True, report=tell)
         if not run.finished:
             return None
         runs.append(run)
     return runs
+
+
+def _wanted(config: Config, out: Path, reused: Sequence[Run]) -> list[Config]:
+    """The first members that a run has, but for those that are taken over."""
+    count = member_count(config)
+    # Known by its name a member is the same wherever it lies; none may count twice.
+    taken = {run.folder.resolve().name for run in reused}
+    every = (member_config(config, index) for index in range(count + len(reused)))
+    fresh = [wanted for wanted in every if member_folder(wanted, out).name not in taken]
+    return fresh[: count - len(reused)]
 
 
 def member_count(config: Config) -> int:
@@ -125,7 +175,9 @@ def guide_of(
     held_out: Callable[[], Iterable[Any]] | None,
     fuse: bool = False,
     exact: bool = False,
-    compiled: bool = False,
+    compiled: Compiling = "off",
+    batch_size: int | None = None,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Callable[[], Reference]:
     """The ensemble of finished members, calibrated if there are samples to calibrate it on."""
 
@@ -140,7 +192,12 @@ def guide_of(
         example = None if shape is None else torch.zeros(1, *shape)
         try:
             return teachers(
-                models, example=example, temperatures=ensemble.temperatures, compiled=compiled
+                models,
+                example=example,
+                temperatures=ensemble.temperatures,
+                compiled=compiled,
+                batch_size=batch_size,
+                autocast=autocast,
             )
         except InputError:
             return ensemble  # of several architectures, or of one that cannot be fused

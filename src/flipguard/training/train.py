@@ -20,8 +20,9 @@ from flipguard.losses import SharedClasses
 from flipguard.methods import METHODS, Method, Objective, Old, Setting, method_of
 from flipguard.models import architecture, build_model, checkpoint_blocks, same_layout
 from flipguard.references import OldModel, StoredLogits
+from flipguard.training.companions import check_one_phase, companions_of
 from flipguard.training.config import Config, as_dict
-from flipguard.training.devices import exactness, fabric_of, placed
+from flipguard.training.devices import compile_as, exactness, fabric_of, placed
 from flipguard.training.folder import (
     CHECKPOINT,
     HISTORY,
@@ -47,7 +48,10 @@ from flipguard.training.members import (
 )
 from flipguard.training.predict import load_model, write_predictions
 from flipguard.training.processes import train_in_processes
+from flipguard.training.replaying import replays_members
+from flipguard.training.reuse import check_reuse, reused_members
 from flipguard.training.seeds import derived
+from flipguard.training.views import plan_of
 
 # Training samples that the rates of every epoch are measured on.
 SEEN = 5_000
@@ -107,6 +111,7 @@ def _train_one(
     report: Report,
 ) -> Run:
     shape = input_shape_of(data)
+    replays_members(config, fabric.device)  # refuses what this machine cannot do, before any work
 
     def new_model(name: str) -> nn.Module:
         seed = derived(config.seeds.of("init"), name) if name else config.seeds.of("init")
@@ -139,6 +144,7 @@ def _train_one(
         "train": Yardstick(material, olds, SEEN, autocast=fabric.autocast),
         "test": Yardstick(test, olds, autocast=fabric.autocast),
     }
+    plan = plan_of(config, out, data, material)
     facts = facts_of(data, student)
     fabric.barrier()  # all have looked at the folder before one writes to it
     if fabric.is_global_zero:
@@ -168,14 +174,25 @@ def _train_one(
         # Stands in for members that are still to be trained, so that options are refused before.
         members=lambda: OldModel(student),
         stored=lambda reference: StoredLogits(logits_on(reference, material)),
+        views=None if plan is None else plan.nothing(),
         held_out=Material(apart, device=fabric.device, model=config.model).batches,
+        companions=lambda count: companions_of(
+            count,
+            fabric=fabric,
+            config=config,
+            out=out,
+            shape=shape,
+            new_model=lambda name: placed(new_model(name), fabric.device),
+            report=report,
+        ),
     )
-    if "members" in method.needs:
+    if "members" in method.needs and not config.options.get("one_phase"):
         if method.name != "ensemble":
             method.build(setting)
         runs: list[Run] | None = given_members(config, data.class_names)
         if not config.guides:
-            runs = members_of(fabric, config, out, deadline=deadline, report=report)
+            reused = reused_members(config, old_runs, data)
+            runs = members_of(fabric, config, out, reused=reused, deadline=deadline, report=report)
         if runs is None:
             return tell("stopped")
         # Relative, so that a folder of runs can be moved as a whole.
@@ -190,22 +207,31 @@ def _train_one(
                 write_lines(out / HISTORY, [row])
             return ended_with(mean)
         calibrated = config.options["guide"] == "calibrated"
-        setting = dataclasses.replace(
-            setting,
-            members=guide_of(
-                runs,
-                device=fabric.device,
-                held_out=setting.held_out if calibrated else None,
-                fuse=fuses(config.machine, fabric.device),
-                exact=config.machine.precision == "64-true",
-                compiled=config.machine.compile,
-            ),
+        guide = guide_of(
+            runs,
+            device=fabric.device,
+            held_out=setting.held_out if calibrated else None,
+            fuse=fuses(config.machine, fabric.device),
+            exact=config.machine.precision == "64-true",
+            compiled=config.machine.compile,
+            batch_size=None if config.machine.deterministic else config.recipe.batch_size,
+            autocast=fabric.autocast,
         )
+        setting = dataclasses.replace(setting, members=guide)
+        if plan is not None:
+            kept = plan.stored(
+                runs, guide, fabric=fabric, material=material, deadline=deadline, report=report
+            )
+            if kept is None:
+                return tell("stopped")
+            views, material, where = kept
+            setting = dataclasses.replace(setting, views=views)
+            facts["views"] = os.path.relpath(where, out)
     objective: Objective = method.build(setting)
+    facts |= objective.facts
     if config.machine.checkpointing:
         checkpoint_blocks(student)
-    if config.machine.compile:
-        student.compile()
+    compile_as(config.machine, student)
     tell("training")
     ended = train_loop(
         config,
@@ -282,6 +308,11 @@ def _check_numbers(config: Config) -> None:
         raise InputError(
             "Expected `recipe.batch_size` to give every process a sample, but got "
             f"{recipe.batch_size} for {machine.processes} processes."
+        )
+    if machine.checkpointing and machine.compile != "off":
+        raise InputError(
+            "Expected `machine.checkpointing` with a model that is not compiled, but got "
+            f"`machine.compile={machine.compile}`; leave one of them out."
         )
     if "members" in config.options:
         member_count(config)
@@ -367,6 +398,8 @@ def _check_needs(method: Method, config: Config, olds: list[Run]) -> None:
             f"Expected `--old` to be a finished run, but {listed(unfinished)} is not; resume it "
             "first."
         )
+    check_one_phase(config)
+    check_reuse(config, olds)
 
 
 def check_layouts(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from flipguard.data import ArraySplit, DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError
-from flipguard.fusion import Fused, fuse, needs
+from flipguard.fusion import Fused, checkpoint_segments, fuse, needs
 from flipguard.models import build_model
 from flipguard.training.config import Config
 from flipguard.training.devices import placed
@@ -153,11 +153,7 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
     test = Material(data.test, device=fabric.device, model=first.model)
     example = torch.zeros(2, *shape)
     _refuse_memory(first, members[0], example, len(members), fabric.device)
-    try:
-        fused = fuse(members, example=example)
-    except InputError as problem:
-        raise CannotFuse(str(problem)) from problem
-    _refuse_width(first, fused, fabric.device)
+    fused = fused_of(first, members, example, fabric.device)
     return Workshop(
         data=data,
         members=members,
@@ -170,7 +166,22 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
     )
 
 
+def fused_of(
+    config: Config, members: Sequence[nn.Module], example: Tensor, device: torch.device
+) -> Fused:
+    """Members as one network, or why they are not."""
+    try:
+        fused = fuse(members, example=example).train()
+        if config.machine.checkpointing:
+            checkpoint_segments(fused)
+    except InputError as problem:
+        raise CannotFuse(str(problem)) from problem
+    _refuse_width(config, fused, device)
+    return fused
+
+
 def _refuse_width(config: Config, fused: Fused, device: torch.device) -> None:
+    """Refuses, unless it is asked for, what a GPU does faster one by one."""
     if config.machine.fuse != "auto" or device.type != "cuda" or fused.way != "packed":
         return
     widest = max((p.shape[1] for p in fused.parameters() if p.dim() > 3), default=0)
@@ -189,7 +200,13 @@ def _refuse_memory(
         return
     recipe = config.recipe
     half = config.machine.precision == "bf16-mixed"
-    one = needs(member, example, optimizer=recipe.optimizer, half=half)
+    one = needs(
+        member,
+        example,
+        optimizer=recipe.optimizer,
+        half=half,
+        again=config.machine.checkpointing,
+    )
     free, _ = torch.cuda.mem_get_info(device)
     wanted = one.of(count, recipe.batch_size)
     if wanted > free:
@@ -200,27 +217,3 @@ def _refuse_memory(
             f"about {wanted / 2**30:.1f}; {way_out}.",
             fitting=fitting,
         )
-
-
-def optimizer_of(
-    config: Config, fused: Fused, device: torch.device, captured: bool
-) -> torch.optim.Optimizer:
-    """The recipe's optimizer; what is a vector in a member does not decay."""
-    recipe = config.recipe
-    matrices, vectors = fused.decaying()
-    groups = [
-        {"params": matrices, "weight_decay": recipe.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    at_once = True if device.type == "cuda" else None
-    if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(
-            groups, lr=recipe.learning_rate, fused=at_once, capturable=captured
-        )
-    return torch.optim.SGD(
-        groups,
-        lr=recipe.learning_rate,
-        momentum=recipe.momentum,
-        nesterov=recipe.nesterov and recipe.momentum > 0,
-        fused=at_once,
-    )

@@ -1,0 +1,133 @@
+"""The grouping of every convolution of fused members, measured on the device that they are on.
+
+A few milliseconds a convolution, once: no table of kernels that somebody knew to be fast would be
+right for the next library or the next device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from flipguard.fusion.base import Fused
+from flipguard.fusion.layers import ManyConv
+
+# Groups are not merged beyond so many channels: there the zeros cost more than they save.
+WIDEST = 128
+TRIES = 5
+
+
+class Way(NamedTuple):
+    """How a convolution of all members is done."""
+
+    merge: int = 1
+    spread: bool = False
+
+
+Key = tuple[Any, ...]
+# What was measured: the same network is often fused again, for another seed.
+_known: dict[Key, Way] = {}
+
+
+def tune(
+    fused: Fused,
+    example: Tensor,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> None:
+    """Chooses the way of every convolution for batches like the example, on its device.
+
+    For members that train, by what a step takes; for others by what an answer takes.
+    """
+    if example.device.type != "cuda":
+        return
+    device = torch.cuda.get_device_name(example.device)
+    ways: dict[ManyConv, Way] = {}
+    for layer, values, shared in watched(fused, example, autocast):
+        needs = (shared, values.requires_grad, layer.weight.requires_grad)
+        key = (*layer.settings(values), *needs, torch.is_autocast_enabled(), device)
+        if key not in _known:
+            with autocast():
+                _known[key] = _fastest(layer, values, shared)
+        ways[layer] = _known[key]
+    for layer, way in ways.items():
+        layer.merge, layer.spread = way
+
+
+def watched(
+    fused: Fused, example: Tensor, autocast: Callable[[], AbstractContextManager[Any]]
+) -> list[tuple[ManyConv, Tensor, bool]]:
+    """The convolutions that could be done in several ways, and what each of them is given."""
+    seen: list[tuple[ManyConv, Tensor, bool]] = []
+
+    def watch(layer: ManyConv, values: Tensor, shared: bool) -> None:
+        lies = values.detach()
+        seen.append((layer, lies.requires_grad_(values.requires_grad), shared))
+
+    layers = [layer for layer in fused.modules() if isinstance(layer, ManyConv)]
+    training = fused.training
+    try:
+        for layer in layers:
+            layer.watch = partial(watch, layer)
+        # Answering changes no statistics; the shapes are those of training.
+        fused.eval()
+        with autocast():
+            fused.forward(example)
+    finally:
+        for layer in layers:
+            layer.watch = None
+        fused.train(training)
+    return seen
+
+
+def choices(layer: ManyConv, shared: bool) -> Iterator[Way]:
+    """The ways that may be fast."""
+    members, channels = layer.weight.shape[0], layer.weight.shape[2]
+    if shared:
+        yield Way()
+    merge = 1
+    while members % merge == 0 and (merge == 1 or merge * channels <= WIDEST):
+        # What has few channels for one member has some for all of them.
+        if not shared or merge > 1:
+            yield Way(merge, spread=shared)
+        merge *= 2
+
+
+def _fastest(layer: ManyConv, values: Tensor, shared: bool) -> Way:
+    was = layer.merge, layer.spread
+
+    def time(way: Way) -> float:
+        layer.merge, layer.spread = way
+        return _milliseconds(partial(_pass, layer, values, shared))
+
+    try:
+        return min(choices(layer, shared), key=time)
+    finally:
+        layer.merge, layer.spread = was
+
+
+def _pass(layer: ManyConv, values: Tensor, shared: bool) -> None:
+    """A forward pass and what there is of a backward pass, without a trace in the layer."""
+    learned = [tensor for tensor in (values, layer.weight) if tensor.requires_grad]
+    with torch.set_grad_enabled(bool(learned)):
+        found = layer(values, shared=shared)
+    if learned:
+        torch.autograd.grad(found, learned, torch.empty_like(found))
+
+
+def _milliseconds(call: Callable[[], None]) -> float:
+    for _ in range(2):  # the first call chooses a kernel
+        call()
+    began: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    ended: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    began.record()
+    for _ in range(TRIES):
+        call()
+    ended.record()
+    ended.synchronize()
+    found: float = began.elapsed_time(ended)
+    return found
