@@ -166,15 +166,14 @@ class OneSeed:
             **more,
         }
 
-    def machine(self, fuse: str) -> dict[str, Any]:
+    def machine(self, method: str, fuse: str) -> dict[str, Any]:
         if self.on_cpu:
             return {"device": "cpu", "threads": self.given.threads, "fuse": fuse}
-        return {
-            "device": self.given.device,
-            "precision": "bf16-mixed",
-            "compile": self.given.compile,
-            "fuse": fuse,
-        }
+        on_gpu = {"device": self.given.device, "precision": "bf16-mixed"}
+        if method == "none":
+            # The unit of the table is a plain training, every step of which the host starts.
+            return {**on_gpu, "cuda_graphs": "off"}
+        return {**on_gpu, "compile": self.given.compile, "fuse": fuse}
 
     def old(self, kind: str) -> Path:
         """An old model, trained if it is not there yet."""
@@ -234,7 +233,7 @@ class OneSeed:
             _timed(module, "members_of", self.clock, spent, "members"),
             _timed(Plan, "stored", self.clock, spent, "views"),
         ):
-            config = from_dict({**values, "machine": self.machine(fuse)})
+            config = from_dict({**values, "machine": self.machine(values["method"], fuse)})
             train(config, out, report=lambda _: None)
         total = self.clock() - began
         return {**spent, "student": total - sum(spent.values()), "total": total}
@@ -384,7 +383,8 @@ def described(given: argparse.Namespace) -> dict[str, Any]:
     threads = f"{given.threads} of {os.cpu_count()} cores" if given.threads else "all cores"
     named = [f"--data {given.data}"] + ["--data-root DIR"] * (given.data_root is not None)
     named += ["--out FILE", f"--seeds {given.seeds} --epochs {given.epochs}"]
-    named += [f"--at-once {given.at_once}"] + ["--compile"] * given.compile
+    named += [f"--at-once {given.at_once}"]
+    named += [f"--compile {given.compile}"] * (given.compile != "off")
     task = TASKS[given.data]
     for name, told, usual in (
         ("model", given.model, task.new),
@@ -437,7 +437,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ways", nargs="+", help="only these, and the untreated update")
     parser.add_argument("--at-once", type=int, default=1, help="seeds side by side")
     parser.add_argument("--threads", type=int, help="of a run on a CPU")
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--compile", choices=("off", "parts", "whole"), default="off")
     parser.add_argument("--device")
     parser.add_argument("--work", type=Path, help="where runs lie until their seed is measured")
     given = parser.parse_args()

@@ -18,6 +18,7 @@ from pathlib import Path
 import api_pages  # beside this file
 import pictures
 import result_pages
+import study_pages
 import training_pages
 
 from flipguard import METRICS, Predictions, compare
@@ -567,6 +568,15 @@ PAGES = {
     **{
         f"images/cheaper-{name}.svg": partial(result_pages.cheaper_chart, name)
         for name in result_pages.cheaper_documents()
+    },
+    "results/studies.md": study_pages.overview_page,
+    **{
+        f"results/studies/{name}.md": partial(study_pages.study_page, name)
+        for name in study_pages.results()
+    },
+    **{
+        study_pages.picture_of(name): partial(study_pages.study_chart, name)
+        for name in study_pages.results()
     },
     "results/losses.md": loss_costs_page,
     "results/evidence.md": evidence_page,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +10,7 @@ from torch import Tensor
 from flipguard.fusion import fuse
 from flipguard.fusion.grouped import merged
 from flipguard.fusion.layers import ManyConv
-from flipguard.fusion.tuning import Way, choices, watched
+from flipguard.fusion.tuning import Way, choices, each_layer
 from tests.fusion.nets import drawn, members_of
 
 CASES = [
@@ -80,18 +78,29 @@ def test_a_network_in_every_way(spec: str, shared: bool, way: Way) -> None:
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("learns", [True, False])
-def test_layers_are_watched_with_what_they_are_given(shared: bool, learns: bool) -> None:
-    members = members_of("resnet20:width=4", (3, 16, 16), count=4)
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_every_layer_is_asked_with_what_it_is_given(
+    shared: bool, learns: bool, kind: torch.dtype
+) -> None:
+    members = [net.to(kind) for net in members_of("resnet20:width=4", (3, 16, 16), count=4)]
     fused = fuse(members, example=torch.zeros(1, 3, 16, 16)).train().requires_grad_(learns)
     before = [buffer.clone() for buffer in fused.buffers()]
-    seen = watched(fused, drawn((*(() if shared else (4,)), 2, 3, 16, 16)), nullcontext)
-    assert [layer for layer, _, _ in seen] == [
-        layer for layer in fused.modules() if isinstance(layer, ManyConv)
-    ]
+    seen: list[tuple[ManyConv, Tensor, bool]] = []
+
+    def choose(layer: ManyConv, values: Tensor, flag: bool) -> Way:
+        seen.append((layer, values, flag))
+        layer(values, shared=flag)  # which is not asked about again
+        return Way(2)
+
+    each_layer(fused, torch.zeros(*(() if shared else (4,)), 2, 3, 16, 16), choose)
+    layers = [layer for layer in fused.modules() if isinstance(layer, ManyConv)]
+    assert [layer for layer, _, _ in seen] == layers
     assert [flag for _, _, flag in seen] == [shared] + [False] * 18
     # Nobody asks for the gradient of the images.
     assert [values.requires_grad for _, values, _ in seen] == [False] + [learns] * 18
+    assert {values.dtype for _, values, _ in seen} == {kind}
     assert tuple(seen[0][1].shape) == (2, 3 if shared else 12, 16, 16)
+    assert {layer.merge for layer in layers} == {2}
     assert fused.training
     for now, then in zip(fused.buffers(), before, strict=True):
         assert torch.equal(now, then)

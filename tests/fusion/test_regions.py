@@ -14,8 +14,13 @@ from flipguard.fusion.folding import folded
 from flipguard.fusion.packing import Packed
 from tests.fusion.nets import drawn, members_of
 
-SHAPE = (3, 16, 16)
-NETS = ["resnet20:width=4", "conv2d:width=4", "resnet18:width=4"]
+SHAPE, SIGNAL = (3, 16, 16), (40,)
+NETS = [
+    ("resnet20:width=4", SHAPE),
+    ("conv2d:width=4", SHAPE),
+    ("resnet18:width=4", SHAPE),
+    ("conv1d:width=5", SIGNAL),
+]
 
 
 @pytest.fixture
@@ -37,13 +42,13 @@ def alike(mine: list[Tensor], theirs: list[Tensor], *, off: float) -> None:
 
 
 @pytest.mark.usefixtures("plainly")
-@pytest.mark.parametrize("spec", NETS)
+@pytest.mark.parametrize(("spec", "shape"), NETS)
 @pytest.mark.parametrize("shared", [True, False])
-def test_fused_members(spec: str, shared: bool) -> None:
-    fused = fuse(members_of(spec, SHAPE), example=torch.zeros(1, *SHAPE)).train()
+def test_fused_members(spec: str, shape: tuple[int, ...], shared: bool) -> None:
+    fused = fuse(members_of(spec, shape), example=torch.zeros(1, *shape)).train()
     other = copy.deepcopy(fused)
     compile_parts(other)
-    inputs = drawn((5, *SHAPE) if shared else (3, 5, *SHAPE))
+    inputs = drawn((5, *shape) if shared else (3, 5, *shape))
     alike(passes(other, inputs), passes(fused, inputs), off=1e-12)
     # Nothing is added to what is saved, and answering is as it was.
     assert list(other.state_dict()) == list(fused.state_dict())
@@ -51,28 +56,28 @@ def test_fused_members(spec: str, shared: bool) -> None:
 
 
 @pytest.mark.usefixtures("plainly")
-@pytest.mark.parametrize("spec", NETS)
-def test_a_net_alone(spec: str) -> None:
-    net = members_of(spec, SHAPE)[0].train()
+@pytest.mark.parametrize(("spec", "shape"), NETS)
+def test_a_net_alone(spec: str, shape: tuple[int, ...]) -> None:
+    net = members_of(spec, shape)[0].train()
     other = copy.deepcopy(net)
     compile_parts(other)
     assert other._compiled_call_impl is not None
     assert copy.deepcopy(other)._compiled_call_impl is None
-    inputs = drawn((5, *SHAPE))
+    inputs = drawn((5, *shape))
     alike(passes(other, inputs), passes(net, inputs), off=1e-12)
     alike([other.eval()(inputs)], [net.eval()(inputs)], off=1e-12)
 
 
 @pytest.mark.usefixtures("plainly")
-@pytest.mark.parametrize("spec", NETS)
-def test_teachers_whose_norms_are_folded(spec: str) -> None:
+@pytest.mark.parametrize(("spec", "shape"), NETS)
+def test_teachers_whose_norms_are_folded(spec: str, shape: tuple[int, ...]) -> None:
     members = [
-        folded(net.eval(), torch.zeros(2, *SHAPE).double()) for net in members_of(spec, SHAPE)
+        folded(net.eval(), torch.zeros(2, *shape).double()) for net in members_of(spec, shape)
     ]
-    fused = fuse(members, example=torch.zeros(1, *SHAPE)).eval()
+    fused = fuse(members, example=torch.zeros(1, *shape)).eval()
     other = copy.deepcopy(fused)
     compile_parts(other)
-    inputs = drawn((5, *SHAPE))
+    inputs = drawn((5, *shape))
     alike([other(inputs)], [fused(inputs)], off=1e-12)
 
 
@@ -87,30 +92,61 @@ def test_every_norm_and_activation_of_a_resnet_is_in_a_region() -> None:
     assert not any("norm" in name or "relu" in name for name in names)
 
 
-class Odd(nn.Module):
-    """Chains that end early, begin late, and are used twice."""
+class Net(nn.Module):
+    """Two convolutions and two norms, put together in odd ways."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
         self.norm, self.other = nn.BatchNorm2d(4), nn.BatchNorm2d(4, affine=False)
 
+
+class UsedTwice(Net):
     def forward(self, inputs: Tensor) -> Tensor:
-        hidden = self.norm(self.first(inputs))  # used twice: a region of its own
-        twice = hidden + hidden
-        added = F.relu(twice + hidden)
+        hidden = self.norm(self.first(inputs))
+        added = F.relu(hidden + hidden + hidden)
         normed = self.other(self.second(added)) + 1.0
         return (normed.relu() + torch.tanh(hidden)).mean((2, 3))
 
 
+class Doubled(Net):
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.norm(self.first(inputs))
+        hidden = F.relu(hidden + hidden)
+        hidden = self.second(hidden)
+        return F.relu(hidden + hidden).mean((2, 3))
+
+
+class SharedNorm(Net):
+    def forward(self, inputs: Tensor) -> Tensor:
+        first = self.norm(self.first(inputs))
+        return F.relu(self.norm(self.second(first.tanh())) + first).mean((2, 3))
+
+
 @pytest.mark.usefixtures("plainly")
-def test_chains_of_other_shapes() -> None:
+@pytest.mark.parametrize("kind", [UsedTwice, Doubled, SharedNorm])
+def test_chains_of_other_shapes(kind: type[Net]) -> None:
     torch.manual_seed(0)
-    net = Odd().double().train()
+    net = kind().double().train()
     other = copy.deepcopy(net)
     compile_parts(other)
     inputs = drawn((5, *SHAPE))
     alike(passes(other, inputs), passes(net, inputs), off=1e-12)
+
+
+@pytest.mark.parametrize("what", ["hooks", "momentum"])
+def test_what_cannot_be_in_regions_is_compiled_as_a_whole(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[nn.Module] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self: called.append(self))
+    net = UsedTwice()
+    if what == "hooks":
+        net.second = torch.nn.utils.spectral_norm(net.second)
+    else:
+        net.norm.momentum = None
+    compile_parts(net)
+    assert called == [net]
 
 
 @pytest.mark.slow

@@ -79,3 +79,26 @@ def test_members_that_are_mapped_cannot() -> None:
     fused = fuse([Attends().double() for _ in range(2)], example=torch.zeros(2, 4, 8))
     with pytest.raises(InputError, match=r"packed as groups.*but got stacked ones; leave"):
         checkpoint_segments(fused)
+
+
+def test_what_is_computed_for_nobody_is_left_out() -> None:
+    class Beside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+            self.head, self.beside = nn.Linear(4, 3), nn.Linear(4, 2)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            hidden = self.second(self.first(inputs).relu()).relu().mean((2, 3))
+            found: Tensor = self.head(hidden)
+            self.beside(hidden)
+            return found
+
+    torch.manual_seed(0)
+    members = [Beside().double() for _ in range(2)]
+    fused = fuse(members, example=torch.zeros(1, *SHAPE)).train()
+    other = copy.deepcopy(fused)
+    checkpoint_segments(other)
+    inputs = drawn((4, *SHAPE))
+    for one, another in zip(passes(other, inputs)[0], passes(fused, inputs)[0], strict=True):
+        assert torch.equal(one, another)

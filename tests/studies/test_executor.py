@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from flipguard.studies.executor import Crew, train_all
 from flipguard.studies.graph import Node, Plan, plan_of
 from flipguard.studies.reading import study_of
 from flipguard.studies.scales import scale_of
-from flipguard.training.worker import ENDED, FAILED, LINE, READY, REFUSED
+from flipguard.training.worker import ENDED, FAILED, LINE, READY, REFUSED, STOPPED
 from flipguard.training.workforce import GONE
 
 
@@ -24,6 +25,7 @@ class Obedient:
 
     jobs: ClassVar[list[list[str]]]
     environments: ClassVar[list[Mapping[str, str] | None]]
+    minutes: ClassVar[list[float | None]]
     answers: ClassVar[dict[str, tuple[str, str]]]
     ended: ClassVar[int]
 
@@ -39,8 +41,10 @@ class Obedient:
         said.put((self, READY, ""))
 
     def tell(self, job: dict[str, Any]) -> None:
-        folders = [one["folder"] for one in job.get("together", [job])]
+        together = job.get("together", [job])
+        folders = [one["folder"] for one in together]
         Obedient.jobs.append(folders)
+        Obedient.minutes += [one["config"]["machine"]["minutes"] for one in together]
         answer = next((self.answers[f] for f in folders if f in self.answers), None)
         if answer is None:
             self._said.put((self, LINE, "epoch 1/2  loss 1.0"))
@@ -56,6 +60,7 @@ class Obedient:
 def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "Worker", Obedient)
     Obedient.jobs, Obedient.environments, Obedient.answers, Obedient.ended = [], [], {}, 0
+    Obedient.minutes = []
 
 
 @pytest.fixture
@@ -140,3 +145,47 @@ def test_a_folder_with_something_else_is_refused_before_any_work(plan: Plan) -> 
     with pytest.raises(InputError, match="to be a new folder or a run"):
         train_all(plan.nodes, Crew(), cost=one)
     assert Obedient.jobs == []
+
+
+# -- time that is up -----------------------------------------------------------------------------
+
+
+def test_without_a_deadline_runs_take_their_time(plan: Plan) -> None:
+    train_all(plan.nodes, Crew(), cost=one)
+    assert set(Obedient.minutes) == {None}
+
+
+def test_runs_are_told_how_much_time_is_left(plan: Plan) -> None:
+    train_all(plan.nodes, Crew(processes=2), cost=one, deadline=time.monotonic() + 600)
+    assert len(Obedient.minutes) == len(plan.nodes)
+    assert all(minutes is not None and 9 < minutes <= 10 for minutes in Obedient.minutes)
+
+
+def test_after_the_deadline_nothing_is_begun(plan: Plan) -> None:
+    train_all(plan.nodes, Crew(processes=2), cost=one, deadline=time.monotonic() - 1)
+    assert Obedient.jobs == []
+    assert Obedient.ended == 2
+
+
+@pytest.mark.parametrize("seconds", [None, 600.0])
+def test_what_needs_a_stopped_run_is_not_begun(plan: Plan, seconds: float | None) -> None:
+    needed = {folder for node in plan.nodes for folder in node.after}
+    stopped = next(node.folder for node in plan.nodes if node.folder in needed)
+    Obedient.answers = {str(stopped): (ENDED, STOPPED)}
+    deadline = None if seconds is None else time.monotonic() + seconds
+    train_all(plan.nodes, Crew(processes=2), cost=one, deadline=deadline)
+    begun = {Path(folder) for job in Obedient.jobs for folder in job}
+    assert stopped in begun
+    assert not [node for node in plan.nodes if node.folder in begun and stopped in node.after]
+    assert begun >= {node.folder for node in plan.nodes if not node.after}
+
+
+def test_an_epoch_that_is_too_long_is_not_waited_for(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "GRACE", 0.05)
+    slow = str(plan.nodes[0].folder)
+    Obedient.answers = {slow: (LINE, "epoch 1/100  loss 1.0")}  # and no word more
+    train_all(plan.nodes[:1], Crew(), cost=one, deadline=time.monotonic() + 0.05)
+    assert Obedient.jobs == [[slow]]
+    assert Obedient.ended == 1

@@ -160,6 +160,10 @@ def test_a_plan_trains_nothing(tmp_path: Path) -> None:
         (["run", ID, "--scale", "moon"], "Expected `--scale` to be one of mnist1d"),
         (["run", ID, "--seeds", "0"], "`--seeds` to be from 1 on"),
         (["run", ID, "--members", "0"], "`--members` to be from 1 on"),
+        (["run", ID, "--minutes", "0"], "`--minutes` to be above 0"),
+        (["run", ID, "elodi.table99"], "Expected a study"),
+        (["run", ID, "elodi.table6", "--scale", "cifar10-450"], "Expected elodi.table6 to have"),
+        (["run", "all", "--scale", "agnews"], "Expected `--set model=…`"),
         (["run", ID, "--fuse", "maybe"], "`--fuse` to be auto, on or off"),
         (["run", ID, "--device", "abacus"], "`--device` to be auto, cpu or cuda"),
         (["run", ID, "--devices", "0,1", "--device", "cpu"], "`--devices` to be numbers of GPUs"),
@@ -203,7 +207,7 @@ FLAGS = {
     "list": {"--json"},
     "run": {
         *("--scale", "--seeds", "--out", "--members", "--set", "--processes", "--device"),
-        *("--devices", "--fuse", "--plan"),
+        *("--devices", "--fuse", "--minutes", "--plan"),
     },
     "show": {"--scale", "--out", "--markdown", "--plot"},
 }

@@ -89,19 +89,39 @@ def test_methods_run_beside_their_references(tmp_path: Path, method: str) -> Non
         ("codistill-ce", {"every": 2}),
         ("muscle", {}),
         ("l2-sp", {}),
+        ("ewc", {}),
+        ("mixout", {"share": 0.0}),
+        ("ract", {}),
+        ("label-mix", {}),
         ("bu-cr", {}),
     ],
 )
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize(("optimizer", "clip"), [("sgd", None), ("adamw", 1.0)])
 def test_replayed_steps_are_steps(
-    tmp_path: Path, method: str, options: dict[str, object], optimizer: str
+    tmp_path: Path,
+    method: str,
+    options: dict[str, object],
+    optimizer: str,
+    clip: float | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is learned is the same, whether steps are started one by one or replayed."""
-    config = small(tmp_path)
+    replayed = {"auto": 0, "off": 0}
+    plainly = torch.cuda.CUDAGraph.replay
+
+    def counted(graph: torch.cuda.CUDAGraph) -> None:
+        replayed[graphs] += 1
+        plainly(graph)
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", counted)
+    config = small(tmp_path, cuda_graphs="off")
+    graphs = "off"
     old = trained(config, tmp_path / "old").folder
     found = []
     for graphs in ("auto", "off"):
-        recipe = dataclasses.replace(config.recipe, optimizer=optimizer, learning_rate=1e-3)
+        recipe = dataclasses.replace(
+            config.recipe, optimizer=optimizer, learning_rate=1e-3, clip=clip
+        )
         machine = dataclasses.replace(config.machine, cuda_graphs=graphs, deterministic=True)
         new = dataclasses.replace(
             config,
@@ -116,6 +136,8 @@ def test_replayed_steps_are_steps(
         train(new, folder, report=said.append)
         assert not [line for line in said if "not replayed" in line]
         found.append(history_of(folder))
+    assert (replayed["auto"] > 0) == (method != "codistill-ce")  # which decides step by step
+    assert replayed["off"] == 0
     for row, other in zip(*found, strict=True):
         assert row["losses"] == pytest.approx(other["losses"], rel=1e-3, abs=1e-4)
 

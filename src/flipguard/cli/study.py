@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from flipguard.cli import options
 from flipguard.cli.output import check_destinations, progress, show, typed, write_text
 from flipguard.errors import InputError, MissingExtraError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from flipguard.studies.running import Task
 
 HELP = """The papers' tables and figures: train them at a scale of yours, beside the papers.
 
@@ -24,6 +19,10 @@ Example: [bold]flipguard study run elodi.table1 --scale mnist1d --seeds 3[/bold]
 DEFAULT_OUT, DEFAULT_SCALE = Path("flipguard-studies"), "mnist1d"
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="A study, such as elodi.table1.")]
+Ids = Annotated[
+    list[str],
+    typer.Argument(metavar="ID…", help="Studies, such as elodi.table1; all: as many as there are."),
+]
 Scale = Annotated[
     str, typer.Option("--scale", metavar="NAME", help="How large: mnist1d, cifar100, imagenet …")
 ]
@@ -64,6 +63,12 @@ Fuse = Annotated[
         "--fuse",
         metavar="auto|on|off",
         help="Untreated runs that differ by seed alone as one network; auto: on a GPU.",
+    ),
+]
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        "--minutes", metavar="N", help="Train no longer; the same command then goes on from there."
     ),
 ]
 PlanOnly = Annotated[
@@ -128,7 +133,7 @@ def list_studies(json: AsJson = False) -> None:
 
 
 def run(
-    id: Id,
+    ids: Ids,
     scale: Scale = DEFAULT_SCALE,
     seeds: Seeds = None,
     out: Out = DEFAULT_OUT,
@@ -138,9 +143,10 @@ def run(
     device: Device = "auto",
     devices: Devices = None,
     fuse: Fuse = "auto",
+    minutes: Minutes = None,
     plan: PlanOnly = False,
 ) -> None:
-    """Trains what a table needs, and prints it beside the paper's numbers.
+    """Trains what tables need, and prints them beside the papers' numbers.
 
     Runs are shared by all studies in a folder: what is finished is never trained again, and what
     was stopped goes on.
@@ -148,16 +154,18 @@ def run(
     Example: [bold]flipguard study run elodi.table1 --scale cifar100 --plan[/bold]
     """
     try:
-        from flipguard.studies.running import plan_summary, prepared, run_study
+        from flipguard.studies.running import run_studies
+        from flipguard.studies.tasks import plan_summary, prepared
     except ModuleNotFoundError as problem:
         raise MissingExtraError(
             "Running a study", package=problem.name or "torch", extra="train"
         ) from problem
-    from flipguard.studies.render import result_parts
-    from flipguard.studies.results import result_path
+    from flipguard.cli.study_parts import named, outcome_parts, plan_parts, what_is_left
 
+    if minutes is not None and not 0 < minutes < float("inf"):
+        raise InputError(f"Expected `--minutes` to be above 0, but got {minutes:g}.")
     task = prepared(
-        id,
+        ids,
         scale=scale,
         out=out,
         seeds=seeds,
@@ -169,44 +177,28 @@ def run(
         fuse=fuse,
     )
     if plan:
-        show(_plan_parts(task), stdout_taken=False)
+        show(plan_parts(task), stdout_taken=False)
         return
-    typer.echo(f"{id} at {scale}: {plan_summary(task)}", err=True)
+    for study, why in task.left_out.items():
+        typer.echo(f"flipguard: {study} is left out: {why}", err=True)
+    typer.echo(f"{named(task)} at {scale}: {plan_summary(task)}", err=True)
     try:
         with progress("training") as told:
-            result = run_study(
+            outcome = run_studies(
                 task,
                 command=typed(),
+                minutes=minutes,
                 progress=told,
                 report=lambda line: print(f"flipguard: {line}", file=sys.stderr),
             )
     except KeyboardInterrupt:
         typer.echo("flipguard: stopped; the same command goes on from here.", err=True)
         raise typer.Exit(130) from None
-    show([*result_parts(result), "", str(result_path(out, id, scale))], stdout_taken=False)
-
-
-def _plan_parts(task: Task) -> list[RenderableType]:
-    from rich.table import Table
-
-    from flipguard.studies.running import plan_rows, plan_summary
-
-    plan = task.plan
-    table = Table(box=None, pad_edge=False)
-    for head, right in (("method", 0), ("model", 0), ("runs", 1), ("there", 1), ("each", 1)):
-        table.add_column(head, justify="right" if right else "left", no_wrap=True)
-    table.add_column("all", justify="right", no_wrap=True)
-    for method, model, runs, there, each, total in plan_rows(task):
-        table.add_row(method, model, str(runs), str(there), each, total)
-    lines = sorted({update.line for update in plan.updates})
-    head = (
-        f"{plan.study.id} at {plan.scale.name}: {plan.study.title}\n"
-        f"{len(lines)} rows, {len(plan.seeds)} seed{'s' * (len(plan.seeds) != 1)}."
-    )
-    left_out = [
-        f"Not run: {plan.study.lines[place].label}. {why}" for place, why in plan.left_out.items()
-    ]
-    return [head, "", table, "", plan_summary(task), *left_out, "Nothing was trained."]
+    show(outcome_parts(task, outcome), stdout_taken=False)
+    if outcome.failed is not None:
+        raise InputError(outcome.failed)
+    if outcome.missing:
+        typer.echo(f"flipguard: {what_is_left(task, outcome)}", err=True)
 
 
 def show_study(

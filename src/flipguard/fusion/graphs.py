@@ -31,6 +31,7 @@ class CapturedStep:
         self._otherwise = otherwise
         self._taken = 0
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._failed: torch.cuda.CUDAGraph | None = None
         self._held: list[Tensor] = []
         self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call,unused-ignore]
         self._gave_up = False
@@ -54,7 +55,11 @@ class CapturedStep:
             if self._otherwise is None:
                 raise
             self._gave_up = True
-            lines = str(problem).strip().splitlines() or [type(problem).__name__]
+            self._failed = graph  # which the allocator may still believe to be under way
+            cause: BaseException = problem
+            while cause.__context__ is not None:  # ending a capture fails too, for another reason
+                cause = cause.__context__
+            lines = str(cause).strip().splitlines() or [type(cause).__name__]
             self._otherwise(lines[0])
             torch.cuda.synchronize()
             self._apart(*tensors)

@@ -3,7 +3,8 @@
 Libraries have fast kernels for some numbers of channels a group and none for others, where they
 take the groups one by one. Groups can be merged without changing the result: the kernels of q
 neighbours become one kernel, q times as deep, with zeros where a group would see another's
-channels. That is more arithmetic, and often less time.
+channels. That is more arithmetic, and often less time. Only what is not finite reaches neighbours,
+since zero times infinity is no number; a training that came to that is refused as a whole.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -35,7 +36,8 @@ def compile_parts(module: nn.Module) -> None:
     """Compiles what lies between the convolutions of a network, for calls as it is now.
 
     Like `torch.nn.Module.compile`, it changes how the module is called and nothing else. A network
-    that cannot be looked into is compiled as a whole.
+    that cannot be looked into is compiled as a whole. As wherever torch.fx traces a network, one
+    that adds to a value in place and then uses it under another name is not understood.
     """
     if isinstance(module, Packed):
         module.rewrite(in_regions)
@@ -65,8 +67,12 @@ def in_regions(net: GraphModule) -> GraphModule:
     if any(node.op == "get_attr" for node in graph.nodes):
         raise Refusal("tensors outside of a layer")
     modules = {str(n.target): net.get_submodule(n.target) for n in graph.nodes if _calls(n)}
+    _refuse_hooks(modules)
+    # What is called twice counts its batches in the order of the calls, which a region may change.
+    calls = Counter(id(modules[str(n.target)]) for n in graph.nodes if _calls(n))
+    once = {path: layer for path, layer in modules.items() if calls[id(layer)] == 1}
     for node in list(graph.nodes):
-        chain = _chain(node, modules)
+        chain = _chain(node, once)
         if chain is None:
             continue
         first, last, addition, activated = chain
@@ -93,6 +99,14 @@ def in_regions(net: GraphModule) -> GraphModule:
     return GraphModule(modules, graph, type(net).__name__)
 
 
+def _refuse_hooks(modules: Mapping[str, nn.Module]) -> None:
+    for path, module in modules.items():
+        if module._forward_hooks or module._forward_pre_hooks:
+            raise Refusal(f"hooks on `{path}`")  # which a region would not call
+        if _is_norm(module) and getattr(module, "momentum", 0.0) is None:
+            raise Refusal(f"BatchNorm without a momentum at `{path}`")
+
+
 def _chain(node: Node, modules: Mapping[str, nn.Module]) -> Chain | None:
     """A chain of two operations or more: its first and last one, its addition, if it activates."""
     layer = modules.get(str(node.target)) if _calls(node) else None
@@ -102,6 +116,8 @@ def _chain(node: Node, modules: Mapping[str, nn.Module]) -> Chain | None:
     last, addition = node, None if starts else node
     following = _only_user(last)
     if addition is None and following is not None and _is_addition(following):
+        if following.args[0] is following.args[1]:
+            return (node, node, None, False) if _is_norm(layer) else None
         last = addition = following
         following = _only_user(last)
     activated = following is not None and _is_relu(following, modules)
@@ -127,12 +143,16 @@ def _is_addition(node: Node) -> bool:
     two = len(node.args) == 2 and not node.kwargs
     tensors = two and all(isinstance(one, Node) for one in node.args)
     named = node.op == "call_function" and node.target in ADDITIONS
-    return tensors and (named or (node.op == "call_method" and node.target in ("add", "add_")))
+    if node.op == "call_method" and node.target == "add_":
+        # A region is not in place: nobody else may look at what was added to.
+        onto = node.args[0]
+        named = isinstance(onto, Node) and len(onto.users) == 1
+    return tensors and (named or (node.op == "call_method" and node.target == "add"))
 
 
 def _is_relu(node: Node, modules: Mapping[str, nn.Module]) -> bool:
     if _calls(node):
-        return type(modules[str(node.target)]) is nn.ReLU
+        return type(modules.get(str(node.target))) is nn.ReLU
     functions = (F.relu, torch.relu)
     named = node.op == "call_function" and node.target in functions
     return named or (node.op == "call_method" and node.target in ("relu", "relu_"))
@@ -180,8 +200,6 @@ def _settings(norm: nn.BatchNorm2d) -> tuple[Any, ...]:
     """What `F.batch_norm` is given by a layer, which counts the batch."""
     if norm.training and norm.track_running_stats and norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
-    if norm.momentum is None:
-        raise Refusal("BatchNorm without a momentum")
     statistics = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
     return (*statistics, norm.training or norm.running_mean is None, norm.momentum, norm.eps)
 
@@ -197,7 +215,7 @@ def between(
     if norm is not None:
         values = F.batch_norm(values, *norm)
     if bias is not None:
-        values = values + bias.to(values.dtype).view(-1, 1, 1)
+        values = values + bias.to(values.dtype).view(-1, *[1] * (values.dim() - 2))
     if other is not None:
         values = values + other
     return F.relu(values) if activated else values
@@ -205,6 +223,8 @@ def between(
 
 def _between() -> Between:
     if not _compiled:
-        torch._dynamo.config.recompile_limit = max(SHAPES, torch._dynamo.config.recompile_limit)
+        limits = torch._dynamo.config
+        name = "recompile_limit" if hasattr(limits, "recompile_limit") else "cache_size_limit"
+        setattr(limits, name, max(SHAPES, getattr(limits, name)))
         _compiled.append(torch.compile(between, dynamic=False))
     return _compiled[0]

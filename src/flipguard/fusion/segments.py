@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -50,8 +51,12 @@ class InSegments(nn.Module):
 
 def _segments(net: GraphModule) -> Iterator[GraphModule]:
     """The network in pieces, each of which has one value from the one before it."""
-    nodes = [node for node in net.graph.nodes if node.op != "output"]
-    (output,) = (node for node in net.graph.nodes if node.op == "output")
+    graph = copy.deepcopy(net.graph)
+    for node in reversed(list(graph.nodes)):  # what is computed for nobody
+        if node.op not in ("placeholder", "output") and not node.users:
+            graph.erase_node(node)
+    nodes = [node for node in graph.nodes if node.op != "output"]
+    (output,) = (node for node in graph.nodes if node.op == "output")
     piece: list[Node] = []
     enters = nodes[0]  # the inputs
     for place, node in enumerate(nodes[1:], start=1):

@@ -46,42 +46,55 @@ def tune(
     if example.device.type != "cuda":
         return
     device = torch.cuda.get_device_name(example.device)
-    ways: dict[ManyConv, Way] = {}
-    for layer, values, shared in watched(fused, example, autocast):
+
+    def choose(layer: ManyConv, values: Tensor, shared: bool) -> Way:
         needs = (shared, values.requires_grad, layer.weight.requires_grad)
-        key = (*layer.settings(values), *needs, torch.is_autocast_enabled(), device)
+        key = (*layer.settings(values), *needs, torch.is_autocast_enabled("cuda"), device)
         if key not in _known:
-            with autocast():
-                _known[key] = _fastest(layer, values, shared)
-        ways[layer] = _known[key]
-    for layer, way in ways.items():
-        layer.merge, layer.spread = way
+            _known[key] = _fastest(layer, values, shared)
+        return _known[key]
+
+    each_layer(fused, example, choose, autocast)
 
 
-def watched(
-    fused: Fused, example: Tensor, autocast: Callable[[], AbstractContextManager[Any]]
-) -> list[tuple[ManyConv, Tensor, bool]]:
-    """The convolutions that could be done in several ways, and what each of them is given."""
-    seen: list[tuple[ManyConv, Tensor, bool]] = []
+def each_layer(
+    fused: Fused,
+    example: Tensor,
+    choose: Callable[[ManyConv, Tensor, bool], Way],
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> None:
+    """Sets the way of every convolution that could be done in several, as it is chosen.
+
+    `choose` is asked while the network answers, with what the layer is given there, so that no
+    more than one layer's values are held.
+    """
+    layers = [layer for layer in fused.modules() if isinstance(layer, ManyConv)]
+    if not layers:
+        return
+    ways: dict[ManyConv, Way] = {}
 
     def watch(layer: ManyConv, values: Tensor, shared: bool) -> None:
-        lies = values.detach()
-        seen.append((layer, lies.requires_grad_(values.requires_grad), shared))
+        # Nobody asks for the gradient of what comes first, the images.
+        learns = bool(ways) and layer.weight.requires_grad
+        layer.watch = None  # it is called again, in one way after the other
+        ways[layer] = choose(layer, values.detach().requires_grad_(learns), shared)
 
-    layers = [layer for layer in fused.modules() if isinstance(layer, ManyConv)]
-    training = fused.training
+    training, kind = fused.training, next(p.dtype for p in fused.parameters())
+    if example.dim() == 4:
+        example = example.contiguous(memory_format=torch.channels_last)
     try:
         for layer in layers:
             layer.watch = partial(watch, layer)
         # Answering changes no statistics; the shapes are those of training.
         fused.eval()
-        with autocast():
-            fused.forward(example)
+        with torch.no_grad(), autocast():
+            fused.forward(example.to(kind))
     finally:
         for layer in layers:
             layer.watch = None
         fused.train(training)
-    return seen
+    for layer, way in ways.items():
+        layer.merge, layer.spread = way
 
 
 def choices(layer: ManyConv, shared: bool) -> Iterator[Way]:
@@ -106,6 +119,8 @@ def _fastest(layer: ManyConv, values: Tensor, shared: bool) -> Way:
 
     try:
         return min(choices(layer, shared), key=time)
+    except torch.OutOfMemoryError:
+        return Way()  # what needs least memory
     finally:
         layer.merge, layer.spread = was
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from flipguard.studies.graph import Plan, Update
 from flipguard.studies.measure import measured
@@ -13,10 +13,13 @@ from flipguard.studies.results import ALWAYS, Row
 from flipguard.training.folder import HISTORY, read_lines
 
 DIGITS = 10
+# What was measured of an update, by its two folders and the metrics: studies share updates.
+Updates: TypeAlias = dict[tuple[Path, Path, tuple[str, ...]], dict[str, float]]
 
 
-def collected(plan: Plan) -> tuple[Row, ...]:
-    """The rows of a study whose runs are all finished."""
+def collected(plan: Plan, known: Updates | None = None) -> tuple[Row, ...]:
+    """The rows of a study whose runs are all finished; what is measured is added to `known`."""
+    known = {} if known is None else known
     study = plan.study
     names = tuple(dict.fromkeys((*ALWAYS, *study.metrics)))
     rows = []
@@ -25,7 +28,12 @@ def collected(plan: Plan) -> tuple[Row, ...]:
             rows.append(Row(place=place, values={}, why_not=plan.left_out[place]))
             continue
         updates = [update for update in plan.updates if update.line == place]
-        found = [measured(update.old, update.new, names) for update in updates]
+        found = []
+        for update in updates:
+            key = (update.old, update.new, names)
+            if key not in known:
+                known[key] = measured(*key)
+            found.append(known[key])
         rows.append(
             Row(
                 place=place,

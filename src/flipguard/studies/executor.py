@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import queue
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +16,10 @@ from typing import Any
 
 from flipguard.errors import InputError
 from flipguard.studies.graph import Node
-from flipguard.training.config import as_dict
+from flipguard.training.config import Config, as_dict
 from flipguard.training.seeds import Seeds
 from flipguard.training.train import check_folder
-from flipguard.training.worker import ENDED, LINE, READY, REFUSED
+from flipguard.training.worker import ENDED, FINISHED, LINE, READY, REFUSED
 from flipguard.training.workforce import GONE, Said, Worker
 
 Told = Callable[[int, int], None]
@@ -26,6 +27,8 @@ Told = Callable[[int, int], None]
 TELLING = 0.05
 # Runs in one network: beyond some, a GPU is full, and more would end together and late.
 MOST_FUSED = 16
+# Seconds that runs have to end an epoch once time is up; then they go on from an epoch before.
+GRACE = 20.0
 Job = tuple[Node, ...]
 
 
@@ -50,72 +53,98 @@ def train_all(
     crew: Crew,
     *,
     cost: Callable[[Node], float],
+    deadline: float | None = None,
     progress: Told = lambda _done, _total: None,
     report: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Trains every run that is not finished; how many there were.
+    """Trains every run that is not finished, in this order where it can; how many there were.
 
     A run that fails stops the others from being begun; those that are under way are still finished.
+    At the deadline, by `time.monotonic`, all stop after the epoch that they are in.
     """
     left = [node for node in nodes if not node.is_finished]
     for node in left:
         check_folder(node.folder, node.config, resume=True)
     if left:
-        _Work(nodes, left, crew, cost, progress, report).train()
+        _Work(left, crew, cost, deadline, progress, report).train()
     return len(left)
 
 
 @dataclass(slots=True)
 class _Work:
-    nodes: Sequence[Node]
     waiting: list[Node]
     crew: Crew
     cost: Callable[[Node], float]
+    deadline: float | None
     progress: Told
     report: Callable[[str], None]
     busy: dict[Worker, Job] = field(default_factory=dict)
-    begun: dict[Path, float] = field(default_factory=dict)  # the share that is done
+    units: dict[Path, int] = field(default_factory=dict)  # shares of the work, in milliseconds
+    begun: dict[Path, float] = field(default_factory=dict)  # the share of a run that is done
+    kinds: dict[Path, str] = field(default_factory=dict)
+    done: float = 0.0  # units behind all of them
     failed: str | None = None
 
     def train(self) -> None:
         open_folders = {node.folder for node in self.waiting}
-        every = list(self.waiting)
-        total = max(sum(map(self._units, every)), 1)
+        # Once and not at every word of a worker: there may be thousands of runs.
+        self.units = {n.folder: max(round(1000 * self.cost(n)), 1) for n in self.waiting}
+        total = sum(self.units.values())
         said: queue.SimpleQueue[Said] = queue.SimpleQueue()
         workers: list[Worker] = []
         idle: list[Worker] = []
         try:
-            for index in range(min(self.crew.processes, len(every))):
+            for index in range(min(self.crew.processes, len(self.waiting))):
                 environment = self.crew.environment(index)
                 workers.append(Worker(said, threads=self.crew.threads, environment=environment))
-            while (self.waiting and self.failed is None) or self.busy:
-                worker, kind, text = said.get()
+            while (self.waiting and self.failed is None and self._left() > 0) or self.busy:
+                try:
+                    worker, kind, text = said.get(timeout=self._patience())
+                except queue.Empty:
+                    if self._left() <= -GRACE:
+                        break
+                    continue
                 if kind == LINE:
                     self._count(worker, text)
                 elif kind == READY:
                     idle.append(worker)
                 elif kind == ENDED:
                     job = self.busy.pop(worker)
-                    open_folders -= {node.folder for node in job}
-                    self.begun |= {node.folder: 1.0 for node in job}
+                    if text == FINISHED:
+                        open_folders -= {node.folder for node in job}
+                        self._reach(job, 1.0)
                     idle.append(worker)
                 else:
                     self._fail(worker, kind, text)
                 if self.failed is None:
-                    while idle and (job := self._ready(open_folders)):
+                    while idle and self._left() > 0 and (job := self._ready(open_folders)):
                         self._give(idle.pop(), job)
-                done = sum(self._units(n) * self.begun.get(n.folder, 0.0) for n in every)
-                if done >= TELLING * total:
-                    self.progress(min(round(done), total), total)
+                if self.done >= TELLING * total:
+                    self.progress(min(round(self.done), total), total)
+                if not self.busy and len(idle) == len(workers):
+                    break  # what is left needs a run that was stopped before its end
         finally:
             for worker in workers:
                 worker.end()
         if self.failed is not None:
             raise InputError(self.failed)
 
-    def _units(self, node: Node) -> int:
-        """Its share of the work, in milliseconds."""
-        return max(round(1000 * self.cost(node)), 1)
+    def _left(self) -> float:
+        """Seconds that are left, below 0 once time is up."""
+        return float("inf") if self.deadline is None else self.deadline - time.monotonic()
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for a word: until time is up, and then until nobody is waited for."""
+        left = self._left()
+        if self.deadline is None:
+            return None
+        return left if left > 0 else max(left + GRACE, 0.0)
+
+    def _reach(self, job: Job, share: float) -> None:
+        for node in job:
+            was = self.begun.get(node.folder, 0.0)
+            self.done += self.units[node.folder] * (share - was)
+            self.begun[node.folder] = share
 
     def _ready(self, open_folders: set[Path]) -> Job:
         """The next run whose needs are met, or several that can be one network."""
@@ -124,26 +153,40 @@ class _Work:
             return ()
         job: Job = (ready[0],)
         if self.crew.fuse and can_be_fused(ready[0]):
-            like = kind_of(ready[0])
-            alike = [n for n in ready if can_be_fused(n) and kind_of(n) == like]
+            like = self._kind(ready[0])
+            alike = [n for n in ready if can_be_fused(n) and self._kind(n) == like]
             share = -(-len(alike) // max(len(self.crew.devices), 1))
             job = tuple(alike[: min(share, MOST_FUSED)])
-        self.waiting = [node for node in self.waiting if node not in job]
+        taken = {node.folder for node in job}
+        self.waiting = [node for node in self.waiting if node.folder not in taken]
         return job
+
+    def _kind(self, node: Node) -> str:
+        if node.folder not in self.kinds:
+            self.kinds[node.folder] = kind_of(node)
+        return self.kinds[node.folder]
 
     def _give(self, worker: Worker, job: Job) -> None:
         self.busy[worker] = job
         jobs: list[dict[str, Any]] = [
-            {"config": as_dict(node.config), "folder": str(node.folder)} for node in job
+            {"config": as_dict(self._timed(node.config)), "folder": str(node.folder)}
+            for node in job
         ]
         worker.tell(jobs[0] if len(job) == 1 else {"together": jobs})
 
+    def _timed(self, config: Config) -> Config:
+        """With the time that is left, so that it stops by itself where it can be resumed."""
+        if self.deadline is None:
+            return config
+        machine = dataclasses.replace(config.machine, minutes=max(self._left(), 0.0) / 60)
+        return dataclasses.replace(config, machine=machine)
+
     def _count(self, worker: Worker, line: str) -> None:
         """Reads how far a run is from what it reports: ``epoch 3/30 …``."""
-        word, _, rest = line.partition(" ")
+        word, _, rest = line.strip().partition(" ")
         done, _, of = rest.split(" ")[0].partition("/")
         if word == "epoch" and done.isdecimal() and of.isdecimal() and int(of):
-            self.begun |= {n.folder: int(done) / int(of) for n in self.busy.get(worker, ())}
+            self._reach(self.busy.get(worker, ()), int(done) / int(of))
 
     def _fail(self, worker: Worker, kind: str, text: str) -> None:
         job = self.busy.pop(worker, ())

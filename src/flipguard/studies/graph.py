@@ -29,6 +29,14 @@ RUNS = "runs"
 SEEDS_A_GENERATION = 1000
 
 
+class NotAtScaleError(InputError):
+    """A study that a scale cannot show; `why` is the reason alone, where others are shown."""
+
+    def __init__(self, said: str, *, why: str) -> None:
+        super().__init__(said)
+        self.why = why
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A run, and the folders of those that must be finished before it is begun."""
@@ -88,9 +96,10 @@ def plan_of(
     if most_members is not None:
         scale = dataclasses.replace(scale, members=most_members)
     if not places:
-        raise InputError(
+        raise NotAtScaleError(
             f"Expected {study.id} at a scale whose data it has rows of, but {scale.name} stands "
-            f"for {', '.join(scale.stands_for)}; choose another `--scale`."
+            f"for {', '.join(scale.stands_for)}; choose another `--scale`.",
+            why=f"It has no rows of {', '.join(scale.stands_for)}.",
         )
     graph = Graph(study, scale, out=out, machine=machine)
     left_out: dict[int, str] = {}
@@ -107,9 +116,11 @@ def plan_of(
             new = graph.add(line.new, seed=seed, old=old)
             updates.append(Update(line=place, seed=seed, old=old.folder, new=new.folder))
     if not updates:
-        raise InputError(
+        why = next(iter(left_out.values()))
+        raise NotAtScaleError(
             f"Expected {study.id} to have lines at scale {scale.name}, but none can be trained: "
-            f"{next(iter(left_out.values()))}"
+            f"{why}",
+            why=why,
         )
     return Plan(
         study=study,
@@ -147,6 +158,7 @@ class Graph:
         # Absolute, since a run that is resumed elsewhere must still name the same old one.
         self._runs = out.absolute() / RUNS
         self._machine = machine
+        self._every_epoch = {"measure_every": 1} if study.curves else {}
         self.nodes: dict[Path, Node] = {}
 
     def add(
@@ -222,7 +234,7 @@ class Graph:
             "recipe": {**scale.recipe, **model.recipe},
             "scope": scope,
             "seeds": {"seed": SEEDS_A_GENERATION * (model.generation or 0) + seed},
-            "machine": {**self._machine, **scale.machine},
+            "machine": {**self._machine, **scale.machine, **self._every_epoch},
         }
         if scale.preset is not None:
             values["preset"] = scale.preset
@@ -275,6 +287,9 @@ def key_of(config: Config) -> str:
     values = as_dict(config)
     for place in ("machine", "data_root"):
         values.pop(place)
+    # A history with gaps is another run, for those that show the rates of every epoch.
+    if config.machine.measure_every > 1:
+        values["measure_every"] = config.machine.measure_every
     for runs in ("old", "guides"):
         values[runs] = [Path(folder).name for folder in values[runs]]
     text = json.dumps(values, sort_keys=True)

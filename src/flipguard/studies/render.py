@@ -225,7 +225,10 @@ def markdown_of(result: Result) -> str:
         lines.append(_cells([name, "here", *mine]))
     lines.append("")
     for text in verdict_lines(result, most=None):
-        lines += [text] if text.startswith("- ") else [text, ""]
+        is_item = text.startswith("- ")
+        if not is_item and lines[-1].startswith("- "):
+            lines.append("")  # else it would go on with the last item
+        lines += [text] if is_item else [text, ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

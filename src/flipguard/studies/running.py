@@ -1,138 +1,83 @@
-"""A study from its name to its result: plan, train what is missing, measure, write."""
+"""Studies from a task to their results: train what is missing, measure, write."""
 
 from __future__ import annotations
 
 import fcntl
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flipguard.errors import InputError
-from flipguard.studies.collect import collected
-from flipguard.studies.costs import Costs, in_words, trained_seconds
+from flipguard.studies.collect import Updates, collected
+from flipguard.studies.costs import trained_seconds
 from flipguard.studies.differences import differences
-from flipguard.studies.executor import Crew, Told, train_all
-from flipguard.studies.graph import RUNS, Node, Plan, plan_of
-from flipguard.studies.reading import study_of
+from flipguard.studies.executor import Told, train_all
+from flipguard.studies.graph import Plan
 from flipguard.studies.results import Result, facts_of, result_path, write_result
-from flipguard.studies.scales import scale_of
-from flipguard.training.devices import cores
-from flipguard.training.members import FOLDER
+from flipguard.studies.tasks import Task
 
-# Small nets leave room on a GPU; more than two processes are worth a try, by `--processes`.
-PROCESSES_A_GPU = 2
-UNKNOWN_SECONDS = 60.0
 LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A plan, and with what it is carried out."""
+class Outcome:
+    """What there is now: a result a study whose runs are all finished, and what is missing."""
 
-    plan: Plan
-    crew: Crew
-    costs: Costs
-    out: Path
-    device: str
-
-    @property
-    def left(self) -> tuple[Node, ...]:
-        """The runs that are still to be trained."""
-        return tuple(node for node in self.plan.nodes if not node.is_finished)
-
-    def seconds(self, nodes: Sequence[Node]) -> float:
-        """How long runs take, all processes at work."""
-        each = [self.costs.seconds(node) or UNKNOWN_SECONDS for node in nodes]
-        at_once = max(len(self.crew.devices), 1)
-        if self.device == "cpu":
-            at_once = max(min(self.crew.processes, cores()), 1)
-        return sum(each) / at_once
+    results: tuple[Result, ...]
+    missing: tuple[str, ...]  # studies that still lack runs
+    failed: str | None = None  # why a run could not be trained
 
 
-def prepared(
-    id: str,
-    *,
-    scale: str,
-    out: Path,
-    seeds: int | None = None,
-    members: int | None = None,
-    settings: Sequence[str] = (),
-    processes: int | None = None,
-    device: str = "auto",
-    devices: str | None = None,
-    fuse: str = "auto",
-) -> Task:
-    """All that can be refused is refused here, before anything is trained."""
-    study, size = study_of(id), scale_of(scale)
-    numbers = {"--seeds": seeds, "--members": members, "--processes": processes}
-    for name, value in numbers.items():
-        if value is not None and value < 1:
-            raise InputError(f"Expected `{name}` to be from 1 on, but got {value}.")
-    if fuse not in ("auto", "on", "off"):
-        raise InputError(f"Expected `--fuse` to be auto, on or off, but got {fuse!r}.")
-    kind = _device(device)
-    gpus = tuple(devices.split(",")) if devices else ()
-    if gpus and (kind != "cuda" or not all(gpu.isdecimal() for gpu in gpus)):
-        raise InputError(
-            f"Expected `--devices` to be numbers of GPUs that are here, such as 0,1, but got "
-            f"{devices!r}."
-        )
-    machine: dict[str, Any] = {"device": kind, "fuse": fuse}
-    if kind == "cpu":
-        machine["threads"] = 1
-    else:
-        machine["precision"] = size.precision
-    plan = plan_of(
-        study,
-        size.set(settings),
-        seeds=range(size.seeds if seeds is None else seeds),
-        out=out,
-        machine=machine,
-        most_members=members,
-    )
-    if processes is None:
-        processes = cores() if kind == "cpu" else PROCESSES_A_GPU * max(len(gpus), 1)
-    crew = Crew(
-        processes=processes,
-        threads=1 if kind == "cpu" else max(cores() // processes, 1),
-        devices=gpus,
-        fuse=fuse == "on" or (fuse == "auto" and kind == "cuda"),
-    )
-    costs = Costs.of(plan.scale, [out / RUNS, out / RUNS / FOLDER])
-    return Task(plan=plan, crew=crew, costs=costs, out=out, device=kind)
-
-
-def run_study(
+def run_studies(
     task: Task,
     *,
     command: str,
+    minutes: float | None = None,
     progress: Told = lambda _done, _total: None,
     report: Callable[[str], None] = lambda _: None,
-) -> Result:
-    """Trains what is missing, and writes and returns what came out."""
+) -> Outcome:
+    """Trains what is missing, for so many minutes at most, and writes what came out."""
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    failed = None
     with alone_in(task.out):
-        train_all(
-            task.plan.nodes,
-            task.crew,
-            cost=lambda node: task.costs.seconds(node) or UNKNOWN_SECONDS,
-            progress=progress,
-            report=report,
-        )
+        try:
+            train_all(
+                task.nodes,
+                task.crew,
+                cost=task.seconds_of,
+                deadline=deadline,
+                progress=progress,
+                report=report,
+            )
+        except InputError as problem:
+            # Raised by whoever called, once what is complete is written.
+            failed = str(problem)
+        there = {node.folder for node in task.nodes if node.is_finished}
+        results, missing = [], []
+        measured: Updates = {}
+        for plan in task.plans:
+            if all(node.folder in there for node in plan.nodes):
+                results.append(_written(task, plan, command, measured))
+            else:
+                missing.append(plan.study.id)
+    return Outcome(results=tuple(results), missing=tuple(missing), failed=failed)
+
+
+def _written(task: Task, plan: Plan, command: str, measured: Updates) -> Result:
     result = Result(
-        study=task.plan.study,
-        scale=task.plan.scale.name,
-        given=task.plan.scale.given,
-        seeds=task.plan.seeds,
-        rows=collected(task.plan),
+        study=plan.study,
+        scale=plan.scale.name,
+        given=plan.scale.given,
+        seeds=plan.seeds,
+        rows=collected(plan, measured),
         facts=facts_of(
             task.device,
             command,
-            differences=differences(task.plan),
-            runs=len(task.plan.nodes),
-            seconds=sum(trained_seconds(node.folder) for node in task.plan.nodes),
+            differences=differences(plan),
+            runs=len(plan.nodes),
+            seconds=sum(trained_seconds(node.folder) for node in plan.nodes),
         ),
     )
     write_result(result, result_path(task.out, result.study.id, result.scale))
@@ -160,56 +105,3 @@ def alone_in(out: Path) -> Iterator[None]:
                 "it, whose runs are shared, or choose another `--out`."
             ) from problem
         yield
-
-
-def plan_rows(task: Task) -> Iterator[tuple[str, str, int, int, str, str]]:
-    """Runs by what they are: method, model, how many, how many are there, how long each and all."""
-    runs: Counter[tuple[str, str]] = Counter()
-    left: dict[tuple[str, str], list[Node]] = defaultdict(list)
-    for node in task.plan.nodes:
-        kind = (node.config.method, node.config.model)
-        runs[kind] += 1
-        if not node.is_finished:
-            left[kind].append(node)
-    for kind, count in runs.items():
-        todo = left[kind]
-        known = [task.costs.seconds(node) for node in todo]
-        total = sum(seconds for seconds in known if seconds is not None)
-        each = in_words(total / len(todo)) if todo and None not in known else "?"
-        yield (*kind, count, count - len(todo), each if todo else "", in_words(total))
-
-
-def plan_summary(task: Task) -> str:
-    """How much there is to do, and how long it should take."""
-    nodes, left = task.plan.nodes, task.left
-    there = len(nodes) - len(left)
-    told = f"{len(nodes)} runs, {there} of them finished"
-    if not left:
-        return f"{told}: nothing to train."
-    processes = task.crew.processes
-    with_what = f"{processes} process{'es' * (processes != 1)} on {task.device}"
-    measured = sum(task.costs.measured(node) for node in left)
-    scale = task.plan.scale
-    guess = f"a guess, for {scale.timed_on.removesuffix(', guessed')}"
-    if "GPU" in scale.timed_on and task.device == "cpu":
-        guess += ", and far more on a CPU"
-    basis = (
-        "timed by finished runs like them"
-        if measured == len(left)
-        else guess
-        if not measured
-        else f"{measured} of them timed by runs like them, the others guessed"
-    )
-    return f"{told}: about {in_words(task.seconds(left))} with {with_what} ({basis})."
-
-
-def _device(given: str) -> str:
-    import torch
-
-    if given == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if given == "cuda" and not torch.cuda.is_available():
-        raise InputError("Expected a GPU for `--device cuda`, but there is none here; use cpu.")
-    if given not in ("cpu", "cuda"):
-        raise InputError(f"Expected `--device` to be auto, cpu or cuda, but got {given!r}.")
-    return given

@@ -18,7 +18,7 @@ from flipguard.training.devices import compile_as
 from flipguard.training.folder import CHECKPOINT, Run
 from flipguard.training.fusing import CannotFuse, fuses
 from flipguard.training.loop import Report
-from flipguard.training.workshop import fused_of
+from flipguard.training.workshop import fused_of, refuse_memory
 
 
 def check_one_phase(config: Config) -> None:
@@ -111,6 +111,8 @@ def _fused(
             "Expected members on images or vectors to be trained as one network, but got texts, "
             "whose batches have different widths; use `--fuse off`."
         )
+    # The student is one more of them.
+    refuse_memory(config, members[0], torch.zeros(2, *shape), len(members) + 1, fabric.device)
     fused = fused_of(config, members, torch.zeros(2, *shape), fabric.device)
     if not config.machine.deterministic:  # which kernels are fastest is measured anew every time
         size = max(config.recipe.batch_size // fabric.world_size, 1)

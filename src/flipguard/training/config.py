@@ -71,6 +71,8 @@ class Machine:
     deterministic: bool = False  # the same bytes from every run, also on a GPU
     save_seconds: float = 5.0  # between states to resume from; 0 keeps every epoch
     minutes: float | None = None  # stop after so long, with a state to resume from
+    # Epochs from one row of the history to the next; the last epoch always has one.
+    measure_every: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,15 @@ class Config:
     scope: Scope = field(default_factory=Scope)
     seeds: Seeds = field(default_factory=Seeds)
     machine: Machine = field(default_factory=Machine)
+
+
+def is_measured(config: Config, epoch: int) -> bool:
+    """Whether the rates after an epoch, counted from 1, are measured.
+
+    >>> [epoch for epoch in range(1, 31) if is_measured(from_dict({}), epoch)] == [*range(1, 31)]
+    True
+    """
+    return epoch % config.machine.measure_every == 0 or epoch == config.recipe.epochs
 
 
 def as_dict(config: Any) -> dict[str, Any]:

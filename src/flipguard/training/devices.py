@@ -103,6 +103,13 @@ def exactness(machine: Machine, device: torch.device) -> Iterator[None]:
             os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
 
 
+def free_memory(device: torch.device) -> int:
+    """Bytes of a GPU that could be had, what torch keeps for later included."""
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    return free
+
+
 def peak_memory(device: torch.device) -> int:
     """The most bytes that were in use so far: of the GPU's, or of this process's."""
     if device.type == "cuda":

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from flipguard.errors import InputError
 from flipguard.fusion import CapturedStep, Fused, tune
-from flipguard.training.config import Config
+from flipguard.training.config import Config, is_measured
 from flipguard.training.devices import compile_as, peak_memory, placed, seed_dropout
 from flipguard.training.folder import (
     CHECKPOINT,
@@ -38,7 +38,7 @@ from flipguard.training.fusing import Group
 from flipguard.training.loop import Report, steps_an_epoch
 from flipguard.training.material import Material
 from flipguard.training.optimizers import optimizer_of, restore_optimizer
-from flipguard.training.replaying import replays_members
+from flipguard.training.replaying import replays_members, unless_insisted
 from flipguard.training.schedule import learning_rate
 from flipguard.training.workshop import Together, Workshop, workshop_of
 
@@ -133,14 +133,13 @@ def _train(
         optimizer.zero_grad()
 
     def whole_step(inputs: Tensor, target: Tensor) -> None:
+        optimizer.zero_grad()  # a capture that failed may have left some that were never computed
         backward(inputs, target)
         update()
 
     step_at_once: Callable[[Tensor, Tensor], None] | None = None
     if captured:
-        step_at_once = CapturedStep(
-            whole_step, otherwise=lambda why: report(f"steps are not replayed: {why}")
-        )
+        step_at_once = CapturedStep(whole_step, otherwise=unless_insisted(configs[0], report))
     began, first_epoch = time.monotonic(), progress.epoch
     kept = began
     rate = 0.0
@@ -165,16 +164,17 @@ def _train(
         losses = (sums / steps).tolist()
         _refuse_divergence(losses, fused, epoch)
         progress.epoch = epoch + 1
-        rates = {name: one.rates_of_all(fused) for name, one in workshop.yardsticks.items()}
-        for index, history in enumerate(progress.histories):
-            history.append(
-                {
-                    "epoch": epoch + 1,
-                    "learning_rate": rate,
-                    "losses": {"task": losses[index]},
-                    **{name: each[index] for name, each in rates.items()},
-                }
-            )
+        if is_measured(configs[0], epoch + 1):
+            rates = {name: one.rates_of_all(fused) for name, one in workshop.yardsticks.items()}
+            for index, history in enumerate(progress.histories):
+                history.append(
+                    {
+                        "epoch": epoch + 1,
+                        "learning_rate": rate,
+                        "losses": {"task": losses[index]},
+                        **{name: each[index] for name, each in rates.items()},
+                    }
+                )
         now = time.monotonic()
         progress.timing.append(
             _timing(epoch, now - epoch_began, len(workshop.data.train), len(configs), device)
@@ -185,7 +185,7 @@ def _train(
             _keep(folder, progress, fused, optimizer)
             kept = time.monotonic()
         each_epoch = (now - began) / (epoch + 1 - first_epoch)
-        report(_line(progress, recipe.epochs, each_epoch * (recipe.epochs - epoch - 1)))
+        report(_line(progress, losses, recipe.epochs, each_epoch * (recipe.epochs - epoch - 1)))
         if time_is_up and not ends:
             return None
     return progress
@@ -270,14 +270,18 @@ def _restored(folder: Path, fused: Fused, optimizer: torch.optim.Optimizer, coun
 
 def _refuse_divergence(losses: Sequence[float], fused: Fused, epoch: int) -> None:
     finite = torch.stack([p.detach().flatten(1).isfinite().all(1) for p in fused.parameters()])
-    for index, (loss, whole) in enumerate(zip(losses, finite.all(0).tolist(), strict=True)):
-        if loss - loss != 0 or not whole:
-            what = "weights that are not" if loss - loss == 0 else f"task = {loss}"
-            raise InputError(
-                f"Expected finite losses and weights, but got {what} of member {index + 1} in "
-                f"epoch {epoch + 1}; lower the learning rate, and the state of the epoch before it "
-                "is as it was."
-            )
+    found = list(zip(losses, finite.all(0).tolist(), strict=True))
+    # Groups that are merged hand on what is not finite: all are named, the cause among them.
+    bad = [index for index, (loss, whole) in enumerate(found) if loss - loss != 0 or not whole]
+    if bad:
+        loss, _ = found[bad[0]]
+        what = "weights that are not" if loss - loss == 0 else f"task = {loss}"
+        names = ", ".join(str(index + 1) for index in bad)
+        raise InputError(
+            f"Expected finite losses and weights, but got {what} of member{'s' * (len(bad) > 1)} "
+            f"{names} in epoch {epoch + 1}; lower the learning rate, and the state of the epoch "
+            "before it is as it was."
+        )
 
 
 def _timing(
@@ -292,13 +296,16 @@ def _timing(
     }
 
 
-def _line(progress: Joint, epochs: int, left: float) -> str:
-    rows = [history[-1] for history in progress.histories]
-    loss = sum(row["losses"]["task"] for row in rows) / len(rows)
-    error = sum(row["test"]["error_rate"] for row in rows) / len(rows)
+def _line(progress: Joint, losses: Sequence[float], epochs: int, left: float) -> str:
+    rows = [history[-1] for history in progress.histories if history]
+    told = ""
+    if rows and rows[0]["epoch"] == progress.epoch:  # else this epoch was not measured
+        error = sum(row["test"]["error_rate"] for row in rows) / len(rows)
+        told = f"  test error {error:.2%} on average"
+    loss = sum(losses) / len(losses)
     timing = progress.timing[-1]
     return (
-        f"  epoch {progress.epoch}/{epochs}  task {loss:.3f}  test error {error:.2%} on average"
+        f"  epoch {progress.epoch}/{epochs}  task {loss:.3f}{told}"
         f"  {timing['samples_a_second']:,} samples/s  {timing['memory_mib']:,} MiB"
         f"  {left:.0f} s left"
     )

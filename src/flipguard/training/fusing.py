@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from flipguard.errors import InputError
 from flipguard.training.config import Config, Machine
 from flipguard.training.folder import CHECKPOINT, RUN, Run, sweep, written
 from flipguard.training.loop import Report
 
+# Convolutions with more channels fill a GPU alone; side by side in groups they are slower.
+WIDEST = 128
 # Hidden beside the members, and gone when they are finished.
 TOGETHER, LIST = ".together-", "members.json"
 
@@ -69,6 +72,12 @@ class CannotFuse(InputError):
 def fuses(machine: Machine, device: torch.device) -> bool:
     """Whether members are to be one network, if they can."""
     return machine.fuse == "on" or (machine.fuse == "auto" and device.type == "cuda")
+
+
+def fuses_teachers(machine: Machine, device: torch.device, model: nn.Module) -> bool:
+    """Whether models like one are to answer as one network, if they can."""
+    wide = max((p.shape[0] for p in model.parameters() if p.dim() > 3), default=0) > WIDEST
+    return fuses(machine, device) and (machine.fuse == "on" or not wide)
 
 
 def train_together(

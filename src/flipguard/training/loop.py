@@ -22,13 +22,13 @@ from flipguard.errors import InputError
 from flipguard.fusion import CapturedStep
 from flipguard.methods import Objective, Step
 from flipguard.models import Inputs, classify, head_of, with_features
-from flipguard.training.config import Config, Recipe
+from flipguard.training.config import Config, Recipe, is_measured
 from flipguard.training.devices import peak_memory, seed_dropout
 from flipguard.training.folder import CHECKPOINT, HISTORY, TIMING, read_lines, save, write_lines
 from flipguard.training.material import Material
 from flipguard.training.measure import Yardstick
 from flipguard.training.optimizers import optimizer_of, restore_optimizer
-from flipguard.training.replaying import replays
+from flipguard.training.replaying import replays, unless_insisted
 from flipguard.training.schedule import learning_rate
 
 Report = Callable[[str], None]
@@ -133,20 +133,22 @@ def train_loop(
         if recipe.clip is not None and objective.clip is not None:
             objective.clip(recipe.clip)
         elif recipe.clip is not None:
-            fabric.clip_gradients(trainee, optimizer, max_norm=recipe.clip)
+            # Whether all is finite is asked after the epoch: the host would have to wait for it.
+            fabric.clip_gradients(
+                trainee, optimizer, max_norm=recipe.clip, error_if_nonfinite=False
+            )
         optimizer.step()
         optimizer.zero_grad()
 
     def whole_step(inputs: Tensor, target: Tensor, places: Tensor) -> None:
+        optimizer.zero_grad()  # a capture that failed may have left some that were never computed
         learn(inputs, target, places, number_there)
         update()
         number_there.add_(1)
 
     step_at_once = None
     if captured:
-        step_at_once = CapturedStep(
-            whole_step, otherwise=lambda why: report(f"steps are not replayed: {why}")
-        )
+        step_at_once = CapturedStep(whole_step, otherwise=unless_insisted(config, report))
         for group in optimizer.param_groups:
             group["lr"] = rate_there
 
@@ -193,14 +195,10 @@ def train_loop(
         _refuse_divergence(losses, student, epoch)
         objective.after_epoch()
         progress.epoch = epoch + 1
-        progress.history.append(
-            {
-                "epoch": epoch + 1,
-                "learning_rate": rate,
-                "losses": losses,
-                **{split: yardstick.rates(student) for split, yardstick in yardsticks.items()},
-            }
-        )
+        row: dict[str, Any] = {"epoch": epoch + 1, "learning_rate": rate, "losses": losses}
+        if is_measured(config, epoch + 1):
+            row |= {split: yardstick.rates(student) for split, yardstick in yardsticks.items()}
+            progress.history.append(row)
         seconds = time.monotonic() - epoch_began
         progress.timing.append(
             {
@@ -218,7 +216,7 @@ def train_loop(
                 _keep(folder, progress, student, objective, optimizer)
                 kept = time.monotonic()
             each = (now - began) / (epoch + 1 - first_epoch)
-            report(_line(progress, recipe, left=each * (recipe.epochs - epoch - 1)))
+            report(_line(progress, row, recipe, left=each * (recipe.epochs - epoch - 1)))
         if time_is_up and not ends:
             return False
     return True
@@ -302,14 +300,16 @@ def _refuse_divergence(losses: dict[str, float], student: nn.Module, epoch: int)
         )
 
 
-def _line(progress: Progress, recipe: Recipe, *, left: float) -> str:
-    row = progress.history[-1]
+def _line(progress: Progress, row: dict[str, Any], recipe: Recipe, *, left: float) -> str:
     losses = "  ".join(f"{name} {value:.3f}" for name, value in row["losses"].items())
-    test = row["test"]
-    flips = "".join(f"  NFR {rates['negative_flip_rate']:.2%}" for rates in test["old"].values())
+    told = ""
+    if "test" in row:  # else this epoch was not measured
+        told = f"  test error {row['test']['error_rate']:.2%}"
+        for rates in row["test"]["old"].values():
+            told += f"  NFR {rates['negative_flip_rate']:.2%}"
     timing = progress.timing[-1]
     return (
-        f"epoch {progress.epoch}/{recipe.epochs}  {losses}  test error {test['error_rate']:.2%}"
-        f"{flips}  {timing['samples_a_second']:,} samples/s  {timing['memory_mib']:,} MiB"
+        f"epoch {progress.epoch}/{recipe.epochs}  {losses}{told}"
+        f"  {timing['samples_a_second']:,} samples/s  {timing['memory_mib']:,} MiB"
         f"  {left:.0f} s left"
     )

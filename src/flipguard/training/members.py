@@ -173,7 +173,7 @@ def guide_of(
     *,
     device: Any,
     held_out: Callable[[], Iterable[Any]] | None,
-    fuse: bool = False,
+    fuse: Callable[[nn.Module], bool] = lambda _: False,  # whether models like it become one
     exact: bool = False,
     compiled: Compiling = "off",
     batch_size: int | None = None,
@@ -186,7 +186,7 @@ def guide_of(
         ensemble = Ensemble(models)
         if held_out is not None:
             ensemble = ensemble.calibrate(held_out())
-        if not fuse or len(runs) < 2:
+        if len(runs) < 2 or not fuse(models[0]):
             return ensemble
         shape = runs[0].input_shape
         example = None if shape is None else torch.zeros(1, *shape)

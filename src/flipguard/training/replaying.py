@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,6 +32,13 @@ def replays(config: Config, objective: Objective, material: Material, fabric: An
 def replays_members(config: Config, device: torch.device) -> bool:
     """Whether the steps of any network could be replayed, such as those of fused members."""
     return _decided(config, _machine_refuses(config, device))
+
+
+def unless_insisted(config: Config, report: Callable[[str], None]) -> Callable[[str], None] | None:
+    """What is told why steps cannot be captured; nothing, where that is then an error."""
+    if config.machine.cuda_graphs == "on":
+        return None
+    return lambda why: report(f"steps are not replayed: {why}")
 
 
 def _machine_refuses(config: Config, device: torch.device) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +14,24 @@ from flipguard.training.loop import Report
 from flipguard.training.train import train
 
 
-def train_several(configs: Sequence[Config], folders: Sequence[Path], *, report: Report) -> None:
-    """Trains untreated runs of one kind: together what can be, and one by one what is left."""
+def train_several(configs: Sequence[Config], folders: Sequence[Path], *, report: Report) -> bool:
+    """Trains untreated runs of one kind: together what can be, and one by one what is left.
+
+    False if time was up before they ended, which `machine.minutes` of the first says of all.
+    """
+    minutes = configs[0].machine.minutes
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
     fabric = fabric_of(configs[0].machine)
     with exactness(configs[0].machine, fabric.device):
-        train_together(fabric, configs, folders, deadline=None, report=report)
+        if not train_together(fabric, configs, folders, deadline=deadline, report=report):
+            return False
     for config, folder in zip(configs, folders, strict=True):
-        train(config, folder, resume=True, report=report)
+        if deadline is not None:
+            if time.monotonic() > deadline:
+                return False
+            left = (deadline - time.monotonic()) / 60
+            machine = dataclasses.replace(config.machine, minutes=max(left, 0.0))
+            config = dataclasses.replace(config, machine=machine)
+        if not train(config, folder, resume=True, report=report).finished:
+            return False
+    return True

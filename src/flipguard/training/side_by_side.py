@@ -78,9 +78,11 @@ def train_side_by_side(
     nested = multiprocessing.parent_process() is not None
     if min(most, len(left)) < 2 or nested or not sys.executable:
         return True
+    begun = bool(read_lines(folders[left[0]] / TIMING))
     each = _seconds_an_epoch(fabric, configs[left[0]], folders[left[0]])
     if deadline is not None and time.monotonic() > deadline:
-        return False
+        # Every start comes further by an epoch: if not here, then one member after the other.
+        return begun
     left = [i for i, folder in enumerate(folders) if not is_finished(folder)]
     crew = Crew(configs, folders, left, deadline=deadline, report=report)
     processes = min(most, len(left), _fitting())
@@ -108,7 +110,7 @@ class Crew:
     ) -> None:
         self._configs, self._folders, self._waiting = configs, folders, list(left)
         self._deadline, self._report = deadline, report
-        self._at = {index: len(read_lines(folders[index] / HISTORY)) for index in left}
+        self._at = {index: _epochs_of(folders[index]) for index in left}
         self.epochs = configs[0].recipe.epochs * len(left)
         self._began, self._before = time.monotonic(), self.done
         self._told = self._began
@@ -196,7 +198,8 @@ class Crew:
         rate = rows[-1]["test"]["error_rate"] if rows else float("nan")
         self._report(
             f"  member {index + 1} of {len(self._configs)}: epoch "
-            f"{len(rows)}/{self._configs[index].recipe.epochs}  test error {rate:.2%}"
+            f"{_epochs_of(self._folders[index])}/{self._configs[index].recipe.epochs}"
+            f"  test error {rate:.2%}"
         )
 
     def _refuse(self, kind: str, text: str, index: int | None) -> None:
@@ -222,6 +225,11 @@ def _seconds_an_epoch(fabric: Any, config: Config, folder: Path) -> float:
         hurried = dataclasses.replace(config, machine=machine)
         train_with(fabric, hurried, folder, resume=True, report=lambda _: None)
     return float(read_lines(folder / TIMING)[-1]["seconds"])
+
+
+def _epochs_of(folder: Path) -> int:
+    """How many epochs of a member are kept: its history may have a row for some of them only."""
+    return len(read_lines(folder / TIMING))
 
 
 def _fitting() -> int:

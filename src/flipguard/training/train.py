@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from flipguard.training.folder import (
     write_lines,
     write_run,
 )
-from flipguard.training.fusing import fuses
+from flipguard.training.fusing import fuses_teachers
 from flipguard.training.loop import Report, steps_an_epoch, train_loop
 from flipguard.training.material import Material, data_of, held_out_of, input_shape_of
 from flipguard.training.measure import Yardstick, logits_on
@@ -48,7 +49,7 @@ from flipguard.training.members import (
 )
 from flipguard.training.predict import load_model, write_predictions
 from flipguard.training.processes import train_in_processes
-from flipguard.training.replaying import replays_members
+from flipguard.training.replaying import replays, replays_members
 from flipguard.training.reuse import check_reuse, reused_members
 from flipguard.training.seeds import derived
 from flipguard.training.views import plan_of
@@ -211,7 +212,7 @@ def _train_one(
             runs,
             device=fabric.device,
             held_out=setting.held_out if calibrated else None,
-            fuse=fuses(config.machine, fabric.device),
+            fuse=partial(fuses_teachers, config.machine, fabric.device),
             exact=config.machine.precision == "64-true",
             compiled=config.machine.compile,
             batch_size=None if config.machine.deterministic else config.recipe.batch_size,
@@ -232,6 +233,7 @@ def _train_one(
     if config.machine.checkpointing:
         checkpoint_blocks(student)
     compile_as(config.machine, student)
+    replays(config, objective, material, fabric)  # refuses, if it was insisted on in vain
     tell("training")
     ended = train_loop(
         config,
@@ -295,6 +297,7 @@ def _check_numbers(config: Config) -> None:
         "machine.threads": (machine.threads, 1),
         "machine.save_seconds": (machine.save_seconds, 0),
         "machine.minutes": (machine.minutes, 0),
+        "machine.measure_every": (machine.measure_every, 1),
     }
     for name, (value, bound) in least.items():
         if value is not None and not bound <= value < math.inf:

@@ -26,6 +26,7 @@ from flipguard.models import Inputs
 from flipguard.references import Reference
 from flipguard.references.views import FLOATS, StoredViews, packed, width_of
 from flipguard.training.config import Config
+from flipguard.training.devices import free_memory
 from flipguard.training.folder import MODEL, Run, digest_of
 from flipguard.training.loop import Report
 from flipguard.training.material import Material
@@ -99,10 +100,9 @@ class Plan:
         if not fabric.broadcast(ended):  # the others wait here
             return None
         reference = self._reference(store.table())
-        if material.device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info(material.device)
-            if self.shape.size <= free // SHARE:
-                reference = reference.to(material.device)
+        device = material.device
+        if device.type == "cuda" and self.shape.size <= free_memory(device) // SHARE:
+            reference = reference.to(device)
         return reference, replayed, store.folder
 
     def _reference(self, table: Any) -> StoredViews:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 READY, LINE, ENDED, REFUSED, FAILED = "ready", "line", "ended", "refused", "failed"
+FINISHED, STOPPED = "finished", "stopped"  # how it ended; stopped: time was up
 
 
 def main() -> None:
@@ -47,12 +48,12 @@ def main() -> None:
             job = told.get()
             try:
                 if "together" in job:  # several runs, each with a configuration and a folder
-                    train_several(
+                    in_time = train_several(
                         [from_dict(one["config"]) for one in job["together"]],
                         [Path(one["folder"]) for one in job["together"]],
                         report=lambda line: answer(LINE, line),
                     )
-                    answer(ENDED, "finished")
+                    answer(ENDED, FINISHED if in_time else STOPPED)
                     continue
                 run = train(
                     from_dict(job["config"]),

@@ -16,14 +16,11 @@ from flipguard.errors import InputError
 from flipguard.fusion import Fused, checkpoint_segments, fuse, needs
 from flipguard.models import build_model
 from flipguard.training.config import Config
-from flipguard.training.devices import placed
+from flipguard.training.devices import free_memory, placed
 from flipguard.training.folder import Run
-from flipguard.training.fusing import CannotFuse, Group
+from flipguard.training.fusing import WIDEST, CannotFuse, Group
 from flipguard.training.material import Material, data_of, input_shape_of
 from flipguard.training.measure import Yardstick
-
-# Convolutions with more channels fill a GPU alone; side by side in groups they are slower.
-WIDEST = 128
 
 
 class Together(nn.Module):
@@ -152,7 +149,7 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
     ]
     test = Material(data.test, device=fabric.device, model=first.model)
     example = torch.zeros(2, *shape)
-    _refuse_memory(first, members[0], example, len(members), fabric.device)
+    refuse_memory(first, members[0], example, len(members), fabric.device)
     fused = fused_of(first, members, example, fabric.device)
     return Workshop(
         data=data,
@@ -192,7 +189,7 @@ def _refuse_width(config: Config, fused: Fused, device: torch.device) -> None:
         )
 
 
-def _refuse_memory(
+def refuse_memory(
     config: Config, member: nn.Module, example: Tensor, count: int, device: torch.device
 ) -> None:
     """Refuses a group that will not fit into a GPU, before anything is trained."""
@@ -207,7 +204,7 @@ def _refuse_memory(
         half=half,
         again=config.machine.checkpointing,
     )
-    free, _ = torch.cuda.mem_get_info(device)
+    free = free_memory(device)
     wanted = one.of(count, recipe.batch_size)
     if wanted > free:
         fitting = one.most(free, recipe.batch_size)

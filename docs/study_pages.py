@@ -1,0 +1,174 @@
+"""Pages of the papers' tables, a page a committed result of `flipguard study run`, and one over all."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from flipguard.studies import drawing
+from flipguard.studies.agreement import Pair
+from flipguard.studies.costs import in_words
+from flipguard.studies.overview import Tally, overview_line
+from flipguard.studies.reading import studies, study_of
+from flipguard.studies.render import markdown_of
+from flipguard.studies.results import Result, Row, read_result
+from flipguard.studies.scales import scales
+from flipguard.studies.words import ratio, short
+
+DOCS = Path(__file__).resolve().parent
+RESULTS = DOCS.parent / "benchmarks" / "results" / "studies"
+VERDICTS = {
+    "agree": "as in the paper",
+    "disagree": "the other way",
+    "undecided": "undecided",
+}
+# What each paper promises: its study, the method of the row, and the metric to hold against the untreated update.
+GOALS = (
+    ("ELODI flips less than an update without treatment", "elodi.table1", "elodi"),
+    ("so does the ensemble that it is to come near to", "elodi.table1", "ensemble"),
+    ("Focal distillation of logits (FD-LM) flips less", "pct.table2a", "fd-lm"),
+    ("and when a small model is replaced by a large one", "elodi.table1", "fd-lm"),
+    ("Co-distillation churns less", "churn.table2", "codistill-skl"),
+)
+FLIPS, CHURN = "negative_flip_rate", "churn"
+
+
+@cache
+def results() -> dict[str, Result]:
+    """The committed results by name, in the order of studies, scale by scale."""
+    found = {}
+    for scale in scales():
+        for study in studies():
+            path = RESULTS / f"{study}.{scale}.json"
+            if path.exists():
+                found[path.stem] = read_result(path, study_of(study))
+    return found
+
+
+def overview_page() -> str:
+    """All studies that were run: how far each agrees, and what became of the papers' promises."""
+    lines = [
+        "# The papers' tables, run here",
+        "",
+        "What `flipguard study run` found, beside what the papers print. [The guide](../guides/studies.md) says how "
+        "agreement is computed, and how to run them. *Agreement* is the share of pairs of rows, among those that the "
+        "paper separates clearly, that come out the same way here.",
+        "",
+    ]
+    by_scale: dict[str, list[str]] = {}
+    for name, result in results().items():
+        by_scale.setdefault(result.scale, []).append(name)
+    if not by_scale:
+        return "\n".join([*lines, "There is no result yet.", ""])
+    if goals := _goals():
+        lines += [
+            "## What the papers promise",
+            "",
+            "Flips or churn over those of the untreated update: below 1 is better.",
+            "",
+            "| | table | row | scale | metric | paper | here | |",
+            "|---|---|---|---|---|---:|---:|---|",
+            *goals,
+            "",
+        ]
+    for scale, names in by_scale.items():
+        lines += [f"## {scale}", "", scales()[scale].sentence, ""]
+        lines += _scale_table(names)
+        lines += ["", overview_line([results()[name] for name in names]), ""]
+    lines += ["```{toctree}", ":hidden:", ":glob:", "", "studies/*", "```", ""]
+    return "\n".join(lines)
+
+
+def _scale_table(names: list[str]) -> list[str]:
+    lines = [
+        "| study | what it shows | seeds | agreement | same way | other way | undecided | claims that hold | on "
+        "| training |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---|---:|",
+    ]
+    for name in names:
+        result = results()[name]
+        found, facts = Tally.of([result]), result.facts
+        counts = (found.agree, found.disagree, found.undecided) if found.clear else ("", "", "")
+        told = (
+            f"[{result.study.id}](studies/{name}.md)",
+            result.study.title.rstrip("."),
+            len(result.seeds),
+            found.percent,
+            *counts,
+            found.in_words,
+            facts.get("device", {}).get("name", ""),
+            in_words(facts["seconds"]) if "seconds" in facts else "",
+        )
+        lines.append("| " + " | ".join(map(str, told)) + " |")
+    return lines
+
+
+def _goals() -> list[str]:
+    """A line a promise, row and scale."""
+    lines = []
+    for says, study, method in GOALS:
+        for name, result in results().items():
+            if result.study.id != study:
+                continue
+            metric = CHURN if CHURN in result.study.metrics else FLIPS
+            for row in result.rows:
+                if result.line(row).new.method != method or not row.values:
+                    continue
+                lines.append(
+                    f"| {says} | [{study}](studies/{name}.md) | {result.line(row).label} | {result.scale} "
+                    f"| {short(metric)} | {ratio(result.paper_ratio(row, metric))} "
+                    f"| {ratio(result.ratio(row, metric))} | {_verdict(result, row, metric)} |"
+                )
+    return lines
+
+
+def _verdict(result: Result, row: Row, metric: str) -> str:
+    """Whether it and the untreated update come out in the paper's order."""
+    control = result.study.control_of(row.place)
+
+    def sides(pair: Pair) -> set[int]:
+        return {result.rows[pair.first].place, result.rows[pair.second].place}
+
+    for pair in result.agreement().pairs:
+        if pair.metric == metric and sides(pair) == {row.place, control}:
+            return VERDICTS[pair.verdict]
+    return ""
+
+
+def study_page(name: str) -> str:
+    """One study at one scale, its picture below the table."""
+    result = results()[name]
+    # Where somebody kept the runs says nothing to others.
+    command = re.sub(r"\s--out[ =]\S+", "", str(result.facts.get("command", "")))
+    result = dataclasses.replace(result, facts={**result.facts, "command": f"`{command}`"})
+    blocks = markdown_of(result).split("\n\n")
+    table = next(i for i, block in enumerate(blocks) if block.startswith("|"))
+    blocks.insert(table + 1, f"![{result.study.id} at {result.scale}](../../{picture_of(name)})")
+    return "\n\n".join(blocks).rstrip() + "\n\n[All studies](../studies.md)\n"
+
+
+def picture_of(name: str) -> str:
+    """Where the picture of a result is, in the documentation."""
+    return f"images/studies/{name}.svg"
+
+
+def study_chart(name: str) -> str:
+    """The picture of a result, which stays as it is while the result and its drawing do.
+
+    Other versions of the library that draws would move it by a hair, on every machine anew.
+    """
+    drawn = Path(drawing.__file__).read_bytes() + (RESULTS / f"{name}.json").read_bytes()
+    mark = f"<!-- of {hashlib.sha256(drawn).hexdigest()[:16]} -->\n"
+    path = DOCS / picture_of(name)
+    if path.exists() and path.read_text().endswith(mark):
+        return path.read_text()
+    import matplotlib as mpl
+
+    with tempfile.TemporaryDirectory() as folder, mpl.rc_context({"svg.fonttype": "none"}):
+        file = Path(folder) / "picture.svg"
+        drawing.plot_result(results()[name], str(file))
+        return file.read_text() + mark

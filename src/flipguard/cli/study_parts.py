@@ -1,0 +1,81 @@
+"""What `flipguard study run` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+MOST_NAMED = 6
+
+if TYPE_CHECKING:
+    from rich.console import JustifyMethod, RenderableType
+
+    from flipguard.studies.running import Outcome
+    from flipguard.studies.tasks import Task
+
+
+def named(task: Task) -> str:
+    """What is run, in a word or two."""
+    count = len(task.plans)
+    return task.plans[0].study.id if count == 1 else f"{count} studies"
+
+
+def outcome_parts(task: Task, outcome: Outcome) -> Iterator[RenderableType]:
+    """Every result, and how far all of them agree."""
+    from flipguard.studies.overview import overview_line, overview_table
+    from flipguard.studies.render import result_parts
+    from flipguard.studies.results import result_path
+
+    for number, result in enumerate(outcome.results):
+        if number:
+            yield ""
+        yield from result_parts(result)
+        yield from ("", str(result_path(task.out, result.study.id, result.scale)))
+    if len(outcome.results) > 1:
+        yield from ("", overview_table(outcome.results), "", overview_line(outcome.results))
+
+
+def what_is_left(task: Task, outcome: Outcome) -> str:
+    """What a later call would go on with."""
+    from flipguard.studies.costs import in_words
+
+    left, missing = task.left, outcome.missing
+    studies = ", ".join(missing) if len(missing) <= MOST_NAMED else f"{len(missing)} studies"
+    return (
+        f"time is up, and {len(left)} of {len(task.nodes)} runs are left, about "
+        f"{in_words(task.seconds(left))}, of {studies}; the same command goes on from here."
+    )
+
+
+def plan_parts(task: Task) -> list[RenderableType]:
+    """What would be trained, and how long it should take."""
+    from rich.table import Table
+
+    from flipguard.studies.tasks import plan_rows, plan_summary
+
+    table = Table(box=None, pad_edge=False)
+    for head, right in (("method", 0), ("model", 0), ("runs", 1), ("there", 1), ("each", 1)):
+        # Where a terminal is narrow, names give way and not numbers.
+        side: JustifyMethod = "right" if right else "left"
+        table.add_column(head, justify=side, no_wrap=bool(right), overflow="fold")
+    table.add_column("all", justify="right", no_wrap=True)
+    for method, model, runs, there, each, total in plan_rows(task):
+        table.add_row(method, model, str(runs), str(there), each, total)
+    not_run: dict[tuple[str, str], list[str]] = {}
+    for plan in task.plans:
+        of = f" of {plan.study.id}" if len(task.plans) > 1 else ""
+        for place, why in plan.left_out.items():
+            not_run.setdefault((of, why), []).append(plan.study.lines[place].label)
+    left_out = [f"Not run{of}: {'; '.join(labels)}. {why}" for (of, why), labels in not_run.items()]
+    left_out += [f"Left out: {study}. {why}" for study, why in task.left_out.items()]
+    return [_plan_head(task), "", table, "", plan_summary(task), *left_out, "Nothing was trained."]
+
+
+def _plan_head(task: Task) -> str:
+    first = task.plans[0]
+    seeds = f"{len(first.seeds)} seed{'s' * (len(first.seeds) != 1)}"
+    if len(task.plans) > 1:
+        names = ", ".join(plan.study.id for plan in task.plans)
+        return f"{named(task)} at {first.scale.name}, {seeds}: {names}."
+    lines = len({update.line for update in first.updates})
+    return f"{named(task)} at {first.scale.name}: {first.study.title}\n{lines} rows, {seeds}."

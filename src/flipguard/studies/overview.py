@@ -1,0 +1,86 @@
+"""Several studies at a glance: how far each agrees with its paper, and all of them together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from flipguard.studies.agreement import Verdict
+from flipguard.studies.results import Result
+from flipguard.studies.words import NOTHING
+
+VERDICTS: tuple[Verdict, ...] = ("agree", "disagree", "undecided")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Pairs that the papers separate clearly, and what they say in words, counted by verdict."""
+
+    agree: int = 0
+    disagree: int = 0
+    undecided: int = 0
+    claims: int = 0
+    holds: int = 0
+
+    @classmethod
+    def of(cls, results: Sequence[Result]) -> Tally:
+        """Over all pairs of some studies: a study with more pairs counts for more."""
+        pairs = [pair.verdict for result in results for pair in result.agreement().pairs]
+        claims = [verdict for result in results for _, verdict in result.claims()]
+        return cls(
+            **{name: pairs.count(name) for name in VERDICTS},
+            claims=len(claims),
+            holds=claims.count("agree"),
+        )
+
+    @property
+    def clear(self) -> int:
+        """All pairs."""
+        return self.agree + self.disagree + self.undecided
+
+    @property
+    def share(self) -> float:
+        """Agreeing pairs among all; nan if there are none."""
+        return self.agree / self.clear if self.clear else math.nan
+
+    @property
+    def percent(self) -> str:
+        """The share as people read it."""
+        return f"{self.share:.0%}" if self.clear else NOTHING
+
+    @property
+    def in_words(self) -> str:
+        """How many of the claims in words hold."""
+        return f"{self.holds}/{self.claims}" if self.claims else NOTHING
+
+
+def overview_table(results: Sequence[Result]) -> Table:
+    """A line a study."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("study", no_wrap=True)
+    for head in ("agreement", "same way", "other way", "undecided", "claims that hold"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for result in results:
+        found = Tally.of([result])
+        counts = (found.agree, found.disagree, found.undecided) if found.clear else ("", "", "")
+        table.add_row(result.study.id, found.percent, *map(str, counts), found.in_words)
+    return table
+
+
+def overview_line(results: Sequence[Result]) -> str:
+    """All pairs of all studies, in one sentence or two."""
+    found = Tally.of(results)
+    studies = "1 study" if len(results) == 1 else f"{len(results)} studies"
+    told = f"{studies}: the papers separate no two of their rows clearly."
+    if found.clear:
+        told = (
+            f"{studies}: {found.percent}. Of {found.clear} pairs of rows that the papers separate "
+            f"clearly, {found.agree} came out the same way, {found.disagree} the other way, and "
+            f"{found.undecided} stayed undecided."
+        )
+    if found.claims:
+        told += f" Of {found.claims} claims in words, {found.holds} hold."
+    return told

@@ -1,0 +1,205 @@
+"""Studies from their names to one task: all their runs, each once, and who trains them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flipguard.errors import InputError
+from flipguard.studies.costs import Costs, in_words
+from flipguard.studies.executor import Crew
+from flipguard.studies.graph import RUNS, Node, NotAtScaleError, Plan, plan_of
+from flipguard.studies.reading import studies, study_of
+from flipguard.studies.scales import Scale, scale_of
+from flipguard.training.devices import cores
+from flipguard.training.members import FOLDER
+
+ALL = "all"
+"""In place of names: every study that can be had at a scale."""
+
+# Small nets leave room on a GPU; more than two processes are worth a try, by `--processes`.
+PROCESSES_A_GPU = 2
+UNKNOWN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Plans, and with what they are carried out, all of them by one crew."""
+
+    plans: tuple[Plan, ...]
+    nodes: tuple[Node, ...]  # of all plans, each once; those of the first plan first
+    costs: Mapping[Path, Costs]  # by the run's folder, since papers may differ in their nets
+    crew: Crew
+    out: Path
+    device: str
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)  # studies, and why
+
+    @property
+    def scale(self) -> Scale:
+        """The size of all of it."""
+        return self.plans[0].scale
+
+    @property
+    def left(self) -> tuple[Node, ...]:
+        """The runs that are still to be trained."""
+        return tuple(node for node in self.nodes if not node.is_finished)
+
+    def seconds_of(self, node: Node) -> float:
+        """How long a run takes, or what is taken for it where nothing is known."""
+        return self.costs[node.folder].seconds(node) or UNKNOWN_SECONDS
+
+    def seconds(self, nodes: Sequence[Node]) -> float:
+        """How long runs take, all processes at work."""
+        at_once = max(len(self.crew.devices), 1)
+        if self.device == "cpu":
+            at_once = max(min(self.crew.processes, cores()), 1)
+        return sum(map(self.seconds_of, nodes)) / at_once
+
+
+def prepared(
+    ids: Sequence[str],
+    *,
+    scale: str,
+    out: Path,
+    seeds: int | None = None,
+    members: int | None = None,
+    settings: Sequence[str] = (),
+    processes: int | None = None,
+    device: str = "auto",
+    devices: str | None = None,
+    fuse: str = "auto",
+) -> Task:
+    """All that can be refused is refused here, before anything is trained."""
+    chosen = (
+        list(studies().values()) if ALL in ids else [study_of(one) for one in dict.fromkeys(ids)]
+    )
+    size = scale_of(scale)
+    numbers = {"--seeds": seeds, "--members": members, "--processes": processes}
+    for name, value in numbers.items():
+        if value is not None and value < 1:
+            raise InputError(f"Expected `{name}` to be from 1 on, but got {value}.")
+    if fuse not in ("auto", "on", "off"):
+        raise InputError(f"Expected `--fuse` to be auto, on or off, but got {fuse!r}.")
+    kind = _device(device)
+    gpus = tuple(devices.split(",")) if devices else ()
+    if gpus and (kind != "cuda" or not all(gpu.isdecimal() for gpu in gpus)):
+        raise InputError(
+            f"Expected `--devices` to be numbers of GPUs that are here, such as 0,1, but got "
+            f"{devices!r}."
+        )
+    machine: dict[str, Any] = {"device": kind, "fuse": fuse}
+    if kind == "cpu":
+        machine["threads"] = 1
+    else:
+        machine["precision"] = size.precision
+    plans: list[Plan] = []
+    left_out: dict[str, str] = {}
+    for study in chosen:
+        try:
+            plan = plan_of(
+                study,
+                size.set(settings),
+                seeds=range(size.seeds if seeds is None else seeds),
+                out=out,
+                machine=machine,
+                most_members=members,
+            )
+        except NotAtScaleError as problem:
+            if ALL not in ids:
+                raise
+            left_out[study.id] = problem.why
+        else:
+            plans.append(plan)
+    if not plans:
+        raise InputError(
+            f"Expected a scale at which there is a study, but {scale} has none; choose another "
+            "`--scale`."
+        )
+    if processes is None:
+        processes = cores() if kind == "cpu" else PROCESSES_A_GPU * max(len(gpus), 1)
+    crew = Crew(
+        processes=processes,
+        threads=1 if kind == "cpu" else max(cores() // processes, 1),
+        devices=gpus,
+        fuse=fuse == "on" or (fuse == "auto" and kind == "cuda"),
+    )
+    nodes, costs = _merged(plans, out)
+    return Task(
+        plans=tuple(plans),
+        nodes=nodes,
+        costs=costs,
+        crew=crew,
+        out=out,
+        device=kind,
+        left_out=left_out,
+    )
+
+
+def _merged(plans: Sequence[Plan], out: Path) -> tuple[tuple[Node, ...], dict[Path, Costs]]:
+    """The runs of all plans, each once, with what is known of their costs."""
+    first = Costs.of(plans[0].scale, [out / RUNS, out / RUNS / FOLDER])
+    nodes: dict[Path, Node] = {}
+    costs: dict[Path, Costs] = {}
+    for plan in plans:
+        of_plan = dataclasses.replace(first, scale=plan.scale)
+        for node in plan.nodes:
+            if node.folder not in nodes:
+                nodes[node.folder], costs[node.folder] = node, of_plan
+    return tuple(nodes.values()), costs
+
+
+def plan_rows(task: Task) -> Iterator[tuple[str, str, int, int, str, str]]:
+    """Runs by what they are: method, model, how many, how many are there, how long each and all."""
+    runs: Counter[tuple[str, str]] = Counter()
+    left: dict[tuple[str, str], list[Node]] = defaultdict(list)
+    for node in task.nodes:
+        kind = (node.config.method, node.config.model)
+        runs[kind] += 1
+        if not node.is_finished:
+            left[kind].append(node)
+    for kind, count in runs.items():
+        todo = left[kind]
+        known = [task.costs[node.folder].seconds(node) for node in todo]
+        total = sum(seconds for seconds in known if seconds is not None)
+        each = in_words(total / len(todo)) if todo and None not in known else "?"
+        yield (*kind, count, count - len(todo), each if todo else "", in_words(total))
+
+
+def plan_summary(task: Task) -> str:
+    """How much there is to do, and how long it should take."""
+    nodes, left = task.nodes, task.left
+    there = len(nodes) - len(left)
+    told = f"{len(nodes)} runs, {there} of them finished"
+    if not left:
+        return f"{told}: nothing to train."
+    processes = task.crew.processes
+    with_what = f"{processes} process{'es' * (processes != 1)} on {task.device}"
+    measured = sum(task.costs[node.folder].measured(node) for node in left)
+    scale = task.scale
+    guess = f"a guess, for {scale.timed_on.removesuffix(', guessed')}"
+    if "GPU" in scale.timed_on and task.device == "cpu":
+        guess += ", and far more on a CPU"
+    basis = (
+        "timed by finished runs like them"
+        if measured == len(left)
+        else guess
+        if not measured
+        else f"{measured} of them timed by runs like them, the others guessed"
+    )
+    return f"{told}: about {in_words(task.seconds(left))} with {with_what} ({basis})."
+
+
+def _device(given: str) -> str:
+    import torch
+
+    if given == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if given == "cuda" and not torch.cuda.is_available():
+        raise InputError("Expected a GPU for `--device cuda`, but there is none here; use cpu.")
+    if given not in ("cpu", "cuda"):
+        raise InputError(f"Expected `--device` to be auto, cpu or cuda, but got {given!r}.")
+    return given

@@ -1,0 +1,110 @@
+"""The pages of results: one for every committed file, and one over all, also over none."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from flipguard.studies.reading import study_of
+from flipguard.studies.results import Result, Row, write_result
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+NAME = "elodi.table1.mnist1d"
+
+
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The program of the pages, with results in a folder that is empty yet."""
+    found = importlib.util.spec_from_file_location("study_pages", DOCS / "study_pages.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    monkeypatch.setitem(sys.modules, "study_pages", module)
+    found.loader.exec_module(module)
+    monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(module, "DOCS", tmp_path / "docs")
+    return module
+
+
+def write(folder: Path) -> None:
+    """A made-up result in which all but ELODI's first row come out as in the paper."""
+    study = study_of("elodi.table1")
+    rows = []
+    for place, line in enumerate(study.lines):
+        assert line.paper is not None
+        values = {
+            metric: tuple((cell.value or 0) / 100 + 0.0001 * seed for seed in range(3))
+            for metric, cell in line.paper.cells.items()
+        }
+        if place == 9:
+            values["negative_flip_rate"] = (0.086, 0.0861, 0.0862)
+        rows.append(Row(place=place, values=values))
+    facts = {
+        "device": {"kind": "cpu", "name": "An Abacus"},
+        "command": "flipguard study run elodi.table1 --out kept/here --seeds 3",
+        "runs": 33,
+        "seconds": 400.0,
+    }
+    result = Result(
+        study=study, scale="mnist1d", given=(), seeds=(0, 1, 2), rows=tuple(rows), facts=facts
+    )
+    write_result(result, folder / f"{NAME}.json")
+
+
+def test_without_results_there_is_a_page_that_says_so(pages: ModuleType) -> None:
+    assert pages.results() == {}
+    page = pages.overview_page()
+    assert "There is no result yet." in page
+    assert "toctree" not in page  # a pattern that finds nothing would be a warning
+
+
+def test_the_page_over_all(pages: ModuleType) -> None:
+    write(pages.RESULTS)
+    assert list(pages.results()) == [NAME]
+    page = pages.overview_page()
+    line = next(
+        one for one in page.splitlines() if one.startswith(f"| [elodi.table1](studies/{NAME}")
+    )
+    assert "| 3 |" in line
+    assert line.endswith("| An Abacus | 7 min |")
+    promises = [one for one in page.splitlines() if one.startswith("| ELODI flips less")]
+    assert [one.rpartition("| NFR ")[2] for one in promises] == [
+        "| 0.51 | 2.00 | the other way |",
+        "| 0.49 | 0.49 | as in the paper |",
+    ]
+    assert "| Ensemble Paragon (8×) | mnist1d | NFR | 0.45 | 0.45 | as in the paper |" in page
+    assert "studies/*" in page
+
+
+def test_the_page_of_a_study(pages: ModuleType) -> None:
+    write(pages.RESULTS)
+    page = pages.study_page(NAME)
+    assert page.startswith("# elodi.table1 at mnist1d: ")
+    assert "| FD-LM | paper | 30.24 | 26.53 | 2.92 | 15.78 | 0.68 |  |" in page
+    assert f"\n\n![elodi.table1 at mnist1d](../../images/studies/{NAME}.svg)\n\n" in page
+    assert "- NFR: ELODI (K = 1000) is above No treatment (single) here" in page
+    assert "`flipguard study run elodi.table1 --seeds 3`" in page
+    # What follows a list is no part of its last item.
+    lines = page.splitlines()
+    after = [b for a, b in itertools.pairwise(lines) if a.startswith("- ")]
+    assert all(line == "" or line.startswith("- ") for line in after)
+
+
+def test_a_picture_is_drawn_anew_only_for_another_result(pages: ModuleType) -> None:
+    write(pages.RESULTS)
+    drawn = pages.study_chart(NAME)
+    assert "<svg" in drawn
+    place = pages.DOCS / pages.picture_of(NAME)
+    place.parent.mkdir(parents=True)
+    # As if by another version of what draws it.
+    place.write_text(drawn.replace("<svg", "<svg ", 1))
+    assert pages.study_chart(NAME) == place.read_text() != drawn
+    file = pages.RESULTS / f"{NAME}.json"
+    file.write_text(file.read_text() + "\n")
+    assert pages.study_chart(NAME) != place.read_text()

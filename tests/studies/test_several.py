@@ -1,0 +1,167 @@
+"""Several studies at once: one graph of runs, one crew, a result each, and what all agree in."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.studies.test_running import Ran, flipguard
+
+from flipguard.errors import InputError
+from flipguard.studies import running
+from flipguard.studies.overview import Tally, overview_line
+from flipguard.studies.reading import studies, study_of
+from flipguard.studies.results import Result, Row, read_result
+from flipguard.studies.tasks import prepared
+
+# They share the untreated runs of the small model.
+TWO = ["pct.table3", "pct.table4b"]
+SMALL = ["--set", "recipe.epochs=2", "--set", "data=mnist1d:train=200,test=300", "--seeds", "2"]
+
+
+def results_in(out: Path) -> list[str]:
+    return sorted(path.name for path in (out / "results").glob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def stopped_and_ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ran, list[str], Ran]:
+    """Called twice, the first time with hardly any time."""
+    out = tmp_path_factory.mktemp("studies")
+    command = ["run", *TWO, *SMALL, "--processes", "2", "--out", str(out)]
+    first = flipguard(*command, "--minutes", "0.0001")
+    there = results_in(out)
+    return out, first, there, flipguard(*command, "--minutes", "10")
+
+
+def test_time_that_is_up_is_no_failure(
+    stopped_and_ended: tuple[Path, Ran, list[str], Ran],
+) -> None:
+    _, first, there, _ = stopped_and_ended
+    assert first.code == 0
+    assert there == []
+    assert "time is up, and " in first.err
+    assert f"of {', '.join(TWO)}; the same command goes on from here." in first.err
+
+
+def test_all_tables_are_printed_and_counted_together(
+    stopped_and_ended: tuple[Path, Ran, list[str], Ran],
+) -> None:
+    out, _, _, done = stopped_and_ended
+    assert done.code == 0, done.err
+    assert "time is up" not in done.err
+    assert results_in(out) == [f"{study}.mnist1d.json" for study in TWO]
+    for study in TWO:
+        assert f"{study} at mnist1d: " in done.out
+    documents = [
+        json.loads((out / "results" / f"{study}.mnist1d.json").read_text())["agreement"]
+        for study in TWO
+    ]
+    clear = sum(document["clear"] for document in documents)
+    agree = sum(document["agree"] for document in documents)
+    told = " ".join(done.out.split())
+    assert f"2 studies: {agree / clear:.0%}. Of {clear} pairs of rows" in told
+
+
+def test_a_run_that_fails_spares_the_studies_that_are_complete(
+    stopped_and_ended: tuple[Path, Ran, list[str], Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, *_ = stopped_and_ended
+    shutil.rmtree(out / "results")
+
+    def fails(*_: object, **__: object) -> int:
+        raise InputError("A run could not be trained: Expected this, but got that.")
+
+    monkeypatch.setattr(running, "train_all", fails)
+    done = flipguard("run", *TWO, "pct.figure6", *SMALL, "--out", str(out))
+    assert done.code == 2
+    assert done.err.splitlines()[-1].endswith("Expected this, but got that.")
+    assert results_in(out) == [f"{study}.mnist1d.json" for study in TWO]
+    assert "pct.table4b at mnist1d: " in done.out
+
+
+def test_runs_are_shared_and_those_of_the_first_come_first(tmp_path: Path) -> None:
+    task = prepared(TWO, scale="mnist1d", out=tmp_path, seeds=2)
+    again = prepared([*TWO, TWO[0]], scale="mnist1d", out=tmp_path, seeds=2)
+    folders = [node.folder for node in task.nodes]
+    assert folders == [node.folder for node in again.nodes]
+    assert len(folders) == len(set(folders)) < sum(len(plan.nodes) for plan in task.plans)
+    assert folders[: len(task.plans[0].nodes)] == [n.folder for n in task.plans[0].nodes]
+    place = {folder: i for i, folder in enumerate(folders)}
+    assert all(place[needed] < place[node.folder] for node in task.nodes for needed in node.after)
+
+
+def test_one_plan_for_all(tmp_path: Path) -> None:
+    done = flipguard("run", *TWO, "--plan", "--out", str(tmp_path / "none"))
+    assert done.out.startswith(f"2 studies at mnist1d, 5 seeds: {', '.join(TWO)}.")
+    assert done.out.count("runs, 0 of them finished: about") == 1
+    assert not (tmp_path / "none").exists()
+
+
+def test_all_leaves_out_what_the_scale_has_not(tmp_path: Path) -> None:
+    task = prepared(["all"], scale="cifar10-450", out=tmp_path, seeds=1)
+    ids = [plan.study.id for plan in task.plans]
+    assert sorted([*ids, *task.left_out]) == sorted(studies())
+    assert task.left_out["elodi.table6"] == "cifar10-450 has no model for the role larger."
+    done = flipguard("run", "all", "--scale", "cifar10-450", "--seeds", "1", "--plan")
+    assert "Left out: elodi.table6. cifar10-450 has no model for the role larger." in done.out
+    everything = prepared(["all"], scale="mnist1d", out=tmp_path, seeds=1)
+    assert (len(everything.plans), everything.left_out) == (len(studies()), {})
+
+
+def test_all_of_mnist1d_is_an_evening_on_two_cores(tmp_path: Path) -> None:
+    task = prepared(["all"], scale="mnist1d", out=tmp_path, seeds=1, device="cpu")
+    seeds, cores = 10, 2
+    assert seeds * sum(map(task.seconds_of, task.nodes)) / cores < 2 * 3600
+
+
+def test_studies_of_curves_have_runs_of_their_own(tmp_path: Path) -> None:
+    """Others leave epochs out of the history."""
+    task = prepared(["pct.table2a", "pct.figure6"], scale="mnist1d", out=tmp_path, seeds=1)
+    rows, curves = ({node.folder: node for node in plan.nodes} for plan in task.plans)
+    assert {node.config.machine.measure_every for node in rows.values()} == {10}
+    assert {node.config.machine.measure_every for node in curves.values()} == {1}
+    assert not rows.keys() & curves.keys()
+    # Elsewhere all epochs are measured, and the runs are the same.
+    task = prepared(["pct.table2a", "pct.figure6"], scale="cifar10", out=tmp_path, seeds=1)
+    rows, curves = ({node.folder: node for node in plan.nodes} for plan in task.plans)
+    assert rows.keys() >= curves.keys()
+
+
+def made_up(flips: list[list[float]]) -> Result:
+    rows = tuple(
+        Row(place=place, values={"negative_flip_rate": tuple(values)})
+        for place, values in enumerate(flips)
+    )
+    study = study_of("pct.table4b")
+    return Result(study=study, scale="mnist1d", given=(), seeds=(0, 1), rows=rows, facts={})
+
+
+def test_the_total_counts_pairs_and_not_studies() -> None:
+    good = made_up([[0.10, 0.11], [0.08, 0.09], [0.05, 0.06], [0.05, 0.06]])
+    bad = made_up([[0.05, 0.06], [0.08, 0.09], [0.10, 0.11], [0.10, 0.11]])
+    alone = [Tally.of([good]), Tally.of([bad])]
+    total = Tally.of([good, bad])
+    assert (alone[0].disagree, alone[1].agree) == (0, 0)
+    assert total.clear == alone[0].clear + alone[1].clear
+    assert total.share == alone[0].agree / total.clear
+    assert overview_line([good, bad]).startswith(f"2 studies: {total.percent}. Of {total.clear} ")
+
+
+def test_nothing_to_count_is_no_zero() -> None:
+    figure = Result(
+        study=study_of("pct.figure6"), scale="mnist1d", given=(), seeds=(0,), rows=(), facts={}
+    )
+    assert math.isnan(Tally.of([figure]).share)
+    assert overview_line([figure]) == "1 study: the papers separate no two of their rows clearly."
+
+
+def test_results_are_read_as_they_were_written(
+    stopped_and_ended: tuple[Path, Ran, list[str], Ran],
+) -> None:
+    out, *_ = stopped_and_ended
+    for study in TWO:
+        result = read_result(out / "results" / f"{study}.mnist1d.json", study_of(study))
+        assert all(len(row.values["churn"]) == 2 for row in result.rows)
