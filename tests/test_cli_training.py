@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,53 @@ def test_predictions_of_a_split(runs):
     test = flipguard(runs, "predict", "v2", "--out", "test.npz")
     assert test.returncode == 0
     assert (runs / "test.npz").read_bytes() == (runs / "v2/predictions/test.npz").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["v2.csv", "v2.parquet", "v2.jsonl.gz"])
+def test_predictions_are_of_the_kind_that_their_name_says(runs, name):
+    done = flipguard(runs, "predict", "v2", "--out", name)
+    assert done.returncode == 0, done.stderr
+    old, new = (read_predictions(runs / run / "predictions" / "test.npz") for run in ("v1", "v2"))
+    found, whole = compare(old=old, new=read_predictions(runs / name)), compare(old=old, new=new)
+    for rate in ("error_rate_new", "negative_flip_rate", "churn"):
+        assert found[rate].value == whole[rate].value
+
+
+def test_predictions_of_no_known_kind_are_refused(runs):
+    done = flipguard(runs, "predict", "v2", "--out", "v2.xyz")
+    assert done.returncode == 2
+    assert "this is a bug" not in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (runs / "v2.xyz").exists()
+
+
+def test_what_is_said_at_resume_is_all_that_may_differ(runs):
+    stopped = flipguard(runs, "train", *TINY, "--out", "late", "--set", "machine.minutes=0")
+    assert "stopped in time" in stopped.stdout
+    refused = flipguard(runs, "train", "--out", "late", "--resume", "--set", "recipe.epochs=5")
+    assert "but 'recipe' changed" in refused.stderr
+    done = flipguard(runs, "train", "--out", "late", "--resume", "--set", "machine.minutes=9")
+    assert "late: finished" in done.stdout
+
+
+def test_an_interrupted_run_says_how_it_goes_on(runs):
+    more = ("--set", "recipe.epochs=1000000", "--set", "machine.threads=1", "--out", "long")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "flipguard", "train", *TINY, *more],
+        cwd=runs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout is not None
+    running.stdout.readline()  # after an epoch
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert said == (
+        "long: interrupted; go on from the last kept state with: flipguard train --out long "
+        "--resume\n"
+    )
 
 
 def test_a_file_and_flags_and_settings_come_together(runs):

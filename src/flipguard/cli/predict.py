@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,19 @@ Split = Annotated[str, typer.Option("--split", metavar="NAME", help="train or te
 Out = Annotated[
     Path, typer.Option("--out", metavar="FILE", help="The prediction file.", show_default=False)
 ]
+
+
+def _as_its_name_says(out: Path, write: Callable[[Path], None]) -> None:
+    """Any format that a prediction table may have, by way of an NPZ."""
+    import tempfile
+
+    from flipguard.predictions.read import read_predictions
+    from flipguard.predictions.write import write_predictions
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "predictions.npz"
+        write(path)
+        write_predictions(read_predictions(path), out)
 
 
 def register(app: typer.Typer) -> None:
@@ -36,5 +50,9 @@ def predict(run: RunFolder, out: Out, split: Split = "test") -> None:
             "Predicting", package=problem.name or "torch", extra="train"
         ) from problem
 
-    predicted(Run.read(run), split=split, out=out)
+    finished = Run.read(run)
+    if out.suffix == ".npz":
+        predicted(finished, split=split, out=out)
+    else:
+        _as_its_name_says(out, lambda path: predicted(finished, split=split, out=path))
     typer.echo(f"{out}: predictions of {run} on its {split} set")

@@ -88,8 +88,9 @@ def train(
         ) from problem
 
     values: dict[str, Any] = {} if config is None else read_toml(config)
-    if resume and config is None and not any((method, data, model, old, set, fix)):
-        # Nothing is said: go on with what the run itself says.
+    said = any((method, data, model, old, set, fix))
+    if resume and config is None and ((out / "run.json").exists() or not said):
+        # What is not said is as the run itself says; what is said differently is refused.
         values = _begun(out)
     given = {"method": method, "data": data, "model": model, "old": old and list(old)}
     values |= {name: value for name, value in given.items() if value is not None}
@@ -99,9 +100,14 @@ def train(
         values = fixed(values, [source.strip() for source in fix.split(",")])
     if fuse is not None:
         values["machine"] = {**values.get("machine", {}), "fuse": fuse}
-    run = trained(
-        from_dict(assigned(values, set or [])), out, resume=resume, report=lambda s: typer.echo(s)
-    )
+    settings = from_dict(assigned(values, set or []))
+    try:
+        run = trained(settings, out, resume=resume, report=lambda s: typer.echo(s))
+    except KeyboardInterrupt:
+        begun = (out / "run.json").exists()
+        way_on = f"flipguard train --out {out} --resume" if begun else "the same command again"
+        typer.echo(f"{out}: interrupted; go on from the last kept state with: {way_on}", err=True)
+        raise typer.Exit(130) from None
     if run.finished:
         typer.echo(
             f"{out}: finished; predictions of the test set are in {out}/predictions/test.npz"

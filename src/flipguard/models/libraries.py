@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
@@ -145,6 +146,15 @@ def python_maker(address: str, *, classes: int, input_shape: Shape | None) -> Ma
             f"Expected '{spec}' to name a function, but got {_kind(factory)}; define it in "
             f"{place} with the arguments `classes` and `input_shape`."
         )
+
+    with suppress(ValueError):  # of a few callables Python does not know the arguments
+        try:
+            inspect.signature(factory).bind(classes=classes, input_shape=input_shape)
+        except TypeError as problem:
+            raise InputError(
+                f"Expected '{spec}' to be called with the arguments `classes` and `input_shape`, "
+                f"but got one for which {problem}; add what is missing."
+            ) from problem
 
     def make() -> nn.Module:
         model = factory(classes=classes, input_shape=input_shape)
