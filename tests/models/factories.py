@@ -28,3 +28,9 @@ class Inside:
 
 
 number = 3
+
+
+def fails(**_: Any) -> nn.Module:
+    """Draws, and then does not end."""
+    nn.Linear(2, 2)
+    raise TypeError("on purpose")

@@ -148,8 +148,8 @@ def test_other_streams_are_left_where_they_were() -> None:
 
 def test_streams_are_left_where_they_were_by_a_failure_too() -> None:
     before = torch.get_rng_state()
-    with pytest.raises(TypeError):
-        build_model("python:builtins:dict.fromkeys", classes=3, input_shape=(4,), seed=1)
+    with pytest.raises(TypeError, match="on purpose"):
+        build_model("python:tests.models.factories:fails", classes=3, input_shape=(4,), seed=1)
     assert torch.equal(torch.get_rng_state(), before)
 
 
