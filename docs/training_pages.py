@@ -44,8 +44,8 @@ def cifar_page() -> str:
     lines += [
         "",
         f"On average an epoch takes {means} of the bare script's time, and no pair of errors is more than "
-        f"{apart * 100:.1f} points apart. These nets are so small that the host's pace decides: the same script took "
-        "from 0.80 to 0.98 s an epoch with ResNet-20 in several sessions.",
+        f"{apart * 100:.1f} points apart. These nets are so small that the host's pace decides, and it varies from "
+        "run to run as much as the two ways differ.",
     ]
     if document.get("note"):
         lines += ["", document["note"]]

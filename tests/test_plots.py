@@ -14,7 +14,8 @@ import pytest
 
 from flipguard import InputError, MissingExtraError
 from flipguard.matrices import Matrix
-from flipguard.plots.matrix import DOTS_PER_INCH, STYLE, plot_matrix
+from flipguard.plots.matrix import plot_matrix
+from flipguard.plots.picture import DOTS_PER_INCH, STYLE
 
 
 def made(k: int, *, names: list[str] | None = None, targets: bool = True) -> Matrix:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 
-from tests.training.killing import _child, _whole
+from tests.children import was_killed
+from tests.training.killing import assert_whole
 from tests.training.tiny import bytes_of, tiny, trained
 
 
@@ -29,16 +30,16 @@ def main(folder: Path, moments: int, seed: int) -> None:
     # Once in this process, so that no child has to import all of it.
     trained(config, folder / "first" / "run")
     began = time.monotonic()
-    _child(lambda: trained(config, folder / "whole" / "run"), kill_after=None)
+    was_killed(lambda: trained(config, folder / "whole" / "run"))
     lasts = 0.7 * (time.monotonic() - began)  # a machine may be faster the next time
     expected, ended, kills = ends_of(folder / "whole"), 0, 0
     for index in range(moments):
         out = folder / f"killed{index}" / "run"
         moment = drawn.uniform(0, lasts)
-        while _child(lambda out=out: trained(config, out, resume=True), kill_after=moment):
+        while was_killed(lambda out=out: trained(config, out, resume=True), after=moment):
             kills += 1
             for run in [out, *(out.parent / "members").glob("*")]:
-                _whole(run)
+                assert_whole(run)
             moment = drawn.uniform(0, lasts)
         ended += ends_of(out.parent) == expected
         left = list(out.parent.rglob(".*"))

@@ -150,7 +150,6 @@ def test_what_cannot_be_in_regions_is_compiled_as_a_whole(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
 def test_compiled_for_real() -> None:
     fused = fuse(
         [net.float() for net in members_of("conv2d:width=4", SHAPE)], example=torch.zeros(1, *SHAPE)

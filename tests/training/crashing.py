@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from tests.children import forked
 from tests.fusion.killing import ends_of
 from tests.training.tiny import tiny, trained
 
@@ -50,16 +51,13 @@ def main(folder: Path, fuse: str, stride: int) -> None:
 
 def _child(work: Callable[[], None], folder: Path, at: int | None) -> int:
     """How a process ends that does the work, but dies before an operation in the folder."""
-    child = os.fork()
-    if child == 0:
+
+    def dying() -> None:
         if at is not None:
             sys.addaudithook(_dying(str(folder), at))
-        try:
-            work()
-        except BaseException as problem:
-            print(f"{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
-            os._exit(1)
-        os._exit(0)
+        work()
+
+    child = forked(dying)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     assert code in (0, DIED), "the run failed"

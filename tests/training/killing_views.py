@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from flipguard.training import viewstore
 from flipguard.training.viewstore import DONE, TABLE, ViewStore
+from tests.children import was_killed
 from tests.training.tiny import bytes_of, tiny, trained
 
 CONFIG = tiny("elodi", options={"views": 2}, recipe={"augment": "shift-scale-noise"})
@@ -31,9 +31,9 @@ def main(folder: Path) -> None:
     for number, (method, before) in enumerate(moments):
         out = folder / f"killed{number}" / "run"
         for calls in (1, 3):
-            killed = in_a_child(lambda o=out, m=method, b=before, c=calls: dying(o, m, b, c))
+            killed = was_killed(lambda o=out, m=method, b=before, c=calls: dying(o, m, b, c))
             assert killed, f"{method} {before} {calls}"
-        assert not in_a_child(lambda out=out: trained(CONFIG, out, resume=True))
+        assert not was_killed(lambda out=out: trained(CONFIG, out, resume=True))
         same = (bytes_of(out), table_in(out.parent)) == expected
         print(f"{method} {'before' if before else 'after'}: {'equal' if same else 'different'}")
         left = [path for path in (out.parent / "views").rglob(".*") if path.is_file()]
@@ -66,23 +66,6 @@ def table_in(folder: Path) -> bytes:
     """The one table below a folder."""
     (path,) = (folder / "views").glob(f"*/{TABLE}")
     return path.read_bytes()
-
-
-def in_a_child(work: Callable[[], object]) -> bool:
-    """Whether the child that does the work was killed."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        except BaseException as problem:
-            print(f"{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return True
-    assert os.WEXITSTATUS(status) == 0, "the run failed"
-    return False
 
 
 if __name__ == "__main__":

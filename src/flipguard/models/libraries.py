@@ -152,8 +152,8 @@ def python_maker(address: str, *, classes: int, input_shape: Shape | None) -> Ma
             inspect.signature(factory).bind(classes=classes, input_shape=input_shape)
         except TypeError as problem:
             raise InputError(
-                f"Expected '{spec}' to be called with the arguments `classes` and `input_shape`, "
-                f"but got one for which {problem}; add what is missing."
+                f"Expected '{spec}' to take the arguments `classes` and `input_shape` and to need "
+                f"no others, but Python says: {problem}; change its arguments."
             ) from problem
 
     def make() -> nn.Module:

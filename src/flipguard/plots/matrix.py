@@ -7,29 +7,19 @@ model, a column a new one, from the worst model to the best.
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from flipguard.errors import InputError, MissingExtraError
-from flipguard.predictions.replacing import replacing
+from flipguard.plots.picture import FAINT, INK, picture
 
 if TYPE_CHECKING:
     from flipguard.matrices import Matrix
 
 FloatArray = npt.NDArray[np.float64]
 
-# Dates are left out, so that the same matrix gives the same bytes.
-UNDATED: dict[str, dict[str, None]] = {
-    ".png": {},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}
-DOTS_PER_INCH = 160
 LONGEST_NAME = 28
 # A cell of many models, and a cell of few.
 CELL_INCHES = (0.48, 1.15)
@@ -38,14 +28,9 @@ GAP_INCHES = 1.15
 EM_PER_LETTER = 0.6
 # Where white and ink stand out equally well.
 EQUAL_CONTRAST = 0.22
-INK, FAINT, EMPTY = "#1f2430", "#6b7280", "#eef0f3"
+EMPTY = "#eef0f3"
 GAIN_COLOURS = ("#a50f15", "#de4b3a", "#f7a58b", "#fbfaf8", "#9cc5e0", "#3a86bf", "#08457e")
 FLIP_COLOURS = ("#fdf7f0", "#fdd9b0", "#fcab6b", "#ef6a3b", "#c22e22", "#7a0c18")
-STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "svg.hashsalt": "flipguard",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,34 +58,8 @@ class Panel:
 
 def plot_matrix(matrix: Matrix, path: str | os.PathLike[str]) -> None:
     """Draws a matrix of models as a PNG, SVG or PDF file, by its suffix."""
-    file = Path(path)
-    if file.suffix.lower() not in UNDATED:
-        raise InputError(
-            f"{file} is of no picture format known by its name; expected .png, .svg or .pdf."
-        )
-    try:
-        import matplotlib as mpl
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as problem:
-        raise MissingExtraError(
-            "The picture of a matrix", package="matplotlib", extra="report"
-        ) from problem
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes; that is no reason to fail.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure = Figure()
-        FigureCanvasAgg(figure)
+    with picture(path, of="a matrix") as figure:
         _draw(figure, matrix)
-        with replacing(file) as partial:
-            figure.savefig(
-                partial,
-                format=file.suffix[1:].lower(),
-                dpi=DOTS_PER_INCH,
-                bbox_inches="tight",
-                pad_inches=0.2,
-                metadata=UNDATED[file.suffix.lower()],
-            )
 
 
 def _panels(matrix: Matrix, order: npt.NDArray[np.intp]) -> list[Panel]:

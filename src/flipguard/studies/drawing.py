@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 import textwrap
-import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flipguard.errors import InputError, MissingExtraError
-from flipguard.plots.matrix import DOTS_PER_INCH, FAINT, INK, STYLE, UNDATED
-from flipguard.predictions.replacing import replacing
+from flipguard.plots.picture import FAINT, INK, picture
 from flipguard.studies.render import group_name, headline_of, line_name, title_of
 from flipguard.studies.results import Result, Row
 from flipguard.studies.words import is_percent, short
@@ -24,23 +20,7 @@ TITLE_LETTERS = 90
 
 def plot_result(result: Result, path: str) -> None:
     """Draws a result as a PNG, SVG or PDF file, by its suffix."""
-    file = Path(path)
-    if file.suffix.lower() not in UNDATED:
-        raise InputError(
-            f"{file} is of no picture format known by its name; expected .png, .svg or .pdf."
-        )
-    try:
-        import matplotlib as mpl
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as problem:
-        raise MissingExtraError(
-            "The picture of a study", package="matplotlib", extra="report"
-        ) from problem
-    with mpl.rc_context({**STYLE, "axes.edgecolor": FAINT}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure = Figure()
-        FigureCanvasAgg(figure)
+    with picture(path, of="a study", style={"axes.edgecolor": FAINT}) as figure:
         rows = [row for row in result.rows if row.why_not is None]
         if result.study.curves:
             _curves(figure, result, rows)
@@ -50,15 +30,6 @@ def plot_result(result: Result, path: str) -> None:
             _bars(figure, result, rows)
         title = textwrap.fill(title_of(result), TITLE_LETTERS)
         figure.suptitle(title, color=INK, fontsize=10, y=1.0, verticalalignment="bottom")
-        with replacing(file) as partial:
-            figure.savefig(
-                partial,
-                format=file.suffix[1:].lower(),
-                dpi=DOTS_PER_INCH,
-                bbox_inches="tight",
-                pad_inches=0.2,
-                metadata=UNDATED[file.suffix.lower()],
-            )
 
 
 def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:

@@ -8,7 +8,6 @@ Everything that a restart needs is in one joint state; the members' folders are 
 from __future__ import annotations
 
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +39,7 @@ from flipguard.training.material import Material
 from flipguard.training.optimizers import optimizer_of, restore_optimizer
 from flipguard.training.replaying import replays_members, unless_insisted
 from flipguard.training.schedule import learning_rate
+from flipguard.training.states import state_at
 from flipguard.training.workshop import Together, Workshop, workshop_of
 
 Rows = list[dict[str, Any]]
@@ -247,12 +247,7 @@ def _restored(folder: Path, fused: Fused, optimizer: torch.optim.Optimizer, coun
     path = folder / CHECKPOINT
     if not path.exists():
         return Joint(histories=[[] for _ in range(count)])
-    try:
-        with zipfile.ZipFile(path) as archive:
-            altered = archive.testzip()  # which torch does not look at
-        if altered is not None:
-            raise zipfile.BadZipFile(altered)
-        state = torch.load(path, map_location="cpu", weights_only=True)
+    with state_at(path, of=folder) as state:
         fused.body.load_state_dict(state["members"])
         restore_optimizer(optimizer, state["optimizer"])
         return Joint(
@@ -261,11 +256,6 @@ def _restored(folder: Path, fused: Fused, optimizer: torch.optim.Optimizer, coun
             histories=state["histories"],
             timing=state["timing"],
         )
-    except Exception as problem:
-        raise InputError(
-            f"Expected {path} to be a state to go on from, but it is damaged "
-            f"({type(problem).__name__}); remove {folder} to begin again."
-        ) from problem
 
 
 def _refuse_divergence(losses: Sequence[float], fused: Fused, epoch: int) -> None:

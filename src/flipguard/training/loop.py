@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import time
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ from flipguard.training.measure import Yardstick
 from flipguard.training.optimizers import optimizer_of, restore_optimizer
 from flipguard.training.replaying import replays, unless_insisted
 from flipguard.training.schedule import learning_rate
+from flipguard.training.states import state_at
 
 Report = Callable[[str], None]
 
@@ -264,12 +264,7 @@ def _restored(
                 f"remove {folder} to begin again."
             )
         return Progress()
-    try:
-        with zipfile.ZipFile(path) as archive:
-            altered = archive.testzip()  # which torch does not look at
-        if altered is not None:
-            raise zipfile.BadZipFile(altered)
-        state = torch.load(path, map_location="cpu", weights_only=True)
+    with state_at(path, of=folder) as state:
         student.load_state_dict(state["student"])
         objective.trained.load_state_dict(state["trained"])
         objective.restore(state["objective"])
@@ -280,11 +275,6 @@ def _restored(
             history=state["history"],
             timing=read_lines(folder / TIMING)[: state["epoch"]],
         )
-    except Exception as problem:
-        raise InputError(
-            f"Expected {path} to be a state to go on from, but it is damaged "
-            f"({type(problem).__name__}); remove {folder} to begin again."
-        ) from problem
 
 
 def _refuse_divergence(losses: dict[str, float], student: nn.Module, epoch: int) -> None:

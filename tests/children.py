@@ -1,0 +1,38 @@
+"""Work in a child process, which may be killed without harm to the test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+
+def forked(work: Callable[[], object]) -> int:
+    """The number of a child that does the work, and ends with 1 if that fails."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException as problem:
+            print(f"{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    return child
+
+
+def was_killed(work: Callable[[], object], *, after: float | None = None) -> bool:
+    """Whether the child that does the work was killed, after so many seconds or by itself.
+
+    If it was not, it must have ended well.
+    """
+    child = forked(work)
+    if after is not None:
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return True
+    assert os.WEXITSTATUS(status) == 0, "the run failed"
+    return False
