@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import api_pages  # beside this file
+import ensemble_pages
 import pictures
 import result_pages
 import study_pages
@@ -563,11 +564,12 @@ PAGES = {
     "results/demo.md": result_pages.demo_page,
     "results/report.md": result_pages.report_page,
     "results/cifar.md": training_pages.cifar_page,
-    "results/texts.md": result_pages.texts_page,
-    "results/cheaper.md": result_pages.cheaper_page,
+    "results/texts.md": training_pages.texts_page,
+    "results/ensembles.md": ensemble_pages.ensembles_page,
+    "results/cheaper.md": ensemble_pages.cheaper_page,
     **{
-        f"images/cheaper-{name}.svg": partial(result_pages.cheaper_chart, name)
-        for name in result_pages.cheaper_documents()
+        f"images/cheaper-{name}.svg": partial(ensemble_pages.cheaper_chart, name)
+        for name in ensemble_pages.cheaper_documents()
     },
     "results/studies.md": study_pages.overview_page,
     **{

@@ -22,6 +22,31 @@ def members_of(spec: str, shape: tuple[int, ...], *, count: int = 3, classes: in
     ]
 
 
+class Attends(nn.Module):
+    """A small transformer: what is stacked, and not packed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = nn.Parameter(torch.randn(1, 5, 8) * 0.1)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.norm = nn.BatchNorm1d(8)
+        self.head = nn.Linear(8, 3)
+        self.register_buffer("table", torch.tensor([4, 3, 2, 1, 0]), persistent=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.encoder(inputs[:, self.table] + self.place)
+        return self.head(self.norm(hidden.mean(1)))
+
+
+def attending(count: int = 3) -> list[nn.Module]:
+    members = []
+    for seed in range(count):
+        torch.manual_seed(seed)
+        members.append(Attends().double())
+    return members
+
+
 def optimizer_for(
     kind: str, parameters: list[nn.Parameter], least: int, rate: float | None = None
 ) -> torch.optim.Optimizer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.training.tiny import history_of, images_file, tiny, trained
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 SHAPE = (3, 16, 16)
+SPECS = ["conv2d:width=4", "resnet20:width=4", "lenet5", "mlp:hidden=32"]
 
 
 def test_a_step_is_captured_once_and_then_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,9 +135,40 @@ def on_device(spec: str, device: str = "cuda", *, exactly: bool = False) -> list
     return [m.to(device, kind).to(memory_format=last) for m in members_of(spec, SHAPE)]
 
 
-@pytest.mark.usefixtures("exact")
+@on_gpu
 @pytest.mark.parametrize("kind", ["sgd", "adamw"])
-@pytest.mark.parametrize("spec", ["conv2d:width=4", "resnet20:width=4", "lenet5", "mlp:hidden=32"])
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("tuned", [False, True])
+def test_in_float64_members_end_where_a_loop_ends(spec: str, kind: Any, tuned: bool) -> None:
+    """After 50 steps, most of them replayed."""
+    rate = 1e-3 if kind == "adamw" else 1e-2
+    members = on_device(spec, exactly=True)
+    batches = [(inputs.double(), target) for inputs, target in batches_of(50, 3)]
+    fused = fuse(members, example=torch.zeros(1, *SHAPE)).train()
+    if tuned:
+        tune(fused, batches[0][0])
+    config = Config(recipe=Recipe(optimizer=kind, learning_rate=rate, weight_decay=0.05))
+    optimizer = optimizer_of(config, *fused.decaying(), torch.device("cuda"), captured=True)
+    for group in optimizer.param_groups:
+        group["lr"] = torch.full((), rate, device="cuda")
+    trainee = Together(fused, 0.1)
+
+    def step(inputs: Tensor, target: Tensor) -> None:
+        trainee(inputs, target).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    take = CapturedStep(step)
+    for inputs, target in batches:
+        take(inputs, target)
+    for index, state in enumerate(fused.split()):
+        mine = [(inputs[index], target[index]) for inputs, target in batches]
+        alone = train_alone(members[index], mine, kind=kind, smoothing=0.1, rate=rate).state_dict()
+        assert _off(state, alone) < 1e-7
+
+
+@pytest.mark.usefixtures("exact")
+@pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize(
     ("device", "tuned"),
     [
@@ -144,48 +177,53 @@ def on_device(spec: str, device: str = "cuda", *, exactly: bool = False) -> list
         pytest.param("cuda", True, marks=on_gpu),
     ],
 )
-def test_in_float32_members_are_those_of_a_loop(
-    device: str, spec: str, kind: Any, tuned: bool
-) -> None:
-    """After 50 steps they are as near to the exact ones as members of a loop in float32 are."""
-    where, rate = torch.device(device), 1e-3 if kind == "adamw" else 1e-2
+def test_in_float32_a_step_rounds_as_a_loop_does(device: str, spec: str, tuned: bool) -> None:
+    """At 50 steps of a training, gradients are as near to the exact ones as those of a loop.
+
+    They are compared at each step and not at the end: where a unit is within rounding of zero, it
+    may pass a gradient in one computation and none in the other, whoever computes it.
+    """
     members, batches = on_device(spec, device), batches_of(50, 3, device)
     fused = fuse(members, example=torch.zeros(1, *SHAPE)).train()
     if tuned:
         tune(fused, batches[0][0])
-    config = Config(recipe=Recipe(optimizer=kind, learning_rate=rate, weight_decay=0.05))
-    optimizer = optimizer_of(config, *fused.decaying(), where, captured=device == "cuda")
-    rate_there = torch.full((), rate, device=device)
-    if device == "cuda":
-        for group in optimizer.param_groups:
-            group["lr"] = rate_there
     trainee = Together(fused, 0.1)
-
-    def step(inputs: Tensor, target: Tensor) -> None:
-        trainee(inputs, target).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    take = CapturedStep(step) if device == "cuda" else step
+    optimizers = [torch.optim.SGD(m.train().parameters(), lr=0.01, momentum=0.9) for m in members]
+    found, expected = [], []
     for inputs, target in batches:
-        take(inputs, target)
-    for index, state in enumerate(fused.split()):
-        mine = [(inputs[index], target[index]) for inputs, target in batches]
-        doubled = [(inputs.double(), target) for inputs, target in mine]
-        member = members[index]
-        how = {"kind": kind, "smoothing": 0.1, "rate": rate}
-        exactly = train_alone(copy.deepcopy(member).double(), doubled, **how).state_dict()
-        alone = train_alone(member, mine, **how).state_dict()
-        assert _off(state, exactly) < 5 * _off(alone, exactly) + 1e-6
+        with torch.no_grad():
+            for name, stacked in fused.body.named_parameters():
+                stacked.copy_(torch.stack([m.get_parameter(name) for m in members]))
+        fused.zero_grad()
+        trainee(inputs, target).sum().backward()
+        together = {name: p.grad for name, p in fused.body.named_parameters()}
+        for index, member in enumerate(members):
+            exact = copy.deepcopy(member).double()
+            alone, exactly = (
+                _gradients(model, inputs[index].to(kind), target[index])
+                for model, kind in ((member, torch.float32), (exact, torch.float64))
+            )
+            mine = {name: gradient[index] for name, gradient in together.items()}
+            found.append(_off(mine, exactly))
+            expected.append(_off(alone, exactly))
+            optimizers[index].step()
+    assert max(expected) > 0  # float32 rounds: there is something to compare
+    assert statistics.median(found) < 5 * statistics.median(expected)
 
 
-def _off(state: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
-    """The distance of all weights from the exact ones."""
-    return sum(apart(state[name], tensor) ** 2 for name, tensor in exact.items()) ** 0.5
+def _gradients(model: torch.nn.Module, inputs: Tensor, target: Tensor) -> dict[str, Tensor]:
+    model.zero_grad()
+    F.cross_entropy(model(inputs), target, label_smoothing=0.1).backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def _off(found: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
+    """The distance of all numbers from the exact ones."""
+    return sum(apart(found[name], tensor) ** 2 for name, tensor in exact.items()) ** 0.5
 
 
 @on_gpu
-@pytest.mark.parametrize("spec", ["conv2d:width=4", "resnet20:width=4", "lenet5", "mlp:hidden=32"])
+@pytest.mark.parametrize("spec", SPECS)
 def test_one_step_in_float64(spec: str) -> None:
     members = on_device(spec, exactly=True)
     ((inputs, target),) = [(x.double(), y) for x, y in batches_of(1, 3)]

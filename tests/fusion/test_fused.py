@@ -12,34 +12,9 @@ from torch import Tensor, nn
 from flipguard.errors import InputError
 from flipguard.fusion import fuse, packing
 from flipguard.fusion.layers import ManyBatchNorm, ManyConv
-from tests.fusion.nets import apart, drawn, members_of
+from tests.fusion.nets import apart, attending, drawn, members_of
 
 NETS = [("mlp:hidden=8", (40,)), ("conv1d:width=4", (40,)), ("resnet20:width=4", (3, 8, 8))]
-
-
-class Attends(nn.Module):
-    """A small transformer: what is stacked, and not packed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.place = nn.Parameter(torch.randn(1, 5, 8) * 0.1)
-        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
-        self.norm = nn.BatchNorm1d(8)
-        self.head = nn.Linear(8, 3)
-        self.register_buffer("table", torch.tensor([4, 3, 2, 1, 0]), persistent=False)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = self.encoder(inputs[:, self.table] + self.place)
-        return self.head(self.norm(hidden.mean(1)))
-
-
-def attending(count: int = 3) -> list[nn.Module]:
-    members = []
-    for seed in range(count):
-        torch.manual_seed(seed)
-        members.append(Attends().double())
-    return members
 
 
 @pytest.mark.parametrize(("spec", "shape"), [*NETS, ("attends", (5, 8))])

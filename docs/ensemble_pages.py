@@ -1,0 +1,323 @@
+"""Pages about the price of ensembles, from the committed rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import charts  # beside this file
+from figures import mean, percent, signed, with_range
+
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
+CHEAPER = {"mnist1d": "MNIST-1D", "cifar100": "CIFAR-100"}
+AFTER_ELODI, AFTER_UNTREATED = "elodi", "untreated"
+EIGHT = "fused"  # the way that the cheaper ones are held against
+LIMITS = {
+    "mnist1d": "Steps of such small perceptrons last two milliseconds: take the flips from "
+    "here, and the ratios of costs from a task of your own size.",
+    "cifar100": "Three seeds shared the GPU, which slows what fills it more than the untreated update, whose steps the host "
+    "starts: costs are too high here, and [those of an idle machine](ensembles.md) are lower. Twenty epochs are few: the students "
+    "are still behind their ensemble.",
+}
+
+
+def cheaper_documents() -> dict[str, dict]:
+    """What was measured of ELODI's price, by data set: as many as there are."""
+    found = {name: RESULTS / f"cheaper_{name}.json" for name in CHEAPER}
+    return {name: json.loads(path.read_text()) for name, path in found.items() if path.exists()}
+
+
+def cheaper_page() -> str:
+    """What ELODI costs and what each way to pay less gives up, from the committed rows."""
+    documents = cheaper_documents()
+    lines = [
+        "# What ELODI costs, and ways to pay less",
+        "",
+        "ELODI trains eight members, and then a student that asks them at every step. [Several options](../methods.md#what-it-costs-and-how-to-pay-less) "
+        "lower the price. This is what each of them saves, and what it gives up.",
+        "",
+        "Cost is in plain trainings: the seconds of a way over those of the untreated update of the same seed. Members that "
+        "several ways share are trained once, and counted to each. Members are one network (`--fuse on`) unless "
+        "`--fuse off` is said. `k` is none: the student follows all logits. There is no pull to old (`legacy = 0`), so all "
+        "updates but `reuse=4` are the same whatever the old model is. Each is held against two old models of its "
+        "seed: one that ELODI trained itself, with eight members, as in a chain of updates, and an untreated one, as in "
+        "the first update. `reuse=4` takes four members over from the ensemble of that old ELODI model, of old's net and "
+        "data; their price was paid by the update before. All seeds share one test set of 10,000 samples: a negative flip rate of "
+        "6 % has a sampling error of 0.24 points there.",
+    ]
+    for name, document in documents.items():
+        lines += ["", *_cheaper_section(name, document)]
+    missing = [told for name, told in CHEAPER.items() if name not in documents]
+    if missing:
+        lines += ["", f"Not measured yet: {', '.join(missing)} on a GPU."]
+    return "\n".join(lines) + "\n"
+
+
+def _cheaper_section(name: str, document: dict) -> list[str]:
+    machine, settings, rows = document["machine"], document["settings"], document["rows"]
+    ways = _by_way(rows)
+    seeds = len(ways["none"])
+    at_once, loads = max(row["at_once"] for row in rows), [row["load"] for row in rows]
+    beside = "one seed at a time" if at_once == 1 else f"up to {at_once} seeds at once"
+    on_cpu = machine["seconds"] == "of the processor"
+    busy = f", beside other work (load {min(loads):g} to {max(loads):g})" if on_cpu else ""
+    share = settings["old_samples"]
+    old = f"`{settings['old_model']}`" + ("" if share == 1 else f" on {share:.0%} of the samples")
+    return [
+        f"## {CHEAPER[name]}",
+        "",
+        f"Measured by `{document['command']}` ({machine['device']}, torch {machine['torch']}, Python {machine['python']}): "
+        f"{seeds} seeds, {settings['recipe']['epochs']} epochs each, {beside}{busy}; seconds are {machine['seconds']}. "
+        f"Old is {old}, the updates are `{settings['model']}`. {LIMITS[name]}",
+        "",
+        f"![Negative flips against the cost of training on {CHEAPER[name]}](../images/cheaper-{name}.svg)",
+        "",
+        *_cheaper_table(ways),
+        "",
+        *_cheaper_words(ways),
+    ]
+
+
+def _by_way(rows: list[dict]) -> dict[str, list[dict]]:
+    """The rows of every way, in the order in which the first seed has them."""
+    found: dict[str, list[dict]] = {}
+    for row in rows:
+        found.setdefault(row["way"], []).append(row)
+    return found
+
+
+def _breaks(rows: list[dict], old: str) -> list[float]:
+    return [row["old"][old]["negative_flip_rate"] for row in rows]
+
+
+def _cheaper_name(row: dict) -> str:
+    """A way as it is typed."""
+    if row["method"] != "elodi":
+        return (
+            f"`{row['method']}`"
+            + {"none": ", the control", "ensemble": " of 8, the paragon"}[row["method"]]
+        )
+    options = {name: value for name, value in row["options"].items() if name != "alpha"}
+    told = [f"`{name}={str(value).lower()}`" for name, value in options.items()]
+    return ", ".join(told + ["`--fuse off`"] * (row["way"] == "one by one"))
+
+
+def _cheaper_table(ways: dict[str, list[dict]]) -> list[str]:
+    lines = [
+        "| | trainings | error | NFR after ELODI | untreated | churn | seconds |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for rows in ways.values():
+        cost = mean([row["trainings"] for row in rows])
+        cells = [_cheaper_name(rows[0]), f"{cost:.1f}"]
+        cells.append(percent(mean([row["error_rate_new"] for row in rows])))
+        cells.append(with_range(_breaks(rows, AFTER_ELODI)))
+        cells.append(percent(mean(_breaks(rows, AFTER_UNTREATED))))
+        cells.append(percent(mean([row["old"][AFTER_ELODI]["churn"] for row in rows])))
+        parts = ("members", "views", "student")
+        seconds = [mean([row["seconds"][part] for row in rows]) for part in parts]
+        cells.append(" + ".join(f"{some:.1f}" for some in seconds if some))
+        lines.append(f"| {' | '.join(cells)} |")
+    return [
+        *lines,
+        "",
+        "Means over the seeds, and in brackets the lowest and the highest. Seconds are of the members, of storing views and "
+        "of the student, as far as there are any. Churn is after ELODI.",
+    ]
+
+
+def _cheaper_words(ways: dict[str, list[dict]]) -> list[str]:
+    """What each way gives up, seed by seed against eight members: the table's own numbers."""
+    if EIGHT not in ways:
+        return []
+    eight, control = ways[EIGHT], ways["none"]
+    ratios = [
+        mean(_breaks(eight, old)) / mean(_breaks(control, old))
+        for old in (AFTER_ELODI, AFTER_UNTREATED)
+    ]
+    lines = [
+        f"Eight members take {mean([row['trainings'] for row in eight]):.1f} plain trainings, and break {ratios[0]:.2f} "
+        f"times what the untreated update breaks after an old model that ELODI trained, and {ratios[1]:.2f} times after an "
+        f"untreated one.{_cheapest_words(ways)} Against eight members, seed by seed, after an old model that ELODI trained, in points, and in how many seeds it is more:",
+        "",
+        "| | trainings less | NFR more by | seeds | error more by | seeds |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    by_seed = {row["seed"]: row for row in eight}
+    for way, rows in ways.items():
+        if way in ("none", "ensemble", EIGHT):
+            continue
+        pairs = [(row, by_seed[row["seed"]]) for row in rows if row["seed"] in by_seed]
+        cells = [_cheaper_name(rows[0])]
+        cells.append(signed(mean([b["trainings"] - a["trainings"] for a, b in pairs]), 1))
+        for values in (
+            [
+                a["old"][AFTER_ELODI]["negative_flip_rate"]
+                - b["old"][AFTER_ELODI]["negative_flip_rate"]
+                for a, b in pairs
+            ],
+            [a["error_rate_new"] - b["error_rate_new"] for a, b in pairs],
+        ):
+            cells.append(signed(100 * mean(values), 2))
+            cells.append(f"{sum(value > 0 for value in values)} of {len(values)}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _cheapest_words(ways: dict[str, list[dict]]) -> str:
+    """Which of the ways that save a third or more breaks least, and which breaks most."""
+    price = {way: mean([row["trainings"] for row in rows]) for way, rows in ways.items()}
+    breaks = {way: mean(_breaks(rows, AFTER_ELODI)) for way, rows in ways.items()}
+    saving = [
+        way
+        for way in ways
+        if way not in ("none", "ensemble") and price[way] <= price[EIGHT] * 2 / 3
+    ]
+    if len(saving) < 2:
+        return ""
+    least, most = min(saving, key=breaks.__getitem__), max(saving, key=breaks.__getitem__)
+    told = [
+        f"{_cheaper_name(ways[way][0])} {word} ({percent(breaks[way])}, for {price[way]:.1f} trainings)"
+        for way, word in ((least, "breaks least"), (most, "most"))
+    ]
+    return f" Of the ways that save a third of the price or more, {told[0]} and {told[1]}."
+
+
+def cheaper_chart(name: str) -> str:
+    """Negative flips after ELODI against cost, a point a way."""
+    document = cheaper_documents()[name]
+    ways = _by_way(document["rows"])
+    points = {way: _cheaper_point(rows) for way, rows in ways.items()}
+    control = points.pop("none")
+    seeds = len(ways["none"])
+    return charts.costs_and_flips(
+        list(points.values()),
+        control,
+        title=f"What ELODI costs and what it leaves broken: {CHEAPER[name]}",
+        note=f"Means of {seeds} seeds, with one standard deviation to either side; dashed: the untreated update",
+        across="cost of training, in plain trainings of the same net",
+        upwards="negative flips, of all samples",
+    )
+
+
+def _cheaper_point(rows: list[dict]) -> charts.Point:
+    first = rows[0]
+    options = first["options"]
+    told = {
+        "none": "untreated update",
+        "ensemble": "ensemble of 8 itself",
+        "one by one": "8 members, one by one",
+        "one phase": "8 members, one phase",
+        "reuse=4": "8 members, 4 reused",
+    }.get(first["way"])
+    if told is None:
+        views = f", {options['views']} views" if "views" in options else ""
+        told = f"{options['members']} members{views}"
+    return charts.Point(
+        name=told,
+        cost=charts.Spread.of([row["trainings"] for row in rows]),
+        breaks=charts.Spread.of(_breaks(rows, AFTER_ELODI)),
+        error=mean([row["error_rate_new"] for row in rows]),
+        apart=first["method"] == "ensemble",
+    )
+
+
+NETS = {
+    "resnet20": "ResNet-20",
+    "resnet56": "ResNet-56",
+    "resnet18": "ResNet-18, 64 channels wide",
+    "vit": "a small ViT",
+    "mlp": "a perceptron on MNIST-1D",
+}
+WAYS = {
+    "plain": "one plain training",
+    "published": "as published code does it: fp32, one by one, teachers with gradients on",
+    "loop": "straightforward: bf16, one by one, teachers without gradients",
+    "one by one": "one by one, compiled in parts, steps replayed",
+    "fused": "members and teachers as one network each, steps replayed",
+    "fused, one order": "the same, all members see the same batches",
+    "fused, parts": "as one network each, compiled in parts, steps replayed",
+    "stored views": "the same members; the student looks its teachers' answers up",
+    "fused, wide": "as one network each; the student widened",
+    "stored views, wide": "the student widened, and looks answers up",
+    "side by side": "a member a core, each in a process",
+}
+
+
+def ensembles_page() -> str:
+    """What an ensemble and its student cost a step, from the committed rows."""
+    documents = [
+        json.loads((RESULTS / name).read_text())
+        for name in ("ensembles.json", "ensembles_cpu.json")
+        if (RESULTS / name).exists()
+    ]
+    lines = [
+        "# Ensembles in plain trainings",
+        "",
+        "ELODI with eight members is nine trainings, and eight forward passes at every step of the student: eleven to "
+        "twelve plain trainings if it is written down as it is, and two to three times that as published code does it. "
+        "This is what a step costs in each way. Only time is measured here, on random images; what cheaper ways give up "
+        "is on [another page](cheaper.md).",
+        "",
+        "A member's time is that of a step of all of them over eight, a student's that of its step with its teachers. "
+        "*Trainings* is eight members' steps and one student's, over a step of a plain eager training of the same net in "
+        "bf16. *In all* adds what comes before the first step (making the networks, proving that they are the same, "
+        "measuring kernels, compiling), for a training of so many epochs on 50,000 images.",
+    ]
+    for document in documents:
+        nets = dict.fromkeys(row["net"] for row in document["rows"])
+        first = document["rows"][0]
+        lines += [
+            "",
+            f"Measured by `{document['command']}` on {_device(first)}, torch {first['torch']}.",
+        ]
+        for net in nets:
+            rows = [row for row in document["rows"] if row["net"] == net]
+            lines += ["", *_ensembles_section(net, rows)]
+    lines += ["", *IN_THE_WAY]
+    return "\n".join(lines) + "\n"
+
+
+def _device(row: dict) -> str:
+    cpu = "CPU" in row["device"]
+    return f"{row['threads']} cores ({row['device']})" if cpu else f"one {row['device']}"
+
+
+def _ensembles_section(net: str, rows: list[dict]) -> list[str]:
+    plain = next(row for row in rows if row["way"] == "plain")
+    unit = plain["member_step_ms"] * plain["members"]
+    lines = [
+        f"## {NETS[net][0].upper()}{NETS[net][1:]}",
+        "",
+        f"Batches of {plain['batch']}, {plain['members']} members, {plain['epochs']} epochs. A step of a plain training "
+        f"takes {unit:.2f} ms.",
+        "",
+        "| | a member, ms | the student, ms | trainings | preparing, s | in all |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        if row["way"] == "plain":
+            continue
+        if "problem" in row:
+            lines.append(f"| {WAYS[row['way']]} | — | — | — | — | — |")
+            continue
+        lines.append(
+            f"| {WAYS[row['way']]} | {row['member_step_ms']:.2f} | {row['student_step_ms']:.2f} | "
+            f"{row['trainings']:.1f} | {row['preparing_seconds']:.0f} | {row['trainings_in_all']:.1f} |"
+        )
+    return lines
+
+
+IN_THE_WAY = [
+    "## What is in the way",
+    "",
+    "Of the 69 ms that a step of eight fused ResNet-56 takes on the GPU above, 34 are convolutions, 25 normalisations, "
+    "activations and sums between them, and 9 sums of gradients and copies. The library's grouped convolutions take 2.4 times as long as "
+    "it takes to read their inputs and to write their outputs; "
+    "a net of so few channels alone takes 16 ms for the step that takes it 9 among eight, "
+    "which is why members gain from being one network and a student does not. ResNet-18 at full width fills the GPU alone: "
+    "members as one network are slower than one by one, so `--fuse auto` leaves them apart, and what is gained comes from "
+    "replayed and compiled steps and from stored answers. The same holds for the ViT, whose attention is mapped over the "
+    "members; without compiling, the kernel for its gradients refuses them in bf16 (the rows without numbers), and so does "
+    "flipguard, in a sentence.",
+]

@@ -1,0 +1,21 @@
+"""Numbers, as the pages of results tell them."""
+
+from __future__ import annotations
+
+
+def percent(value: float, decimals: int = 1) -> str:
+    return f"{100 * value:.{decimals}f} %"
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def with_range(values: list[float], decimals: int = 1) -> str:
+    """A mean over seeds in percent, with the lowest and the highest."""
+    low, high = (f"{100 * value:.{decimals}f}" for value in (min(values), max(values)))
+    return f"{percent(mean(values), decimals)} ({low}–{high})"
+
+
+def signed(value: float, decimals: int) -> str:
+    return f"{value:+.{decimals}f}".replace("-", "−")
