@@ -15,7 +15,10 @@ ELODI trains m members and then a student that asks them at every step. Ways to 
   convolutions merged as this device likes it, steps replayed;
 - fused, one order: the same, where all members see the same batches;
 - fused, parts: fused, and what lies between convolutions compiled;
-- stored views: a student that looks its teachers' answers up, beside the same members;
+- fused, wide: and with samples side by side in the student's channels, as many as are fastest;
+- fused, wide, streams: and the members as two networks, each on a stream of its own;
+- apart, streams: members four at a time, each on a stream of its own, and teachers one by one;
+- stored views: as before it, but the student looks its teachers' answers up;
 - side by side: on a CPU, as many members at a time as there are cores, each in a process with one
   thread, as `--fuse auto` does it.
 
@@ -44,7 +47,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flipguard.fusion import CapturedStep, Compiling, FusedMean, compile_parts, fuse, tune
+from flipguard.fusion import (
+    CapturedStep,
+    Compiling,
+    FusedMean,
+    compile_parts,
+    fuse,
+    tune,
+    use_widened,
+    widest,
+)
 from flipguard.fusion.folding import folded
 from flipguard.losses import LogitDifferenceInhibition
 from flipguard.models import build_model
@@ -55,18 +67,25 @@ from flipguard.training.workshop import Together
 CLASSES, ALPHA = 100, 0.8
 BATCHES = {"resnet20": 512, "resnet56": 1024, "resnet18": 512, "vit": 512, "mlp": 100}
 Step = Callable[[Tensor, Tensor], None]
-WAYS = (
-    "published",
-    "loop",
-    "one by one",
-    "fused",
-    "fused, one order",
-    "fused, parts",
-    "stored views",
-    "side by side",
-)
-ON_GPU = ("one by one", "fused, parts", "stored views")
-ON_CPU = ("side by side",)
+# How members are trained, and how the student is, of every way; what only one device can is below.
+WAYS = {
+    "published": ("fp32", "fp32"),
+    "loop": ("plain", "loop"),
+    "one by one": ("replayed", "in turn"),
+    "fused": ("fused", "fused"),
+    "fused, one order": ("fused, one order", "fused"),
+    "fused, parts": ("fused, parts", "fused, parts"),
+    "fused, wide": ("fused, parts", "fused, wide"),
+    "fused, wide, streams": ("fused, streams", "fused, wide"),
+    "apart, streams": ("apart, streams", "in turn"),
+    "fused, stored views": ("fused, parts", "stored"),
+    "fused, wide, stored views": ("fused, parts", "stored, wide"),
+    "fused, wide, streams, stored views": ("fused, streams", "stored, wide"),
+    "apart, streams, stored views": ("apart, streams", "stored"),
+    "side by side": ("side by side", "loop"),
+}
+ON_CPU = ("loop", "fused", "fused, one order", "published", "side by side")
+STREAMS, APART = 2, 4
 
 
 class Bench:
@@ -78,7 +97,8 @@ class Bench:
         self.shape = (40,) if net == "mlp" else (3, 32, 32)
         self.batch = given.batch or BATCHES[net]
         self.config = Config(recipe=Recipe(optimizer="sgd", learning_rate=0.01, momentum=0.9))
-        self.prepared = 0.0  # seconds before timed steps, of the way at hand
+        self.known: dict[tuple[str, str], tuple[float, float]] = {}
+        self.prepared = 0.0  # seconds before timed steps, of what is at hand
         self.since = time.perf_counter()
 
     def model(self, seed: int, *, last: bool = True) -> nn.Module:
@@ -156,9 +176,13 @@ class Bench:
         half: bool = True,
         compiled: Compiling = "off",
         captured: bool = True,
+        wide: bool = False,
     ) -> float:
         model = self.model(100, last=half)
-        if compiled == "parts":
+        if wide:
+            width = widest(model, self.inputs(last=half)[0], lambda: self.autocast(half))
+            use_widened(model, width, compiled=compiled == "parts")
+        elif compiled == "parts":
             compile_parts(model)
         optimizer = self.optimizer(model)
         pull = LogitDifferenceInhibition(None)
@@ -238,12 +262,20 @@ class Bench:
 
     # Members as one network.
 
-    def together(self, *, shared: bool, compiled: Compiling) -> float:
-        """Milliseconds of a step of all members."""
-        models = [self.model(seed) for seed in range(self.members)]
-        fused = fuse(models, example=torch.zeros(2, *self.shape))
+    def together(
+        self,
+        *,
+        shared: bool = False,
+        compiled: Compiling = "parts",
+        count: int = 0,
+        streams: int = 1,
+    ) -> float:
+        """Milliseconds a member of a step of all members, or of so many."""
+        count = count or self.members
+        models = [self.model(seed) for seed in range(count)]
+        fused = fuse(models, example=torch.zeros(2, *self.shape), streams=streams)
         trainee = Together(fused, 0.0).train()
-        batch = self.inputs() if shared else self.inputs(self.members)
+        batch = self.inputs() if shared else self.inputs(count)
         tune(fused, batch[0], lambda: self.autocast(True))
         captured = self.device.type == "cuda"
         optimizer = optimizer_of(self.config, *fused.decaying(), self.device, captured=captured)
@@ -257,13 +289,54 @@ class Bench:
             optimizer.step()
             optimizer.zero_grad()
 
-        return self.milliseconds(CapturedStep(step) if captured else step, batch)
+        return self.milliseconds(CapturedStep(step) if captured else step, batch) / count
+
+    # All of it.
+
+    def member(self, how: str) -> float:
+        """Milliseconds of a member's step."""
+        ways: dict[str, Callable[[], float]] = {
+            "plain": lambda: self.alone(half=True),
+            "fp32": lambda: self.alone(half=False),
+            "replayed": lambda: self.student(None, compiled="parts"),
+            "fused": lambda: self.together(compiled="off"),
+            "fused, one order": lambda: self.together(compiled="off", shared=True),
+            "fused, parts": self.together,
+            "fused, streams": lambda: self.together(streams=STREAMS),
+            "apart, streams": lambda: self.together(count=APART, streams=APART),
+            "side by side": self.side_by_side,
+        }
+        return ways[how]()
+
+    def taught(self, how: str) -> float:
+        """Milliseconds of a student's step, with its teachers."""
+        parts: Compiling = "parts"
+        if how in ("fp32", "loop"):
+            half = how == "loop"
+            return self.student(self.looped_teachers(half=half), half=half, captured=False)
+        if how == "fused":
+            return self.student(self.fused_teachers(compiled="off"))
+        if how == "in turn":
+            return self.student(self.teachers_in_turn(), compiled=parts)
+        wide = how.endswith("wide")
+        stored = how.startswith("stored")
+        teach = self.stored_views() if stored else self.fused_teachers(compiled=parts)
+        return self.student(teach, compiled=parts, wide=wide)
+
+    def once(self, kind: str, how: str) -> tuple[float, float]:
+        """Milliseconds, and the seconds before; measured once, whatever is made from them."""
+        if (kind, how) not in self.known:
+            self.prepared, self.since = 0.0, time.perf_counter()
+            took = self.member(how) if kind == "member" else self.taught(how)
+            self.known[kind, how] = took, self.prepared
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+        return self.known[kind, how]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row a way; `preparing` is what it took before its first timed step."""
         m, steps = self.members, self.given.epochs * (self.given.samples // self.batch)
-        unit = self.alone(half=True)
-        on_gpu = self.device.type == "cuda"
+        unit, _ = self.once("member", "plain")
 
         def row(way: str, member: float, student: float, preparing: float) -> dict[str, Any]:
             milliseconds = m * member + student
@@ -282,55 +355,29 @@ class Bench:
                 "seconds": round(seconds, 1),
             }
 
-        def timed(way: str, member: Callable[[], float], student: Callable[[], float]) -> Any:
-            self.prepared, self.since = 0.0, time.perf_counter()
-            member_ms, student_ms = member(), student()
-            return row(way, member_ms, student_ms, self.prepared)
-
         yield row("plain", unit / m, 0.0, 0.0)
-
-        def plainly(half: bool) -> float:
-            return self.student(self.looped_teachers(half=half), half=half, captured=False)
-
-        ways: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {
-            "published": (lambda: self.alone(half=False), lambda: plainly(False)),
-            "loop": (lambda: unit, lambda: plainly(True)),
-            "one by one": (
-                lambda: self.student(None, compiled="parts"),
-                lambda: self.student(self.teachers_in_turn(), compiled="parts"),
-            ),
-            "fused": (
-                lambda: self.together(shared=False, compiled="off") / m,
-                lambda: self.student(self.fused_teachers(compiled="off")),
-            ),
-            "fused, one order": (
-                lambda: self.together(shared=True, compiled="off") / m,
-                lambda: self.student(self.fused_teachers(compiled="off")),
-            ),
-            "fused, parts": (
-                lambda: self.together(shared=False, compiled="parts") / m,
-                lambda: self.student(self.fused_teachers(compiled="parts"), compiled="parts"),
-            ),
-            "stored views": (
-                lambda: self.together(shared=False, compiled="parts") / m,
-                lambda: self.student(self.stored_views(), compiled="parts"),
-            ),
-            "side by side": (self.side_by_side, lambda: plainly(True)),
-        }
-        for way, (member, student) in ways.items():
-            elsewhere = ON_CPU if on_gpu else ON_GPU
-            if way not in self.given.ways or way in elsewhere:
+        on_gpu = self.device.type == "cuda"
+        for way, (member, student) in WAYS.items():
+            if way not in self.given.ways or (
+                way == "side by side" if on_gpu else way not in ON_CPU
+            ):
                 continue
             try:
-                yield timed(way, member, student)
+                trained, before = self.once("member", member)
+                taught, before_student = self.once("student", student)
+                if student.startswith("stored"):
+                    # So many views are answered before, at the price that a student would pay.
+                    asked = "in turn" if member.startswith("apart") else "fused, parts"
+                    alone = self.once("student", "stored")[0]
+                    answers = self.once("student", asked)[0] - alone
+                    taught += answers * self.given.views / self.given.epochs
+                found = row(way, trained, taught, before + before_student)
+                yield (
+                    {**found, "views": self.given.views} if student.startswith("stored") else found
+                )
             except Exception as problem:  # what one way cannot do, another may
-                yield {
-                    "net": self.net,
-                    "way": way,
-                    "problem": f"{type(problem).__name__}: {problem}",
-                }
-            if on_gpu:
-                torch.cuda.empty_cache()
+                told = f"{type(problem).__name__}: {problem}"
+                yield {"net": self.net, "way": way, "problem": told}
 
 
 def _alone(given: tuple[str, argparse.Namespace]) -> float:
@@ -343,7 +390,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--nets", nargs="+", choices=list(BATCHES))
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--members", type=int, default=8)
     parser.add_argument("--batch", type=int)
     parser.add_argument("--warm-up", type=int, default=8)
@@ -351,6 +398,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--samples", type=int, default=50_000)
+    parser.add_argument("--views", type=int, default=5, help="of a sample, that are stored")
     given = parser.parse_args()
     on_cuda = given.device == "cuda"
     torch.backends.cudnn.benchmark = True
@@ -361,19 +409,22 @@ def main() -> None:
     }
     rows: list[dict[str, Any]] = []
     nets = given.nets or (["resnet20", "resnet56", "resnet18", "vit"] if on_cuda else ["mlp"])
+    told = f" --nets {' '.join(given.nets)}" if given.nets else ""
+    command = f"python benchmarks/ensembles.py --device {given.device} --out FILE{told}"
     print(
-        f"{'net':10} {'way':18} {'ms member':>10} {'ms student':>11} {'trainings':>10} "
+        f"{'net':10} {'way':35} {'ms member':>10} {'ms student':>11} {'trainings':>10} "
         f"{'prepare s':>10} {'in all':>7}"
     )
     for net in nets:
         for row in Bench(net, given).rows():
             rows.append({**row, **machine})
-            given.out.write_text(json.dumps(rows, indent=1) + "\n")
+            document = {"command": command, "rows": rows}
+            given.out.write_text(json.dumps(document, indent=1) + "\n")
             if "problem" in row:
-                print(f"{net:10} {row['way']:18} {row['problem'][:200]}", flush=True)
+                print(f"{net:10} {row['way']:35} {row['problem'][:200]}", flush=True)
                 continue
             print(
-                f"{net:10} {row['way']:18} {row['member_step_ms']:10.3f} "
+                f"{net:10} {row['way']:35} {row['member_step_ms']:10.3f} "
                 f"{row['student_step_ms']:11.3f} {row['trainings']:10.2f} "
                 f"{row['preparing_seconds']:10.1f} {row['trainings_in_all']:7.2f}",
                 flush=True,

@@ -237,9 +237,13 @@ WAYS = {
     "fused": "members and teachers as one network each, steps replayed",
     "fused, one order": "the same, all members see the same batches",
     "fused, parts": "as one network each, compiled in parts, steps replayed",
-    "stored views": "the same members; the student looks its teachers' answers up",
-    "fused, wide": "as one network each; the student widened",
-    "stored views, wide": "the student widened, and looks answers up",
+    "fused, wide": "the same, the student widened",
+    "fused, wide, streams": "the same, members as two networks on two streams",
+    "apart, streams": "four members at a time on four streams, compiled in parts, steps replayed",
+    "fused, stored views": "as one network, compiled in parts; the student looks answers up",
+    "fused, wide, stored views": "the same, the student widened",
+    "fused, wide, streams, stored views": "the same, members as two networks on two streams",
+    "apart, streams, stored views": "four members at a time; the student looks answers up",
     "side by side": "a member a core, each in a process",
 }
 
@@ -262,7 +266,8 @@ def ensembles_page() -> str:
         "A member's time is that of a step of all of them over eight, a student's that of its step with its teachers. "
         "*Trainings* is eight members' steps and one student's, over a step of a plain eager training of the same net in "
         "bf16. *In all* adds what comes before the first step (making the networks, proving that they are the same, "
-        "measuring kernels, compiling), for a training of so many epochs on 50,000 images.",
+        "measuring kernels, compiling), for a training of so many epochs on 50,000 images. Where a student looks answers up, five "
+        "views of every sample were answered before, and their price is in the student's time.",
     ]
     for document in documents:
         nets = dict.fromkeys(row["net"] for row in document["rows"])

@@ -24,7 +24,7 @@ from flipguard.training import Config, Run, Seeds, train, workshop
 from flipguard.training.folder import CHECKPOINT, HISTORY, MODEL, TIMING
 from flipguard.training.fusing import CannotFuse, Group
 from flipguard.training.members import member_config, member_folder
-from tests.fusion.nets import apart, members_of
+from tests.fusion.nets import apart, attending, members_of
 from tests.training.tiny import (
     bytes_of,
     everything_in,
@@ -366,11 +366,18 @@ def test_members_that_do_not_fit_or_do_not_gain_are_refused(
                 workshop.refuse_memory(config, member.float(), example, 8, gpu)
     wide = fuse(members_of("conv2d:width=64", (3, 8, 8), count=2))
     with pytest.raises(CannotFuse, match=r"up to 128 channels to gain .* but got 256"):
-        workshop._refuse_width(fused(fuse="auto"), wide, gpu)
-    workshop._refuse_width(fused(fuse="on"), wide, gpu)
-    workshop._refuse_width(fused(fuse="auto"), wide, torch.device("cpu"))
+        workshop._refuse_on_gpu(fused(fuse="auto"), wide, gpu)
+    workshop._refuse_on_gpu(fused(fuse="on"), wide, gpu)
+    workshop._refuse_on_gpu(fused(fuse="auto"), wide, torch.device("cpu"))
+    mapped = fuse(attending(), example=torch.zeros(1, 5, 8))
+    with pytest.raises(CannotFuse, match=r"but got one whose calls are mapped; ask for it"):
+        workshop._refuse_on_gpu(fused(fuse="auto"), mapped, gpu)
+    half = {"precision": "bf16-mixed", "fuse": "on"}
+    with pytest.raises(CannotFuse, match=r"to be compiled in bf16-mixed, but got `machine.compile"):
+        workshop._refuse_on_gpu(tiny("elodi", machine=half), mapped, gpu)
+    workshop._refuse_on_gpu(tiny("elodi", machine={**half, "compile": "parts"}), mapped, gpu)
     narrow = fuse(members_of("conv2d:width=16", (3, 8, 8), count=2))
-    workshop._refuse_width(fused(fuse="auto"), narrow, gpu)
+    workshop._refuse_on_gpu(fused(fuse="auto"), narrow, gpu)
 
 
 def test_what_a_killed_process_was_removing_is_removed(tmp_path: Path) -> None:

@@ -38,6 +38,10 @@ class Fused(nn.Module, ABC):
     def forward(self, inputs: Inputs) -> Tensor:
         return self._run(inputs, shared=self._is_shared(inputs))
 
+    def parts(self) -> Sequence[Fused]:
+        """The networks that it is made of: itself, unless several are side by side."""
+        return (self,)
+
     @abstractmethod
     def _run(self, inputs: Inputs, *, shared: bool) -> Tensor:
         """The logits [m, n, classes]."""
@@ -61,6 +65,11 @@ class Fused(nn.Module, ABC):
         norms = [torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients]
         found: Tensor = torch.linalg.vector_norm(torch.stack(norms), dim=0)
         return found
+
+    def finite(self) -> Tensor:
+        """Whether all weights of each member are finite, [m]."""
+        each = [p.detach().flatten(1).isfinite().all(1) for p in self.parameters()]
+        return torch.stack(each).all(0)
 
     def clip(self, largest: float) -> None:
         """Scales each member's gradient down to a norm, as `clip_grad_norm_` does for one net."""

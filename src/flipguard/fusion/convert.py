@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from flipguard.errors import InputError, printable
 from flipguard.fusion.base import Fused
+from flipguard.fusion.beside import Beside
 from flipguard.fusion.checking import prove
 from flipguard.fusion.packing import Packed
 from flipguard.fusion.place import Refusal
@@ -21,7 +22,7 @@ LARGE, FEW = 20_000_000, 2
 SAMPLES = 4  # in the batch on which a way is tried; batch normalisation needs several
 
 
-def fuse(members: Sequence[nn.Module], *, example: Inputs | None = None) -> Fused:
+def fuse(members: Sequence[nn.Module], *, example: Inputs | None = None, streams: int = 1) -> Fused:
     """Members of one architecture as one network, which trains and answers as they would.
 
     Convolutional networks become one network of m groups; others are mapped over stacked
@@ -32,6 +33,7 @@ def fuse(members: Sequence[nn.Module], *, example: Inputs | None = None) -> Fuse
         members: Networks of one architecture, with weights of their own; they stay as they are.
         example: A batch of inputs, of which only the shape counts; flipguard's own networks know
             theirs, and need none.
+        streams: As so many networks side by side, which a GPU computes at the same time.
 
     >>> from flipguard.models import build_model
     >>> members = [build_model("mlp", classes=10, input_shape=(40,), seed=i) for i in range(3)]
@@ -44,8 +46,8 @@ def fuse(members: Sequence[nn.Module], *, example: Inputs | None = None) -> Fuse
     members = list(members)
     _refuse_differences(members)
     batch = _example(members[0], example)
-    size = sum(p.numel() for member in members for p in member.parameters())
-    some_members = members[:FEW] if size > LARGE else members
+    numbers = sum(p.numel() for member in members for p in member.parameters())
+    some_members = members[:FEW] if numbers > LARGE else members
     reasons: list[str] = []
     for way in (_packed, _stacked):
         try:
@@ -53,7 +55,9 @@ def fuse(members: Sequence[nn.Module], *, example: Inputs | None = None) -> Fuse
                 # What torch cannot map it does in a loop, and says so: slower than no fusing.
                 warnings.filterwarnings("error", "There is a performance drop")
                 prove(lambda some, way=way: way(some, batch), some_members, batch)  # type: ignore[misc]
-            return way(members, batch)
+            size = -(-len(members) // streams)
+            parts = [way(members[at : at + size], batch) for at in range(0, len(members), size)]
+            return parts[0] if len(parts) == 1 else Beside(parts)
         except Refusal as refusal:
             reasons.append(str(refusal))
         except Exception as problem:  # vectorising runs into whatever a network does

@@ -22,6 +22,7 @@ from flipguard.fusion.base import Fused
 from flipguard.fusion.layers import ManyBatchNorm, ManyConv
 from flipguard.fusion.packing import Packed, trace
 from flipguard.fusion.place import Refusal
+from flipguard.fusion.widened import WideConv
 
 Compiling = Literal["off", "parts", "whole"]
 Between = Callable[..., Tensor]
@@ -39,23 +40,33 @@ def compile_parts(module: nn.Module) -> None:
     that cannot be looked into is compiled as a whole. As wherever torch.fx traces a network, one
     that adds to a value in place and then uses it under another name is not understood.
     """
+    if isinstance(module, Fused) and len(module.parts()) > 1:
+        for part in module.parts():
+            compile_parts(part)
+        return
     if isinstance(module, Packed):
         module.rewrite(in_regions)
         return
     try:
         if isinstance(module, Fused):
             raise Refusal("a network that is mapped over its members")
-        training = module.training
         net = in_regions(GraphModule(module, trace(module), type(module).__name__))
     except Refusal:
         module.compile()
         return
+    call_instead(module, net)
 
+
+def call_instead(
+    module: nn.Module, net: nn.Module, fits: Callable[..., bool] = lambda *_, **__: True
+) -> None:
+    """Calls another network of the same layers, in the module's present mode and where it fits."""
+    training = module.training
     plain: Callable[..., Any] = module._call_impl
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        same = module.training == training
-        return net(*args, **kwargs) if same else plain(*args, **kwargs)
+        instead = module.training == training and fits(*args, **kwargs)
+        return net(*args, **kwargs) if instead else plain(*args, **kwargs)
 
     # Where `Module.compile` puts it too: copies of the module do not have it.
     module._compiled_call_impl = call
@@ -68,11 +79,16 @@ def in_regions(net: GraphModule) -> GraphModule:
         raise Refusal("tensors outside of a layer")
     modules = {str(n.target): net.get_submodule(n.target) for n in graph.nodes if _calls(n)}
     _refuse_hooks(modules)
-    # What is called twice counts its batches in the order of the calls, which a region may change.
+    # What is called twice counts its batches in the order of the calls, which a region may change;
+    # an activation counts nothing.
     calls = Counter(id(modules[str(n.target)]) for n in graph.nodes if _calls(n))
-    once = {path: layer for path, layer in modules.items() if calls[id(layer)] == 1}
+    free = {
+        path: layer
+        for path, layer in modules.items()
+        if calls[id(layer)] == 1 or type(layer) is nn.ReLU
+    }
     for node in list(graph.nodes):
-        chain = _chain(node, once)
+        chain = _chain(node, free)
         if chain is None:
             continue
         first, last, addition, activated = chain
@@ -136,7 +152,8 @@ def _is_norm(layer: nn.Module | None) -> bool:
 
 
 def _has_bias(layer: nn.Module | None) -> bool:
-    return type(layer) in (nn.Conv2d, ManyConv) and layer is not None and layer.bias is not None
+    kinds = (nn.Conv2d, ManyConv, WideConv)
+    return type(layer) in kinds and layer is not None and layer.bias is not None
 
 
 def _is_addition(node: Node) -> bool:
@@ -172,7 +189,7 @@ class _Unbiased(nn.Module):
     def forward(self, values: Tensor, **kwargs: Any) -> Tensor:
         layer = self._layer[0]
         found: Tensor
-        if isinstance(layer, ManyConv):
+        if isinstance(layer, ManyConv | WideConv):
             found = layer(values, biased=False, **kwargs)
         else:
             found = layer._conv_forward(values, layer.weight, None)

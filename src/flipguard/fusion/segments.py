@@ -26,12 +26,13 @@ def checkpoint_segments(fused: Fused) -> None:
 
     What is kept are the values between segments, such as the blocks of a residual network.
     """
-    if not isinstance(fused, Packed):
-        raise InputError(
-            "Expected members that are packed as groups to compute activations again, but got "
-            f"{fused.way} ones; leave `machine.checkpointing` out, or use `--fuse off`."
-        )
-    fused.rewrite(InSegments)
+    for part in fused.parts():
+        if not isinstance(part, Packed):
+            raise InputError(
+                "Expected members that are packed as groups to compute activations again, but got "
+                f"{part.way} ones; leave `machine.checkpointing` out, or use `--fuse off`."
+            )
+        part.rewrite(InSegments)
 
 
 class InSegments(nn.Module):

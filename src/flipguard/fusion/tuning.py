@@ -46,6 +46,11 @@ def tune(
     if example.device.type != "cuda":
         return
     device = torch.cuda.get_device_name(example.device)
+    if len(fused.parts()) > 1:  # one after the other: nothing else is to be under way meanwhile
+        for part in fused.parts():
+            own = example if example.dim() == fused.sample_dims else example[: part.count]
+            tune(part, own, autocast)
+        return
 
     def choose(layer: ManyConv, values: Tensor, shared: bool) -> Way:
         needs = (shared, values.requires_grad, layer.weight.requires_grad)
@@ -102,11 +107,21 @@ def choices(layer: ManyConv, shared: bool) -> Iterator[Way]:
     members, channels = layer.weight.shape[0], layer.weight.shape[2]
     if shared:
         yield Way()
-    merge = 1
-    while members % merge == 0 and (merge == 1 or merge * channels <= WIDEST):
+    for merge in merges(members, channels):
         # What has few channels for one member has some for all of them.
         if not shared or merge > 1:
             yield Way(merge, spread=shared)
+
+
+def merges(groups: int, channels: int) -> Iterator[int]:
+    """How many of so many groups may be one, by the channels of each.
+
+    >>> list(merges(groups=8, channels=32))
+    [1, 2, 4]
+    """
+    merge = 1
+    while groups % merge == 0 and (merge == 1 or merge * channels <= WIDEST):
+        yield merge
         merge *= 2
 
 
@@ -115,7 +130,7 @@ def _fastest(layer: ManyConv, values: Tensor, shared: bool) -> Way:
 
     def time(way: Way) -> float:
         layer.merge, layer.spread = way
-        return _milliseconds(partial(_pass, layer, values, shared))
+        return milliseconds(partial(_pass, layer, values, shared))
 
     try:
         return min(choices(layer, shared), key=time)
@@ -134,7 +149,8 @@ def _pass(layer: ManyConv, values: Tensor, shared: bool) -> None:
         torch.autograd.grad(found, learned, torch.empty_like(found))
 
 
-def _milliseconds(call: Callable[[], None]) -> float:
+def milliseconds(call: Callable[[], None]) -> float:
+    """What some calls take on the GPU."""
     for _ in range(2):  # the first call chooses a kernel
         call()
     began: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -61,6 +61,9 @@ class Machine:
     threads: int | None = None
     # By torch.compile: what lies between convolutions, in seconds, or all of it, in minutes.
     compile: Literal["off", "parts", "whole"] = "off"
+    # Several samples side by side in the channels, for narrow convolutions: "auto", where a GPU is
+    # measured to be faster with it; "on", as many as make sense. The same but for rounding.
+    widen: Literal["off", "auto", "on"] = "off"
     # Steps captured once and replayed, on a GPU and where that is possible.
     cuda_graphs: Literal["auto", "on", "off"] = "auto"
     checkpointing: bool = False  # less memory: activations are computed again for the gradient
@@ -68,6 +71,7 @@ class Machine:
     # network on a GPU, and on a CPU side by side, in processes of one thread each.
     fuse: Literal["auto", "on", "off"] = "auto"
     fuse_chunk: int | None = None  # at most so many members at once
+    streams: int = 1  # of a GPU: members at once are so many networks, computed side by side
     deterministic: bool = False  # the same bytes from every run, also on a GPU
     save_seconds: float = 5.0  # between states to resume from; 0 keeps every epoch
     minutes: float | None = None  # stop after so long, with a state to resume from

@@ -237,6 +237,7 @@ def _keep(folder: Path, progress: Joint, fused: Fused, optimizer: torch.optim.Op
         "step": progress.step,
         "histories": progress.histories,
         "timing": progress.timing,
+        "streams": len(fused.parts()),
         "members": fused.body.state_dict(),
         "optimizer": optimizer.state_dict(),
     }
@@ -248,6 +249,11 @@ def _restored(folder: Path, fused: Fused, optimizer: torch.optim.Optimizer, coun
     if not path.exists():
         return Joint(histories=[[] for _ in range(count)])
     with state_at(path, of=folder) as state:
+        if (begun := state["streams"]) != len(fused.parts()):
+            raise InputError(
+                f"Expected the members in {folder} to go on as they were begun, on {begun} "
+                f"streams, but got {len(fused.parts())}; set `machine.streams={begun}`."
+            )
         fused.body.load_state_dict(state["members"])
         restore_optimizer(optimizer, state["optimizer"])
         return Joint(
@@ -259,8 +265,7 @@ def _restored(folder: Path, fused: Fused, optimizer: torch.optim.Optimizer, coun
 
 
 def _refuse_divergence(losses: Sequence[float], fused: Fused, epoch: int) -> None:
-    finite = torch.stack([p.detach().flatten(1).isfinite().all(1) for p in fused.parameters()])
-    found = list(zip(losses, finite.all(0).tolist(), strict=True))
+    found = list(zip(losses, fused.finite().tolist(), strict=True))
     # Groups that are merged hand on what is not finite: all are named, the cause among them.
     bad = [index for index, (loss, whole) in enumerate(found) if loss - loss != 0 or not whole]
     if bad:

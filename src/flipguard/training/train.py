@@ -23,7 +23,15 @@ from flipguard.models import architecture, build_model, checkpoint_blocks, same_
 from flipguard.references import OldModel, StoredLogits
 from flipguard.training.companions import check_one_phase, companions_of
 from flipguard.training.config import Config, as_dict
-from flipguard.training.devices import compile_as, exactness, fabric_of, placed
+from flipguard.training.devices import (
+    batch_shape,
+    check_widening,
+    compile_as,
+    exactness,
+    fabric_of,
+    placed,
+)
+from flipguard.training.fine_tuning import difference_of, start_from
 from flipguard.training.folder import (
     CHECKPOINT,
     HISTORY,
@@ -128,7 +136,7 @@ def _train_one(
     olds = tuple(old_of(run, data, fabric.device) for run in old_runs)
     check_layouts(method, config, student, olds)
     if config.fine_tune:
-        student.load_state_dict(olds[0].model.state_dict())
+        start_from(olds[0], student)
     student = placed(student, fabric.device)
     learned, apart = data.train, data.train
     if "held_out" in method.needs or config.options.get("guide") == "calibrated":
@@ -140,6 +148,8 @@ def _train_one(
         augmentation=build_augmentation(config.recipe.augment),
         seed=config.seeds.of("augment"),
     )
+    batch = batch_shape(config, shape, len(material))
+    check_widening(config.machine, student, batch)
     test = Material(data.test, device=fabric.device, model=config.model)
     yardsticks = {
         "train": Yardstick(material, olds, SEEN, autocast=fabric.autocast),
@@ -232,7 +242,7 @@ def _train_one(
     facts |= objective.facts
     if config.machine.checkpointing:
         checkpoint_blocks(student)
-    compile_as(config.machine, student)
+    compile_as(config.machine, student, batch, fabric.autocast)
     replays(config, objective, material, fabric)  # refuses, if it was insisted on in vain
     tell("training")
     ended = train_loop(
@@ -294,6 +304,7 @@ def _check_numbers(config: Config) -> None:
         "recipe.clip": (recipe.clip, 0),
         "machine.processes": (machine.processes, 1),
         "machine.fuse_chunk": (machine.fuse_chunk, 1),
+        "machine.streams": (machine.streams, 1),
         "machine.threads": (machine.threads, 1),
         "machine.save_seconds": (machine.save_seconds, 0),
         "machine.minutes": (machine.minutes, 0),
@@ -316,6 +327,12 @@ def _check_numbers(config: Config) -> None:
         raise InputError(
             "Expected `machine.checkpointing` with a model that is not compiled, but got "
             f"`machine.compile={machine.compile}`; leave one of them out."
+        )
+    if machine.widen != "off" and (machine.checkpointing or machine.compile == "whole"):
+        got = "checkpointing" if machine.checkpointing else "compile=whole"
+        raise InputError(
+            f"Expected `machine.widen` with a model that is compiled in parts or not at all, but "
+            f"got `machine.{got}`; leave one of them out."
         )
     if "members" in config.options:
         member_count(config)
@@ -415,10 +432,17 @@ def check_layouts(
             "are added, use fd-lm, fd-kl or elodi."
         )
     if config.fine_tune:
-        difference = same_layout(olds[0].model, student)
+        near = "same_layout" in method.needs
+        old = olds[0]
+        difference = same_layout(old.model, student) if near else difference_of(old, student)
         if difference is not None:
-            what = f"`{method.name}`" if "same_layout" in method.needs else "fine-tuning"
+            what = f"`{method.name}`" if near else "fine-tuning"
             raise InputError(
                 f"Expected {what} to have old's architecture, but {difference}; across "
                 "architectures, use fd-lm, fd-kl or elodi without fine-tuning."
+            )
+        if near and old.classes is not None:
+            raise InputError(
+                f"Expected `{method.name}` to keep old's classes and their order, but they are "
+                "others; where they change, use another method with `fine_tune`."
             )

@@ -17,6 +17,7 @@ from flipguard.fusion import Fused, checkpoint_segments, fuse, needs
 from flipguard.models import build_model
 from flipguard.training.config import Config
 from flipguard.training.devices import free_memory, placed
+from flipguard.training.fine_tuning import start_from
 from flipguard.training.folder import Run
 from flipguard.training.fusing import WIDEST, CannotFuse, Group
 from flipguard.training.material import Material, data_of, input_shape_of
@@ -133,7 +134,7 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
             from flipguard.methods import METHODS
 
             check_layouts(METHODS["none"], config, member, olds)
-            member.load_state_dict(olds[0].model.state_dict())
+            start_from(olds[0], member)
         members.append(placed(member, fabric.device))
     # On the device once, and not once a member.
     learned = data.train.to(fabric.device) if isinstance(data.train, ArraySplit) else data.train
@@ -168,24 +169,40 @@ def fused_of(
 ) -> Fused:
     """Members as one network, or why they are not."""
     try:
-        fused = fuse(members, example=example).train()
+        fused = fuse(members, example=example, streams=config.machine.streams).train()
         if config.machine.checkpointing:
             checkpoint_segments(fused)
     except InputError as problem:
         raise CannotFuse(str(problem)) from problem
-    _refuse_width(config, fused, device)
+    _refuse_on_gpu(config, fused, device)
     return fused
 
 
-def _refuse_width(config: Config, fused: Fused, device: torch.device) -> None:
-    """Refuses, unless it is asked for, what a GPU does faster one by one."""
-    if config.machine.fuse != "auto" or device.type != "cuda" or fused.way != "packed":
+def _refuse_on_gpu(config: Config, fused: Fused, device: torch.device) -> None:
+    """Refuses what a GPU does faster one by one, unless it is asked for, and what it cannot do."""
+    machine = config.machine
+    if device.type != "cuda":
         return
+    if fused.way != "packed" and machine.precision == "bf16-mixed" and machine.compile == "off":
+        # Attention that is mapped has gradients of two precisions, which a GPU's kernel refuses.
+        raise CannotFuse(
+            "Expected a network whose calls are mapped to be compiled in bf16-mixed, but got "
+            '`machine.compile = "off"`; set it to "parts", or use `--fuse off`.'
+        )
+    if machine.fuse != "auto":
+        return
+    if fused.way != "packed":
+        raise CannotFuse(
+            "Expected a network of convolutions or of plain layers to gain from being one with "
+            "others, but got one whose calls are mapped; ask for it with `--fuse on`."
+        )
     widest = max((p.shape[1] for p in fused.parameters() if p.dim() > 3), default=0)
-    if widest > WIDEST:
+    alone = len(fused.parts()) == fused.count
+    if widest > WIDEST and not alone:
         raise CannotFuse(
             f"Expected convolutions of up to {WIDEST} channels to gain from being one network, "
-            f"but got {widest}; ask for it with `--fuse on`."
+            f"but got {widest}; ask for it with `--fuse on`.",
+            fitting=machine.streams,
         )
 
 
