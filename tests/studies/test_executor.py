@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import pytest
 
 from flipguard.errors import InputError
-from flipguard.studies import executor
+from flipguard.studies import executor, tasks
 from flipguard.studies.executor import Crew, train_all
-from flipguard.studies.graph import Node, Plan, plan_of
+from flipguard.studies.graph import Node
+from flipguard.studies.planning import Plan, plan_of
 from flipguard.studies.reading import study_of
 from flipguard.studies.scales import scale_of
 from flipguard.training.worker import ENDED, FAILED, LINE, READY, REFUSED, STOPPED
@@ -25,6 +26,7 @@ class Obedient:
 
     jobs: ClassVar[list[list[str]]]
     environments: ClassVar[list[Mapping[str, str] | None]]
+    threads: ClassVar[list[int]]
     minutes: ClassVar[list[float | None]]
     answers: ClassVar[dict[str, tuple[str, str]]]
     ended: ClassVar[int]
@@ -38,6 +40,7 @@ class Obedient:
     ) -> None:
         self._said = said
         Obedient.environments.append(environment)
+        Obedient.threads.append(threads)
         said.put((self, READY, ""))
 
     def tell(self, job: dict[str, Any]) -> None:
@@ -60,7 +63,7 @@ class Obedient:
 def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "Worker", Obedient)
     Obedient.jobs, Obedient.environments, Obedient.answers, Obedient.ended = [], [], {}, 0
-    Obedient.minutes = []
+    Obedient.minutes, Obedient.threads = [], []
 
 
 @pytest.fixture
@@ -99,6 +102,31 @@ def test_no_more_processes_than_runs(plan: Plan) -> None:
 def test_workers_take_gpus_in_turn(plan: Plan) -> None:
     train_all(plan.nodes, Crew(processes=3, devices=("0", "2")), cost=one)
     assert [e and e["CUDA_VISIBLE_DEVICES"] for e in Obedient.environments] == ["0", "2", "0"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("processes", "threads"), [(None, {"cpu": 1, "cuda": 8}), (3, {"cpu": 5, "cuda": 5})]
+)
+def test_processes_share_the_cores(
+    device: str,
+    processes: int | None,
+    threads: dict[str, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tasks, "cores", lambda: 16)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    task = tasks.prepared(
+        ["pct.table3"], scale="mnist1d", out=tmp_path, device=device, processes=processes
+    )
+    assert {node.config.machine.threads for node in task.nodes} == {threads[device]}
+    train_all(task.nodes, task.crew, cost=one)
+    assert set(Obedient.threads) == {threads[device]}
+    many = tasks.prepared(
+        ["pct.table3"], scale="mnist1d", out=tmp_path, device=device, processes=20
+    )
+    assert many.crew.threads == 1
 
 
 def test_untreated_runs_that_differ_by_seed_become_one_job(plan: Plan) -> None:

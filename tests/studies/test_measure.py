@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import flipguard as fg
 from flipguard.errors import InputError
 from flipguard.predictions.npz import write_npz
-from flipguard.studies.measure import measured
+from flipguard.studies.measure import OWN, measured
 from flipguard.studies.results import ALWAYS
 
-NAMES = [name for name in ALWAYS if name != "accuracy"] + ["positive_flip_rate", "mcnemar_p"]
+NAMES = [name for name in ALWAYS if name not in OWN] + ["positive_flip_rate", "mcnemar_p"]
 
 
 def written(
@@ -39,8 +40,12 @@ def test_runs_of_the_same_data(tmp_path: Path) -> None:
     classes = ["ant", "bee", "cat", "dog"]
     old = written(tmp_path / "old", np.arange(700), classes, targets, 1)
     new = written(tmp_path / "new", np.arange(700), classes, targets, 2)
-    found = measured(old, new, [*NAMES, "accuracy"])
+    found = measured([old], [new], [*NAMES, *OWN])
     assert found.pop("accuracy") == pytest.approx(1 - found["error_rate_new"])
+    with np.load(new / "predictions" / "test.npz") as file:
+        shares = torch.from_numpy(file["logits"]).double().softmax(1)
+    entropy = torch.distributions.Categorical(shares).entropy().mean()
+    assert found.pop("entropy_new") == pytest.approx(float(entropy), rel=1e-9)
     assert found == pytest.approx(compared(old, new), rel=1e-9)
 
 
@@ -49,7 +54,7 @@ def test_old_knew_fewer_classes_and_so_fewer_samples(tmp_path: Path) -> None:
     known = np.flatnonzero(targets < 2)
     old = written(tmp_path / "old", known, ["bee", "ant"], 1 - targets[known], 1)
     new = written(tmp_path / "new", np.arange(600), ["ant", "bee", "cat", "dog"], targets, 2)
-    found = measured(old, new, NAMES)
+    found = measured([old], [new], NAMES)
     assert found == pytest.approx(compared(old, new, on_missing="drop"), rel=1e-9)
     assert found["error_rate_new"] > 0
 
@@ -59,4 +64,27 @@ def test_runs_without_a_sample_in_common(tmp_path: Path) -> None:
     old = written(tmp_path / "old", np.arange(5), ["a", "b"], targets, 1)
     new = written(tmp_path / "new", np.arange(5, 10), ["a", "b"], targets, 2)
     with pytest.raises(InputError, match="test samples in common"):
-        measured(old, new, NAMES)
+        measured([old], [new], NAMES)
+
+
+def test_a_side_of_several_runs_is_the_mean_of_their_logits(tmp_path: Path) -> None:
+    targets = np.random.default_rng(0).integers(0, 3, 200)
+    classes = ["ant", "bee", "cat"]
+    runs = [
+        written(tmp_path / str(seed), np.arange(200), classes, targets, seed) for seed in range(4)
+    ]
+    mean = tmp_path / "mean"
+    (mean / "predictions").mkdir(parents=True)
+    logits = []
+    for run in runs[1:]:
+        with np.load(run / "predictions" / "test.npz") as file:
+            logits.append(file["logits"].astype(np.float64))
+    write_npz(
+        mean / "predictions" / "test.npz",
+        ids=np.arange(200),
+        targets=targets,
+        logits=np.mean(logits, axis=0),
+        class_names=classes,
+    )
+    together = measured(runs[:1], runs[1:], NAMES)
+    assert together == pytest.approx(measured(runs[:1], [mean], NAMES), rel=1e-6)

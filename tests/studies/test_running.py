@@ -171,7 +171,7 @@ def test_a_plan_trains_nothing(tmp_path: Path) -> None:
         (["run", "churn.table3", "--scale", "imagenet"], "stands for ImageNet"),
         (["run", "elodi.table6", "--scale", "cifar10-450"], "none can be trained"),
         (["show", ID, "--out", "nowhere"], "Expected the result nowhere/results"),
-        (["show", "pct.figure4"], "there is none of pct.figure4"),
+        (["show", "elodi.figure1b"], "there is none of elodi.figure1b"),
         (["show", ID, "--markdown", "no/such/page.md"], "is no folder"),
     ],
 )
@@ -319,8 +319,18 @@ def test_a_damaged_result_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "id",
     [
-        *("pct.table5b", "pct.table7", "pct.figure2", "pct.figure5", "pct.figure6"),
-        *("elodi.table7", "elodi.table8", "elodi.table10", "elodi.table11", "elodi.figure6"),
+        *("pct.table5b", "pct.table7", "pct.figure2", "pct.figure4", "pct.figure5", "pct.figure6"),
+        *(
+            "elodi.figure2",
+            "elodi.figure4",
+            "elodi.figure5",
+            "churn.figure2",
+            "elodi.table7",
+            "elodi.table8",
+            "elodi.table10",
+            "elodi.table11",
+            "elodi.figure6",
+        ),
         *("churn.table1", "churn.table2", "churn.table6"),
     ],
 )

@@ -61,11 +61,14 @@ def plan_parts(task: Task) -> list[RenderableType]:
     table.add_column("all", justify="right", no_wrap=True)
     for method, model, runs, there, each, total in plan_rows(task):
         table.add_row(method, model, str(runs), str(there), each, total)
-    not_run: dict[tuple[str, str], list[str]] = {}
+    # Labels once each, as the keys of a dictionary keep them in order.
+    not_run: dict[tuple[str, str], dict[str, None]] = {}
     for plan in task.plans:
         of = f" of {plan.study.id}" if len(task.plans) > 1 else ""
         for place, why in plan.left_out.items():
-            not_run.setdefault((of, why), []).append(plan.study.lines[place].label)
+            line = plan.study.lines[place]
+            label = line.label if line.pair is None else "cells of the matrix"
+            not_run.setdefault((of, why), {})[label] = None
     left_out = [f"Not run{of}: {'; '.join(labels)}. {why}" for (of, why), labels in not_run.items()]
     left_out += [f"Left out: {study}. {why}" for study, why in task.left_out.items()]
     return [_plan_head(task), "", table, "", plan_summary(task), *left_out, "Nothing was trained."]

@@ -7,21 +7,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from flipguard.studies.graph import Plan, Update
+from flipguard.studies.analyses import analyses_of
+from flipguard.studies.analyses.base import Analysed
 from flipguard.studies.measure import measured
+from flipguard.studies.planning import Plan, Update
 from flipguard.studies.results import ALWAYS, Row
 from flipguard.training.folder import HISTORY, read_lines
 
 DIGITS = 10
-# What was measured of an update, by its two folders and the metrics: studies share updates.
-Updates: TypeAlias = dict[tuple[Path, Path, tuple[str, ...]], dict[str, float]]
+# What was measured of an update, by the runs of its sides and the metrics: studies share updates.
+Updates: TypeAlias = dict[
+    tuple[tuple[Path, ...], tuple[Path, ...], tuple[str, ...]], dict[str, float]
+]
 
 
 def collected(plan: Plan, known: Updates | None = None) -> tuple[Row, ...]:
     """The rows of a study whose runs are all finished; what is measured is added to `known`."""
     known = {} if known is None else known
     study = plan.study
-    names = tuple(dict.fromkeys((*ALWAYS, *study.metrics)))
+    analysed = analyses_of(plan)
+    counted = {name for one in analysed.values() for name in one.values}
+    names = tuple(dict.fromkeys((*ALWAYS, *(n for n in study.metrics if n not in counted))))
     rows = []
     for place in study.chosen(plan.scale.stands_for):
         if place in plan.left_out:
@@ -30,19 +36,26 @@ def collected(plan: Plan, known: Updates | None = None) -> tuple[Row, ...]:
         updates = [update for update in plan.updates if update.line == place]
         found = []
         for update in updates:
-            key = (update.old, update.new, names)
+            key = (*update.sides, names)
             if key not in known:
                 known[key] = measured(*key)
             found.append(known[key])
+        of_row = analysed.get(place, Analysed())
+        values = {name: [one[name] for one in found] for name in names} | of_row.values
+        sides = zip(*(update.sides for update in updates), strict=True)
         rows.append(
             Row(
                 place=place,
-                values={name: tuple(round(one[name], DIGITS) for one in found) for name in names},
+                values={
+                    name: tuple(round(value, DIGITS) for value in of_seeds)
+                    for name, of_seeds in values.items()
+                },
                 runs={
-                    "old": tuple(update.old.name for update in updates),
-                    "new": tuple(update.new.name for update in updates),
+                    side: tuple("+".join(run.name for run in runs) for runs in of_side)
+                    for side, of_side in zip(("old", "new"), sides, strict=True)
                 },
                 curves={split: curves(updates, split) for split in study.curves},
+                histogram=of_row.histogram,
             )
         )
     return tuple(rows)

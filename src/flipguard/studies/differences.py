@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flipguard.methods import method_of
-from flipguard.studies.graph import Plan
+from flipguard.studies.planning import Plan
 from flipguard.studies.study import Scalar
 
 

@@ -10,11 +10,18 @@ from typing import Any
 import numpy as np
 
 from flipguard.plots.picture import FAINT, INK, picture
+from flipguard.studies.panels import matrices_of, panels_of
+from flipguard.studies.pictures import (
+    COLOURS,
+    draw_matrices,
+    draw_panels,
+    plain,
+    size_of_panels,
+)
 from flipguard.studies.render import group_name, headline_of, line_name, title_of
 from flipguard.studies.results import Result, Row
 from flipguard.studies.words import is_percent, short
 
-COLOURS = ("#08457e", "#c22e22", "#3f7d20", "#8a4f9e", "#b7791f", "#0f766e", "#6b7280", "#db2777")
 TITLE_LETTERS = 90
 
 
@@ -22,10 +29,27 @@ def plot_result(result: Result, path: str) -> None:
     """Draws a result as a PNG, SVG or PDF file, by its suffix."""
     with picture(path, of="a study", style={"axes.edgecolor": FAINT}) as figure:
         rows = [row for row in result.rows if row.why_not is None]
+        points = [row for row in rows if result.line(row).x is not None]
+        panels, matrices = panels_of(result), matrices_of(result)
         if result.study.curves:
             _curves(figure, result, rows)
-        elif any(result.line(row).x is not None for row in rows):
-            _series(figure, result, rows)
+        elif matrices:
+            draw_matrices(figure, matrices)
+        elif panels and points:
+            # The histograms above, and the series below.
+            sizes = size_of_panels(panels), _size_of_series(result, points)
+            heights = [height for _, height in sizes]
+            figure.set_size_inches(max(width for width, _ in sizes), sum(heights))
+            above, below = figure.subfigures(2, 1, height_ratios=heights)
+            above.subplots_adjust(bottom=0.2)
+            draw_panels(above, panels)
+            _series(below, result, points)
+        elif panels:
+            figure.set_size_inches(*size_of_panels(panels))
+            draw_panels(figure, panels)
+        elif points:
+            figure.set_size_inches(*_size_of_series(result, points))
+            _series(figure, result, points)
         else:
             _bars(figure, result, rows)
         title = textwrap.fill(title_of(result), TITLE_LETTERS)
@@ -60,17 +84,28 @@ def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
     axes.set_xlim(left=0)
     axes.set_xlabel(f"{short(metric)} over that of the untreated update (standard errors of ours)")
     axes.legend(frameon=False, fontsize=8)
-    _plain(axes)
+    plain(axes)
+
+
+def _groups(result: Result, rows: Sequence[Row]) -> tuple[list[list[str]], list[str]]:
+    """The groups of each height of panels, and what their axes are called."""
+    groups = list(dict.fromkeys(result.line(row).group or "" for row in rows))
+    axis_names = (result.study.axis or "x").split(", ")
+    apart = len(axis_names) == len(groups) > 1
+    return [[group] for group in groups] if apart else [groups], axis_names
+
+
+def _size_of_series(result: Result, rows: Sequence[Row]) -> tuple[float, float]:
+    """Width and height, in inches."""
+    panels, _ = _groups(result, rows)
+    return 4.4 * len(result.study.metrics), 0.4 + 3.1 * len(panels)
 
 
 def _series(figure: Any, result: Result, rows: Sequence[Row]) -> None:
     """A curve a group, a panel a metric; groups with axes of their own get panels of their own."""
     metrics = result.study.metrics
-    groups = list(dict.fromkeys(result.line(row).group or "" for row in rows))
-    axis_names = (result.study.axis or "x").split(", ")
-    apart = len(axis_names) == len(groups) > 1
-    panels = [[group] for group in groups] if apart else [groups]
-    figure.set_size_inches(4.4 * len(metrics), 0.4 + 3.1 * len(panels))
+    panels, axis_names = _groups(result, rows)
+    named = any(group for shown in panels for group in shown)
     figure.subplots_adjust(hspace=0.45)
     for height, (shown, axis) in enumerate(zip(panels, axis_names, strict=False)):
         for number, metric in enumerate(metrics, start=1):
@@ -87,9 +122,9 @@ def _series(figure: Any, result: Result, rows: Sequence[Row]) -> None:
                 axes.errorbar(xs, ys, yerr=errors, marker="o", color=colour, label=group or None)
             axes.set_xlabel(axis, fontsize=8)
             axes.set_title(f"{short(metric)}{' %' if factor == 100 else ''}", fontsize=9)
-            if number == 1 and any(groups):
+            if number == 1 and named:
                 axes.legend(frameon=False, fontsize=7)
-            _plain(axes)
+            plain(axes)
 
 
 def _curves(figure: Any, result: Result, rows: Sequence[Row]) -> None:
@@ -109,7 +144,7 @@ def _curves(figure: Any, result: Result, rows: Sequence[Row]) -> None:
         axes.set_title(f"{short(metric)} %", fontsize=9)
         if number == 1:
             axes.legend(frameon=False, fontsize=7)
-        _plain(axes)
+        plain(axes)
 
 
 def _colours(values: Sequence[object]) -> list[str]:
@@ -126,9 +161,3 @@ def _named(result: Result, row: Row) -> str:
 def _relative_error(row: Row, metric: str) -> float:
     mean, error = row.mean(metric), row.error(metric)
     return 0.0 if math.isnan(error) or not mean else error / mean
-
-
-def _plain(axes: Any) -> None:
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(labelsize=8, colors=INK)

@@ -11,14 +11,13 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flipguard.errors import InputError
 from flipguard.methods import Method, method_of
 from flipguard.studies.scales import Scale
-from flipguard.studies.study import OLD, Line, Model, Scalar, Study
+from flipguard.studies.study import OLD, Model, Scalar, Study
 from flipguard.training.config import Config, as_dict, fixed, from_dict
 from flipguard.training.folder import is_finished
 from flipguard.training.members import member_config, member_count, member_folder
@@ -27,14 +26,6 @@ from flipguard.training.train import completed
 RUNS = "runs"
 # Models of one generation and seed share their randomness; those of two never do.
 SEEDS_A_GENERATION = 1000
-
-
-class NotAtScaleError(InputError):
-    """A study that a scale cannot show; `why` is the reason alone, where others are shown."""
-
-    def __init__(self, said: str, *, why: str) -> None:
-        super().__init__(said)
-        self.why = why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,95 +48,6 @@ class Node:
     def is_finished(self) -> bool:
         """Whether it is there already."""
         return is_finished(self.folder)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """What a line of a study compares, for one seed."""
-
-    line: int  # its place in the study
-    seed: int
-    old: Path
-    new: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """All runs of a study at a scale, those that others need first, and what is compared."""
-
-    study: Study
-    scale: Scale
-    seeds: tuple[int, ...]
-    nodes: tuple[Node, ...]
-    updates: tuple[Update, ...]
-    left_out: Mapping[int, str] = field(default_factory=dict)  # places of lines, and why
-
-
-def plan_of(
-    study: Study,
-    scale: Scale,
-    *,
-    seeds: Sequence[int],
-    out: Path,
-    machine: Mapping[str, Any],
-    most_members: int | None = None,
-) -> Plan:
-    """What a study needs at a scale; `most_members` is the user's limit instead of the scale's."""
-    places = study.chosen(scale.stands_for)
-    scale = scale.of_paper(study.paper)
-    if most_members is not None:
-        scale = dataclasses.replace(scale, members=most_members)
-    if not places:
-        raise NotAtScaleError(
-            f"Expected {study.id} at a scale whose data it has rows of, but {scale.name} stands "
-            f"for {', '.join(scale.stands_for)}; choose another `--scale`.",
-            why=f"It has no rows of {', '.join(scale.stands_for)}.",
-        )
-    graph = Graph(study, scale, out=out, machine=machine)
-    left_out: dict[int, str] = {}
-    updates = []
-    for place in places:
-        line = study.lines[place]
-        why = line.why_not or _missing(study, scale, line)
-        if why is not None:
-            left_out[place] = why
-            continue
-        scale.check_filled([line.old.role or "", line.new.role or ""])
-        for seed in seeds:
-            old = graph.add(line.old, seed=seed)
-            new = graph.add(line.new, seed=seed, old=old)
-            updates.append(Update(line=place, seed=seed, old=old.folder, new=new.folder))
-    if not updates:
-        why = next(iter(left_out.values()))
-        raise NotAtScaleError(
-            f"Expected {study.id} to have lines at scale {scale.name}, but none can be trained: "
-            f"{why}",
-            why=why,
-        )
-    return Plan(
-        study=study,
-        scale=scale,
-        seeds=tuple(seeds),
-        nodes=tuple(graph.nodes.values()),
-        updates=tuple(updates),
-        left_out=left_out,
-    )
-
-
-def _missing(study: Study, scale: Scale, line: Line) -> str | None:
-    """Why a line cannot be trained at a scale."""
-    roles = {guide.role for model in (line.old, line.new) for guide in model.guides}
-    for model in (line.old, line.new):
-        followed = [study.models[name] for name in model.follows if name != OLD]
-        roles |= {one.role for one in (model, *followed) if one.role is not None}
-    absent = sorted(role for role in roles if scale.model(role) is None)
-    if absent:
-        return f"{scale.name} has no model for the role {absent[0]}."
-    members = line.new.options.get("members")
-    # A point of a series that would be another point of it.
-    if isinstance(members, int) and members > scale.members and line.x is not None:
-        return f"Ensembles have at most {scale.members} members at {scale.name}."
-    return None
 
 
 class Graph:
@@ -185,6 +87,13 @@ class Graph:
         after = {one.folder for one in olds} | set(guides) | set(members)
         return self._keep(folder, config, after, model.role, seed)
 
+    def parts(self, model: Model, *, seed: int) -> list[Node]:
+        """The runs whose mean a model is, where it is an ensemble of given ones; else none."""
+        method, named = method_of(model.method)
+        if method.name != "ensemble" or not model.guides:
+            return []
+        return list(self._guides(model, method, self._options(model, method, named), seed))
+
     def _keep(
         self, folder: Path, config: Config, after: Iterable[Path], role: str | None, seed: int
     ) -> Node:
@@ -214,6 +123,7 @@ class Graph:
         seed: int,
         old: Sequence[Path],
         guides: Sequence[Path],
+        spec: str | None = None,
     ) -> Config:
         scale = self._scale
         scope: dict[str, Any] = {}
@@ -226,7 +136,7 @@ class Graph:
             "options": dict(options),
             "data": scale.data,
             "data_root": scale.data_root,
-            "model": scale.roles[model.role or ""],
+            "model": scale.roles[model.role or ""] if spec is None else spec,
             "pretrained": scale.pretrained,
             "old": [str(folder) for folder in old],
             "guides": [str(folder) for folder in guides],
@@ -247,13 +157,22 @@ class Graph:
         if not model.guides or "members" not in method.needs:
             return
         count = sum(guide.count for guide in model.guides)
+        limit = options["members"]
+        assert isinstance(limit, int)
+        # Members of a calibrated ensemble leave out samples on which it is calibrated.
+        kind = "calibrated" if options.get("guide") == "calibrated" else "homogeneous"
         for guide in model.guides:
-            share = max(guide.count * self._scale.members // max(count, self._scale.members), 1)
+            share = min(max(guide.count * limit // max(count, limit), 1), guide.count)
             plain = dataclasses.replace(model, role=guide.role, follows=(), guides=())
-            own = {**options, "guide": "homogeneous", "members": min(share, guide.count)}
-            _, config = completed(self._config(plain, own, seed, [], []))
-            for index in range(min(share, guide.count)):
-                yield self._member(config, index, guide.role, seed)
+            own = {**options, "members": share}
+            if "guide" in own:
+                own["guide"] = kind
+            specs = self._scale.models(guide.role)
+            for index in range(share):
+                # Of many architectures, a seed begins with another one, and each is there once.
+                spec, of_spec = specs[(seed + index) % len(specs)], index // len(specs)
+                _, config = completed(self._config(plain, own, seed, [], [], spec))
+                yield self._member(config, of_spec, guide.role, seed)
 
     def _members(self, config: Config, method: Method, model: Model, seed: int) -> list[Path]:
         """The members that a run trains for itself; here each is a run like others."""

@@ -6,52 +6,64 @@ machine that trains may not have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from flipguard.archives import read_archive
 from flipguard.counts import BINS, DISTANCE_UNIT, SIDES, UNIT, FlipCounts, Layout, Side, bin_name
 from flipguard.engines.kernel import SideRows, match_classes, side_and_pair_rows
-from flipguard.errors import InputError
 from flipguard.metrics import METRICS
+from flipguard.studies.predictions import Predictions, joined, predictions_of
 
 Array = npt.NDArray[Any]
 
-ACCURACY = "accuracy"
-"""The churn paper's word for one less the error of new; no metric of its own."""
+
+def entropy(of: Predictions) -> float:
+    """The mean entropy of the predicted probabilities, in nats."""
+    shares = of.probabilities
+    return float(-(shares * np.log(np.maximum(shares, np.finfo(float).tiny))).sum(1).mean())
 
 
-def measured(old: Path, new: Path, names: Sequence[str]) -> dict[str, float]:
-    """Metrics of an update from the prediction files of two runs, on the samples both know."""
-    counts = counts_of(_predictions(old), _predictions(new))
-    found = {}
-    for name in names:
-        of = "error_rate_new" if name == ACCURACY else name
-        value = float(METRICS[of].value(counts))
-        found[name] = 1.0 - value if name == ACCURACY else value
-    return found
+def accuracy(of: Predictions) -> float:
+    """The share of samples that are right."""
+    return float((of.said == of.target).mean())
 
 
-def counts_of(old: dict[str, Array], new: dict[str, Array]) -> FlipCounts:
-    """What two prediction files have in common, counted."""
-    places_old, places_new = _joined(old["ids"], new["ids"])
-    if not len(places_old):
-        raise InputError("Expected two runs with test samples in common, but they have none.")
-    names = [[str(n) for n in one["class_names"]] for one in (old, new)]
-    scores = (old["logits"][places_old], new["logits"][places_new])
+# Of new alone, and no metrics of the library.
+OWN: dict[str, Callable[[Predictions], float]] = {"accuracy": accuracy, "entropy_new": entropy}
+
+
+def measured(old: Sequence[Path], new: Sequence[Path], names: Sequence[str]) -> dict[str, float]:
+    """Metrics of an update from the prediction files of its runs, on the samples both know.
+
+    A side of several runs is the mean of their logits.
+    """
+    first, second = joined(predictions_of(old), predictions_of(new))
+    counts = counts_of(first, second)
+    return {
+        name: OWN[name](second) if name in OWN else float(METRICS[name].value(counts))
+        for name in names
+    }
+
+
+def counts_of(old: Predictions, new: Predictions) -> FlipCounts:
+    """What two models said of the same samples, counted."""
     first, second, pair = side_and_pair_rows(
-        *scores, kinds=("logits", "logits"), matching=match_classes(*names), exponent=1.0
+        old.logits,
+        new.logits,
+        kinds=("logits", "logits"),
+        matching=match_classes(list(old.class_names), list(new.class_names)),
+        exponent=1.0,
     )
     assert first is not None
     assert second is not None
     assert pair is not None
     # All by name, because a class may have another place once there are more of them.
-    target = np.asarray(names[1])[new["targets"][places_new]]
-    said = [np.asarray(names[i])[side.top] for i, side in enumerate((first, second))]
+    target = new.target
+    said = [np.asarray(one.class_names)[side.top] for one, side in ((old, first), (new, second))]
     statistics = _cells(said[0], said[1], target)
     for side, rows, label in zip(SIDES, (first, second), said, strict=True):
         statistics |= _side(side, rows, label == target)
@@ -90,17 +102,3 @@ def _side(side: Side, rows: SideRows, right: npt.NDArray[np.bool_]) -> dict[str,
 def _fixed(values: Array, step: float) -> int:
     """A sum in whole units, rounded once a row, as counts are kept."""
     return int(np.rint(values / step).astype(np.int64).sum())
-
-
-def _joined(old: Array, new: Array) -> tuple[Array, Array]:
-    """Where the samples that both files have are in each of them."""
-    if np.array_equal(old, new):
-        every = np.arange(len(old))
-        return every, every
-    _, first, second = np.intersect1d(old, new, assume_unique=True, return_indices=True)
-    return first, second
-
-
-def _predictions(folder: Path) -> dict[str, Array]:
-    path = folder / "predictions" / "test.npz"
-    return read_archive(path, kind="NPZ", write="train the run again")

@@ -11,16 +11,19 @@ from types import MappingProxyType
 from typing import Any
 
 from flipguard.errors import InputError, listed
+from flipguard.studies.claims import places_of, read_claim
+from flipguard.studies.keys import only
+from flipguard.studies.matrix import matrix_lines
 from flipguard.studies.papers import PaperRow, PaperTable, paper_tables
-from flipguard.studies.study import OLD, Claim, Guide, Line, Model, Study
+from flipguard.studies.study import HISTOGRAMS, OLD, Guide, Histogram, Line, Model, Study
 
 CATALOG, WITHOUT = "catalog", "without.toml"
 LIKE_NEW = "like new"
 _STUDY = {"table", "title", "metrics", "roles", "models", "rows", "series", "claims", "notes"}
-_STUDY |= {"curves", "axis", "test_samples"}
+_STUDY |= {"curves", "axis", "test_samples", "histogram", "matrix"}
 _ROWS = {"match", "old", "new", "why_not", "x"}
 _SERIES = {"label", "group", "option", "x", "old", "new"}
-_CLAIM = {"says", "metric", "lower", "than"}
+_HISTOGRAM = {"of", "lines", "judge"}
 _MODEL = {field.name for field in dataclasses.fields(Model)} - {"printed"} | {"take"}
 # Old saw half of the samples, or knew half of the classes, in all of the papers.
 HALF = 0.5
@@ -64,7 +67,7 @@ def read_study(text: str, *, id: str) -> Study:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise InputError(f"{id}.toml is not valid TOML: {problem}.") from problem
-    _only(given, _STUDY, f"{id}.toml")
+    only(given, _STUDY, f"{id}.toml")
     table = paper_tables().get(given.get("table", id))
     if table is None:
         raise InputError(
@@ -78,6 +81,7 @@ def read_study(text: str, *, id: str) -> Study:
     lines = [
         *_paper_lines(given.get("rows", []), table, roles, models, f"{id}.toml"),
         *_series_lines(given.get("series", []), table, f"{id}.toml"),
+        *matrix_lines(given.get("matrix", []), table),
     ]
     if not lines:
         raise InputError(f"{id}.toml: expected `rows` or `series`, but got neither.")
@@ -89,9 +93,11 @@ def read_study(text: str, *, id: str) -> Study:
         metrics=tuple(given.get("metrics", table.metrics)),
         lines=tuple(lines),
         models=MappingProxyType(models),
-        claims=tuple(_claim(one, lines, f"{id}.toml") for one in given.get("claims", [])),
+        claims=tuple(read_claim(one, lines, f"{id}.toml") for one in given.get("claims", [])),
         notes=tuple(given.get("notes", ())),
         curves=tuple(given.get("curves", ())),
+        histogram=_histogram(given.get("histogram"), lines, models, f"{id}.toml"),
+        matrix=tuple(given.get("matrix", ())),
         axis=given.get("axis"),
         test_samples=given.get("test_samples"),
     )
@@ -105,7 +111,7 @@ def _paper_lines(
     place: str,
 ) -> list[Line]:
     for rule in rules:
-        _only(rule, _ROWS, f"{place}: rows")
+        only(rule, _ROWS, f"{place}: rows")
     lines = []
     for row in table.rows if rules else ():
         found = [rule for rule in rules if matches(table, row, rule.get("match", {}))]
@@ -163,7 +169,7 @@ def _as_scenario(old: Model, scenario: str) -> Model:
 def _series_lines(given: Sequence[Mapping[str, Any]], table: PaperTable, place: str) -> list[Line]:
     lines = []
     for series in given:
-        _only(series, _SERIES, f"{place}: series")
+        only(series, _SERIES, f"{place}: series")
         new = _model(series.get("new", {}), f"{place}: new", None)
         old = _old(series.get("old", {}), new, {}, place)
         old = dataclasses.replace(old, role=old.role or new.role)
@@ -193,7 +199,9 @@ def _varied(line: Line, series: Mapping[str, Any], x: Any) -> Line:
     def varied(model: Model) -> Model:
         return dataclasses.replace(model, options={**model.options, option: x})
 
-    old = varied(line.old) if series.get("old") == LIKE_NEW else line.old
+    given = series.get("old")
+    alike = LIKE_NEW in (given, given.get("method") if isinstance(given, Mapping) else None)
+    old = varied(line.old) if alike else line.old
     return dataclasses.replace(line, new=varied(line.new), old=old)
 
 
@@ -226,7 +234,7 @@ def _old(given: Any, new: Model, models: Mapping[str, Model], place: str) -> Mod
 def _model(given: Any, place: str, row: PaperRow | None) -> Model:
     if not isinstance(given, Mapping):
         raise InputError(f"{place}: expected a table, but got {given!r}.")
-    _only(given, _MODEL, place)
+    only(given, _MODEL, place)
     values = dict(given)
     take = values.pop("take", None)
     if row is not None:
@@ -255,27 +263,20 @@ def _check_follows(lines: Sequence[Line], models: Mapping[str, Model], place: st
         )
 
 
-def _claim(given: Mapping[str, Any], lines: Sequence[Line], place: str) -> Claim:
-    _only(given, _CLAIM, f"{place}: claims")
-
-    def place_of(wanted: Mapping[str, Any]) -> int:
-        found = [
-            i
-            for i, line in enumerate(lines)
-            if all(getattr(line, name) == value for name, value in wanted.items())
-        ]
-        if len(found) != 1:
-            raise InputError(
-                f"{place}: expected one line with {dict(wanted)}, but {len(found)} have that."
-            )
-        return found[0]
-
-    return Claim(
-        says=given["says"],
-        metric=given["metric"],
-        lower=place_of(given["lower"]),
-        higher=place_of(given["than"]),
-    )
+def _histogram(
+    given: Mapping[str, Any] | None, lines: Sequence[Line], models: Mapping[str, Model], place: str
+) -> Histogram | None:
+    if given is None:
+        return None
+    only(given, _HISTOGRAM, f"{place}: histogram")
+    judge = given.get("judge")
+    if given.get("of") not in HISTOGRAMS or (judge is not None and judge not in models):
+        raise InputError(
+            f"{place}: expected `histogram` to be of {', '.join(HISTOGRAMS)}, and `judge` to be "
+            f"one of `models`, but got {dict(given)}."
+        )
+    chosen = [places_of(wanted, lines, place) for wanted in given.get("lines", [{}])]
+    return Histogram(of=given["of"], places=tuple(i for some in chosen for i in some), judge=judge)
 
 
 def _role(name: str | None, roles: Mapping[str, str], place: str) -> str:
@@ -284,11 +285,3 @@ def _role(name: str | None, roles: Mapping[str, str], place: str) -> str:
             f"{place}: expected `roles` to say what {name} is, but it has {listed(roles)}."
         )
     return roles[name]
-
-
-def _only(given: Mapping[str, Any], known: set[str], place: str) -> None:
-    unknown = [key for key in given if key not in known]
-    if unknown:
-        raise InputError(
-            f"{place}: expected {', '.join(sorted(known))}, but got {listed(unknown)}."
-        )

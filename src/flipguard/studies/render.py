@@ -13,6 +13,7 @@ from rich.text import Text
 
 from flipguard.studies.agreement import Agreement, Pair
 from flipguard.studies.costs import in_words
+from flipguard.studies.figures import cells_of, figure_lines, figure_parts
 from flipguard.studies.results import Result, Row
 from flipguard.studies.words import NOTHING, is_percent, legend, ours, printed, ratio, short
 
@@ -37,6 +38,7 @@ def result_parts(result: Result) -> Iterator[RenderableType]:
     yield Text()
     yield _table(result)
     yield Text()
+    yield from figure_parts(result)
     # Wrapped by the terminal, and hung under its first word where it is a list.
     for line in verdict_lines(result):
         indent = 2 if line.startswith("- ") else 0
@@ -72,7 +74,7 @@ def _table(result: Result) -> Table:
     if found.pairs:
         table.add_column("agrees", justify="right", no_wrap=True)
     group = None
-    for index, row in enumerate(result.rows):
+    for index, row in _listed(result):
         line = result.line(row)
         if line.group != group and line.group is not None:
             name = group_name(line.group)
@@ -80,6 +82,13 @@ def _table(result: Result) -> Table:
         group = line.group
         _add(table, result, row, index, found, headline)
     return table
+
+
+def _listed(result: Result) -> Iterator[tuple[int, Row]]:
+    """The rows that are lines of the table, with their places; cells of a matrix are none."""
+    for index, row in enumerate(result.rows):
+        if result.line(row).pair is None:
+            yield index, row
 
 
 def _add(
@@ -112,8 +121,10 @@ def line_name(result: Result, row: Row) -> str:
     blocks = {(one.paper.old, one.paper.new) for one in result.study.lines if one.paper is not None}
     parts = [line.label]
     if line.paper is not None:
-        if len(blocks) > 1 and not line.group and line.paper.old != line.paper.new:
-            parts.append(f"{line.paper.old} to {line.paper.new}")
+        update = f"{line.paper.old} to {line.paper.new}"
+        named = line.group or update == line.label
+        if len(blocks) > 1 and not named and line.paper.old != line.paper.new:
+            parts.append(update)
         parts += [_condition(name, value) for name, value in line.paper.where.items()]
     return ", ".join(part for part in parts if part)
 
@@ -164,11 +175,13 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
     for says, verdict in result.claims():
         yield f"- The paper says: {says} Here it {VERDICTS[verdict]}."
     missing: dict[str, list[str]] = {}
-    for row in result.rows:
+    for _, row in _listed(result):
         if row.why_not is not None:
             missing.setdefault(row.why_not, []).append(line_name(result, row))
     for why, names in missing.items():
         yield f"- Not run: {'; '.join(names)}. {why}"
+    if roles := result.facts.get("roles"):
+        yield f"Models: {'; '.join(f'{role} is {model}' for role, model in roles.items())}."
     if others := result.facts.get("differences"):
         yield f"Other than in the paper: {'; '.join(others)}."
     for note in result.study.notes:
@@ -204,33 +217,29 @@ def markdown_of(result: Result) -> str:
     heads += ["ratio"] if headline is not None else []
     heads += ["agrees"] if found.pairs else []
     lines = [f"# {title_of(result)}", "", f"{_told(result)}.", ""]
-    lines += [_cells(heads), _cells(["---", "---", *["---:"] * (len(heads) - 2)])]
+    lines += [cells_of(heads), cells_of(["---", "---", *["---:"] * (len(heads) - 2)])]
     group = None
-    for index, row in enumerate(result.rows):
+    for index, row in _listed(result):
         line = result.line(row)
         if line.group != group and line.group is not None:
-            lines.append(_cells([f"**{group_name(line.group)}**", *[""] * (len(heads) - 1)]))
+            lines.append(cells_of([f"**{group_name(line.group)}**", *[""] * (len(heads) - 1)]))
         group = line.group
         name = line_name(result, row)
         if line.paper is not None:
             theirs = [printed(line.paper.cells.get(m)) for m in metrics]
             theirs += [ratio(result.paper_ratio(row, headline))] if headline is not None else []
-            lines.append(_cells([name, "paper", *theirs, *[""] * bool(found.pairs)]))
+            lines.append(cells_of([name, "paper", *theirs, *[""] * bool(found.pairs)]))
             name = ""
         mine = [ours(row.mean(m), row.error(m), m) for m in metrics]
         mine += [ratio(result.ratio(row, headline))] if headline is not None else []
         mine += [_tally(found.of(index)).plain] if found.pairs else []
         if row.why_not is not None:
             mine = ["not run", *[""] * (len(mine) - 1)]
-        lines.append(_cells([name, "here", *mine]))
-    lines.append("")
+        lines.append(cells_of([name, "here", *mine]))
+    lines += ["", *figure_lines(result)]
     for text in verdict_lines(result, most=None):
         is_item = text.startswith("- ")
         if not is_item and lines[-1].startswith("- "):
             lines.append("")  # else it would go on with the last item
         lines += [text] if is_item else [text, ""]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _cells(values: Sequence[str]) -> str:
-    return "| " + " | ".join(value.replace("|", "\\|") for value in values) + " |"

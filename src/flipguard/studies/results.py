@@ -16,14 +16,8 @@ import numpy as np
 from flipguard._version import __version__
 from flipguard.errors import InputError, printable
 from flipguard.predictions.replacing import replacing
-from flipguard.studies.agreement import (
-    Agreement,
-    Measured,
-    Verdict,
-    agreement,
-    paired_interval,
-    verdict_of,
-)
+from flipguard.studies.agreement import Agreement, Measured, Verdict, agreement
+from flipguard.studies.judging import judged
 from flipguard.studies.study import Line, Study
 
 SCHEMA = "flipguard.study/1"
@@ -41,6 +35,7 @@ ALWAYS = (
     "churn_incorrect",
     "expected_calibration_error_new",
     "confidence_new",
+    "entropy_new",
     "logit_displacement",
 )
 
@@ -54,6 +49,7 @@ class Row:
     why_not: str | None = None
     runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     curves: Mapping[str, Any] = field(default_factory=dict)
+    histogram: Mapping[str, Any] = field(default_factory=dict)
 
     def mean(self, metric: str) -> float:
         """The mean over the seeds."""
@@ -114,14 +110,12 @@ class Result:
 
     def claims(self) -> list[tuple[str, Verdict]]:
         """What the paper says in words, each with a verdict."""
-        found: list[tuple[str, Verdict]] = []
         by_place = {row.place: row for row in self.rows}
-        for claim in self.study.claims:
-            sides = [by_place.get(place) for place in (claim.lower, claim.higher)]
-            values = [() if row is None else row.values.get(claim.metric, ()) for row in sides]
-            low, high = paired_interval(values[0], values[1])
-            found.append((claim.says, verdict_of(1.0, low, high)))
-        return found
+
+        def values(place: int, metric: str) -> Sequence[float]:
+            return by_place[place].values.get(metric, ()) if place in by_place else ()
+
+        return [(claim.says, judged(claim, values)) for claim in self.study.claims]
 
 
 def _printed(line: Line, metric: str) -> float:
@@ -176,6 +170,8 @@ def _row(result: Result, row: Row) -> dict[str, Any]:
     }
     if row.curves:
         document["curves"] = row.curves
+    if row.histogram:
+        document["histogram"] = row.histogram
     return document
 
 
@@ -221,11 +217,18 @@ def _read_row(row: Mapping[str, Any], study: Study) -> Row:
         why_not=row.get("why_not"),
         runs={side: tuple(runs) for side, runs in row.get("runs", {}).items()},
         curves=row.get("curves", {}),
+        histogram=row.get("histogram", {}),
     )
 
 
 def facts_of(
-    device: str, command: str, *, differences: Sequence[str], runs: int, seconds: float
+    device: str,
+    command: str,
+    *,
+    differences: Sequence[str],
+    runs: int,
+    seconds: float,
+    roles: Mapping[str, str],
 ) -> dict[str, Any]:
     """Where, when and with what a study was run; `seconds` are those of all its runs, added up."""
     import torch
@@ -242,6 +245,7 @@ def facts_of(
         },
         "command": command,
         "differences": list(differences),
+        **({"roles": dict(roles)} if roles else {}),
         "runs": runs,
         "seconds": round(seconds, 1),
         "written": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -14,7 +14,7 @@ from flipguard.studies.collect import Updates, collected
 from flipguard.studies.costs import trained_seconds
 from flipguard.studies.differences import differences
 from flipguard.studies.executor import Told, train_all
-from flipguard.studies.graph import Plan
+from flipguard.studies.planning import Plan
 from flipguard.studies.results import Result, facts_of, result_path, write_result
 from flipguard.studies.tasks import Task
 
@@ -76,12 +76,19 @@ def _written(task: Task, plan: Plan, command: str, measured: Updates) -> Result:
             task.device,
             command,
             differences=differences(plan),
+            roles=roles_of(plan),
             runs=len(plan.nodes),
             seconds=sum(trained_seconds(node.folder) for node in plan.nodes),
         ),
     )
     write_result(result, result_path(task.out, result.study.id, result.scale))
     return result
+
+
+def roles_of(plan: Plan) -> dict[str, str]:
+    """Which model each role of a matrix is, whose cells are named by roles alone."""
+    roles = plan.scale.roles
+    return {role: roles[role] for role in plan.study.matrix if role in roles}
 
 
 @contextmanager

@@ -43,15 +43,17 @@ class Scale:
     precision: str = "32-true"
     pretrained: bool = False
     data_root: str | None = None
+    # By role, several architectures of about the same accuracy, for ensembles of them.
+    many: Mapping[str, Sequence[str]] = field(default_factory=dict)
     given: tuple[str, ...] = ()
 
     def of_paper(self, paper: str) -> Scale:
         """As one paper has it."""
         return dataclasses.replace(self, **self.papers.get(paper, {}), papers={})
 
-    def model(self, role: str) -> str | None:
-        """The model of a role; None if this scale has none."""
-        return self.roles.get(role)
+    def models(self, role: str) -> Sequence[str]:
+        """The model of a role, or its several ones; none if this scale lacks it."""
+        return self.many.get(role, [self.roles[role]] if role in self.roles else [])
 
     def check_filled(self, roles: Sequence[str]) -> None:
         """Refuses a model that the user has to name and has not."""

@@ -18,6 +18,14 @@ Scalar: TypeAlias = bool | int | float | str | None
 OLD = "old"
 """In `follows`: the model that the row's new one replaces."""
 
+# What is counted in histograms, and how it is called.
+HISTOGRAMS = {
+    "uncertainty": "uncertainty: deviation of the members' probabilities",
+    "rank": "rank: place of new's wrong class among old's logits",
+    "displacement": "distance: of the logits of one sample, old to new",
+    "confidence": "confidence: first probability less the second",
+}
+
 # Of which the paper printed a share: the size of the test sets, for its standard errors.
 TEST_SAMPLES: Mapping[str, int] = MappingProxyType(
     {
@@ -81,6 +89,7 @@ class Line:
     new: Model
     paper: PaperRow | None = None
     x: float | None = None
+    pair: tuple[str, str] | None = None  # its cell of a matrix: the roles of old and new
     why_not: str | None = None  # it is not trained, for this reason
 
     @property
@@ -90,13 +99,31 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a claim: a metric of lines, by their places in the study, or a number."""
+
+    places: tuple[int, ...] = ()
+    metric: str = ""
+    number: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What the paper says in words, as an order of two lines."""
+    """What the paper says in words, as an order of two sides."""
 
     says: str
-    metric: str
-    lower: int  # places of the lines in the study
-    higher: int
+    lower: Side
+    higher: Side
+    of_spread: bool = False  # of the variance over seeds, and not of the values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """What is counted over the samples of some lines, or over draws, beside the metrics."""
+
+    of: str  # one of `HISTOGRAMS`
+    places: tuple[int, ...]
+    judge: str | None = None  # of `models`: who says how uncertain a sample is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +139,8 @@ class Study:
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     curves: tuple[str, ...] = ()  # splits of which the rates after every epoch are shown
+    histogram: Histogram | None = None
+    matrix: tuple[str, ...] = ()  # roles, every two of which are compared
     axis: str | None = None  # what `x` of the lines is
     test_samples: int | None = None  # of the paper, where not its whole test set
 

@@ -12,7 +12,8 @@ from typing import Any
 from flipguard.errors import InputError
 from flipguard.studies.costs import Costs, in_words
 from flipguard.studies.executor import Crew
-from flipguard.studies.graph import RUNS, Node, NotAtScaleError, Plan, plan_of
+from flipguard.studies.graph import RUNS, Node
+from flipguard.studies.planning import NotAtScaleError, Plan, plan_of
 from flipguard.studies.reading import studies, study_of
 from flipguard.studies.scales import Scale, scale_of
 from flipguard.training.devices import cores
@@ -91,10 +92,12 @@ def prepared(
             f"Expected `--devices` to be numbers of GPUs that are here, such as 0,1, but got "
             f"{devices!r}."
         )
-    machine: dict[str, Any] = {"device": kind, "fuse": fuse}
-    if kind == "cpu":
-        machine["threads"] = 1
-    else:
+    if processes is None:
+        processes = cores() if kind == "cpu" else PROCESSES_A_GPU * max(len(gpus), 1)
+    # Also on a GPU: what is worked out on the CPU crawls where processes fight for its cores.
+    threads = max(cores() // processes, 1)
+    machine: dict[str, Any] = {"device": kind, "fuse": fuse, "threads": threads}
+    if kind != "cpu":
         machine["precision"] = size.precision
     plans: list[Plan] = []
     left_out: dict[str, str] = {}
@@ -119,11 +122,9 @@ def prepared(
             f"Expected a scale at which there is a study, but {scale} has none; choose another "
             "`--scale`."
         )
-    if processes is None:
-        processes = cores() if kind == "cpu" else PROCESSES_A_GPU * max(len(gpus), 1)
     crew = Crew(
         processes=processes,
-        threads=1 if kind == "cpu" else max(cores() // processes, 1),
+        threads=threads,
         devices=gpus,
         fuse=fuse == "on" or (fuse == "auto" and kind == "cuda"),
     )

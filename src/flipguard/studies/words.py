@@ -19,8 +19,24 @@ SHORT = {
     "churn_incorrect": "C. wrong",
     "expected_calibration_error_new": "ECE",
     "confidence_new": "confidence",
+    "entropy_new": "entropy",
     "logit_displacement": "move",
+    "flip_rate_sure": "NFR, sure",
+    "flip_rate_unsure": "unsure",
+    "uncertainty_flipped": "σ flipped",
+    "uncertainty_others": "σ others",
+    "flips_told_apart": "told apart",
+    "flip_rank": "rank",
+    "flip_rank_by_chance": "by chance",
+    "flip_second": "second",
 }
+# Of studies alone, and no shares of anything.
+NO_SHARES = frozenset(
+    {
+        *("entropy_new", "uncertainty_flipped", "uncertainty_others", "flips_told_apart"),
+        *("flip_rank", "flip_rank_by_chance"),
+    }
+)
 LONG = {
     "NFR": "negative flips, of all samples",
     "rel. NFR": "negative flips, of what chance would flip",
@@ -29,6 +45,15 @@ LONG = {
     "C. wrong": "churn of what old gets wrong",
     "ECE": "expected calibration error of new",
     "confidence": "new's first probability above its second",
+    "entropy": "mean entropy of new's predictions in nats, no percentage",
+    "NFR, sure": "negative flips of the less uncertain half of the samples",
+    "unsure": "and of the other half",
+    "σ flipped": "mean uncertainty of flipped samples, no percentage",
+    "σ others": "and of others",
+    "told apart": "chance that a flipped sample is more uncertain than another, 0.5 if alike",
+    "rank": "mean rank of new's wrong class in old, where the right one is first, no percentage",
+    "by chance": "the same of any wrong class",
+    "second": "share of flips whose wrong class came second in old",
     "move": "mean distance of the logits, no percentage",
 }
 NOTHING = "–"
@@ -36,7 +61,7 @@ NOTHING = "–"
 
 def is_percent(metric: str) -> bool:
     """Whether a metric is shown in percent."""
-    return metric not in METRICS or METRICS[metric].percent
+    return metric not in NO_SHARES and (metric not in METRICS or METRICS[metric].percent)
 
 
 def short(metric: str) -> str:
