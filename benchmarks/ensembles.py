@@ -369,8 +369,9 @@ class Bench:
                     # So many views are answered before, at the price that a student would pay.
                     asked = "in turn" if member.startswith("apart") else "fused, parts"
                     alone = self.once("student", "stored")[0]
-                    answers = self.once("student", asked)[0] - alone
-                    taught += answers * self.given.views / self.given.epochs
+                    with_answers, making = self.once("student", asked)
+                    taught += (with_answers - alone) * self.given.views / self.given.epochs
+                    before += making
                 found = row(way, trained, taught, before + before_student)
                 yield (
                     {**found, "views": self.given.views} if student.startswith("stored") else found

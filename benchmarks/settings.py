@@ -17,7 +17,6 @@ import json
 import multiprocessing
 import os
 import platform
-import shutil
 import time
 import traceback
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -89,7 +88,7 @@ def set_aside(root: Path, name: str, into: Path) -> Path:
     return into
 
 
-def one(side: str, way: str, given: argparse.Namespace) -> tuple[str, str, Tensor, float]:
+def one(side: str, way: str, given: argparse.Namespace) -> tuple[str, str, Tensor, float | None]:
     """Trains one side of a way, and says what it answers and how long it took."""
     if given.threads:
         torch.set_num_threads(given.threads)
@@ -120,10 +119,10 @@ def one(side: str, way: str, given: argparse.Namespace) -> tuple[str, str, Tenso
         },
     }
     began = time.monotonic()
-    if not ((out / "run.json").exists() and Run.read(out).finished):
-        shutil.rmtree(out, ignore_errors=True)
-        train(from_dict(values), out, report=lambda _: None)
-    took = time.monotonic() - began
+    found = (out / "run.json").exists()
+    # A run of other settings in its place is refused.
+    train(from_dict(values), out, resume=found, report=lambda _: None)
+    took = None if found else time.monotonic() - began
     data = load_data(given.data, root=given.root)
     material = Material(data.test, device=torch.device(given.device), model=given.model)
     model = load_model(Run.read(out)).to(material.device)
@@ -147,7 +146,7 @@ class Table:
         self.target = load_data(given.data, root=given.root).test.targets
         self.rows: list[dict[str, Any]] = []
 
-    def add(self, side: str, way: str, says: Tensor, took: float) -> None:
+    def add(self, side: str, way: str, says: Tensor, took: float | None) -> None:
         self.answers[side, way], self.seconds[side, way] = says, took
         first, second = str(int(side) // 2 * 2), str(int(side) // 2 * 2 + 1)
         before = self.answers.get((first, "none" if way in AFTER else way))
@@ -159,7 +158,8 @@ class Table:
             found.append(judged(after, before, self.target))
         row = {name: round(float(np.mean([one[name] for one in found])), 5) for name in found[0]}
         method, options = {**ALIKE, **AFTER}[way]
-        seconds = round(self.seconds[second, way], 1)
+        took = self.seconds[second, way]
+        seconds = None if took is None else round(took, 1)  # beside others, as many as at once
         self.rows.append(
             {"way": way, "pair": int(first) // 2, "method": method, "options": options, **row}
             | {"seconds": seconds}
@@ -167,7 +167,9 @@ class Table:
         given = self.given
         document = {
             "command": f"python benchmarks/settings.py --data {given.data} --data-root DIR "
-            f"--out FILE --model {given.model} --epochs {given.epochs} --pairs {given.pairs}",
+            f"--out FILE --model {given.model} --preset {given.preset} --epochs {given.epochs} "
+            f"--pairs {given.pairs} --views {given.views} --at-once {given.at_once} "
+            f"--compile {given.compile}",
             "machine": {
                 "device": torch.cuda.get_device_name() if given.device != "cpu" else "CPU",
                 "torch": torch.__version__,

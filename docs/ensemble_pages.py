@@ -274,7 +274,8 @@ def ensembles_page() -> str:
         first = document["rows"][0]
         lines += [
             "",
-            f"Measured by `{document['command']}` on {_device(first)}, torch {first['torch']}.",
+            f"Measured by `{document['command']}` on {_device(first)}, torch {first['torch']}."
+            + (f" {document['note']}" if "note" in document else ""),
         ]
         for net in nets:
             rows = [row for row in document["rows"] if row["net"] == net]

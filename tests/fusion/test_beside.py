@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from flipguard.errors import InputError
-from flipguard.fusion import checkpoint_segments, compile_parts, fuse, tune
+from flipguard.fusion import checkpoint_segments, compile_parts, fuse, regions, segments, tune
 from flipguard.fusion.beside import Beside
-from flipguard.training.folder import MODEL, Run
+from flipguard.training.folder import CHECKPOINT, MODEL, Run
 from flipguard.training.fusing import CannotFuse
 from flipguard.training.workshop import Together, _refuse_on_gpu
 from tests.fusion.nets import apart, drawn, members_of
@@ -20,6 +20,7 @@ from tests.training.tiny import tiny, trained
 
 SHAPE = (3, 8, 8)
 THREE = {"members": 3}
+SIZES = {2: [2, 3], 3: [1, 2, 2], 5: [1] * 5, 9: [1] * 5}
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 
@@ -32,7 +33,7 @@ def test_members_are_those_of_one_network(streams: int, shared: bool, device: st
     several = fuse(members, streams=streams).train()
     assert isinstance(several, Beside)
     assert several.count == 5
-    assert len(several.parts()) == {2: 2, 3: 3, 5: 5, 9: 5}[streams]
+    assert [part.count for part in several.parts()] == SIZES[streams]
     inputs = drawn((6, *SHAPE) if shared else (5, 6, *SHAPE)).to(device)
     target = torch.arange(6, device=device).expand(5, 6)
     for fused in (one, several):
@@ -63,11 +64,11 @@ def test_a_copy_is_one_of_its_own() -> None:
     twin = copy.deepcopy(several)
     with torch.no_grad():
         next(twin.parameters()).fill_(torch.nan)
-    assert twin.finite().tolist() == [False, False, True]
+    assert twin.finite().tolist() == [False, True, True]
     assert several.finite().tolist() == [True] * 3
     assert several.state_dict().keys() == twin.state_dict().keys()
     inputs = drawn((4, 40))
-    assert twin(inputs).isnan().any(2).any(1).tolist() == [True, True, False]
+    assert twin(inputs).isnan().any(2).any(1).tolist() == [True, False, False]
     assert not several(inputs).isnan().any()
 
 
@@ -75,9 +76,15 @@ def test_each_computes_again_and_is_compiled_by_itself(monkeypatch: pytest.Monke
     members = members_of("resnet20:width=4", SHAPE)
     plain, several = fuse(members).train(), fuse(members, streams=2).train()
     checkpoint_segments(several)
-    inputs = drawn((3, 4, *SHAPE))
-    assert apart(several(inputs), plain(inputs)) < 1e-9
-    from flipguard.fusion import regions
+    inputs, entered = drawn((3, 4, *SHAPE)), []
+    whole = segments._contexts
+    monkeypatch.setattr(segments, "_contexts", lambda s: entered.append(s) or whole(s))
+    for fused in (plain, several):
+        fused(inputs).square().sum().backward()
+    assert len(entered) >= 2 * len(several.parts())
+    assert apart(several.gradient_norms(), plain.gradient_norms()) < 1e-9
+    for state, expected in zip(several.split(), plain.split(), strict=True):
+        assert all(apart(state[name], tensor) < 1e-9 for name, tensor in expected.items())
 
     called = []
 
@@ -94,7 +101,6 @@ def test_each_computes_again_and_is_compiled_by_itself(monkeypatch: pytest.Monke
 
 
 def test_a_run_on_streams_ends_in_the_same_members(tmp_path: Path) -> None:
-    """And goes on only as it was begun."""
     found = {}
     for streams in (1, 2):
         machine = {"fuse": "on", "streams": streams, "precision": "64-true"}
@@ -115,9 +121,31 @@ def test_members_go_on_as_they_were_begun(tmp_path: Path) -> None:
         return trained(config, tmp_path / "run", resume=resume)
 
     assert not go(2, 1e-9).finished
-    with pytest.raises(InputError, match=r"begun, on 2 streams, but got 1; set `machine.streams="):
-        go(1, None, resume=True)
-    assert go(2, None, resume=True).finished
+    (state,) = (tmp_path / "members").glob(f".together-*/{CHECKPOINT}")
+    begun = set(torch.load(state, weights_only=True)["members"])
+    assert {name.partition(".")[0] for name in begun} == {"0", "1"}
+    assert go(1, None, resume=True).finished  # another machine may go on with it
+
+
+def test_there_is_one_network_at_least() -> None:
+    with pytest.raises(InputError, match="`streams` to be from 1 on, but got 0"):
+        fuse(members_of("mlp:hidden=8", (40,)), streams=0)
+
+
+def test_only_training_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere batches have many sizes."""
+    several = fuse(members_of("mlp:hidden=8", (40,)), streams=2).train()
+    called = []
+    for part in several.parts():
+        plain = part._call_impl
+        monkeypatch.setattr(
+            part, "_compiled_call_impl", lambda *args, plain=plain: called.append(1) or plain(*args)
+        )
+    several(drawn((4, 40)))
+    assert len(called) == 2
+    several.eval()
+    several.forward(drawn((4, 40)))
+    assert len(called) == 2
 
 
 def test_wide_members_are_side_by_side_where_there_are_streams() -> None:

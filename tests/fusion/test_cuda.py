@@ -14,13 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flipguard.fusion import CapturedStep, fuse, needs, teachers, tune
+from flipguard.fusion import CapturedStep, fuse, needs, teachers, tune, use_widened
 from flipguard.fusion.graphs import WARM_UP
+from flipguard.fusion.widths import width_of
 from flipguard.references import Ensemble
 from flipguard.training import Config, Recipe
 from flipguard.training.optimizers import optimizer_of
 from flipguard.training.workshop import Together
-from tests.fusion.nets import apart, members_of, train_alone
+from tests.fusion.nets import apart, members_of, optimizer_for, train_alone
 from tests.training.tiny import history_of, images_file, tiny, trained
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -138,13 +139,15 @@ def on_device(spec: str, device: str = "cuda", *, exactly: bool = False) -> list
 @on_gpu
 @pytest.mark.parametrize("kind", ["sgd", "adamw"])
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("tuned", [False, True])
-def test_in_float64_members_end_where_a_loop_ends(spec: str, kind: Any, tuned: bool) -> None:
+@pytest.mark.parametrize(("tuned", "streams"), [(False, 1), (True, 1), (True, 2), (True, 3)])
+def test_in_float64_members_end_where_a_loop_ends(
+    spec: str, kind: Any, tuned: bool, streams: int
+) -> None:
     """After 50 steps, most of them replayed."""
     rate = 1e-3 if kind == "adamw" else 1e-2
     members = on_device(spec, exactly=True)
     batches = [(inputs.double(), target) for inputs, target in batches_of(50, 3)]
-    fused = fuse(members, example=torch.zeros(1, *SHAPE)).train()
+    fused = fuse(members, example=torch.zeros(1, *SHAPE), streams=streams).train()
     if tuned:
         tune(fused, batches[0][0])
     config = Config(recipe=Recipe(optimizer=kind, learning_rate=rate, weight_decay=0.05))
@@ -165,6 +168,29 @@ def test_in_float64_members_end_where_a_loop_ends(spec: str, kind: Any, tuned: b
         mine = [(inputs[index], target[index]) for inputs, target in batches]
         alone = train_alone(members[index], mine, kind=kind, smoothing=0.1, rate=rate).state_dict()
         assert _off(state, alone) < 1e-7
+
+
+@on_gpu
+@pytest.mark.parametrize("copies", [2, 4, 8])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_in_float64_a_widened_net_ends_where_it_would(copies: int, compiled: bool) -> None:
+    """After 50 steps, most of them replayed."""
+    net = on_device("resnet20:width=4", exactly=True)[0]
+    batches = [(inputs[0].double(), target[0]) for inputs, target in batches_of(50, 3)]
+    plain = train_alone(net, batches, kind="sgd", smoothing=0.1, rate=0.01).state_dict()
+    net.train()
+    use_widened(net, width_of(net, copies, batches[0][0]), compiled=compiled)
+    optimizer = optimizer_for("sgd", list(net.parameters()), 2, 0.01)
+
+    def step(inputs: Tensor, target: Tensor) -> None:
+        F.cross_entropy(net(inputs), target, label_smoothing=0.1).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    take = CapturedStep(step)
+    for inputs, target in batches:
+        take(inputs, target)
+    assert _off(net.state_dict(), plain) < 1e-7
 
 
 @pytest.mark.usefixtures("exact")

@@ -161,6 +161,34 @@ def test_what_differs_in_more_than_classes_is_refused(narrow: Run, tmp_path: Pat
     assert difference_of(old_of(built(MODEL_SPEC, 3), [2, 0, 1], 3), wider) is not None
 
 
+class TwoHeads(nn.Module):
+    """Whose last layer is not all that has a row a class."""
+
+    def __init__(self, *, hidden: bool) -> None:
+        super().__init__()
+        self.body = nn.Linear(5, 4)
+        self.first = nn.Linear(4, 7) if hidden else nn.Linear(4, 3)
+        self.last = nn.Linear(7, 3) if hidden else nn.Linear(4, 3)
+        self.scale = nn.Parameter(torch.ones(4 if hidden else 3))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        body = self.body(inputs)
+        return (self.first(body) + self.last(body)) * self.scale
+
+
+def test_a_second_tensor_with_a_row_a_class_is_refused() -> None:
+    old, new = (TwoHeads(hidden=False) for _ in range(2))
+    with pytest.raises(InputError, match="alone has a row a class, but got `first"):
+        start_from(old_of(old, [2, 0, 1], 3), new)
+    old, new = (TwoHeads(hidden=True) for _ in range(2))
+    start_from(old_of(old, [2, 0, 1], 3), new)
+    assert torch.equal(new.last.weight, old.last.weight[[2, 0, 1]])
+    assert torch.equal(new.first.weight, old.first.weight)
+    seven = SharedClasses.by_index([1, 0], old_count=2)  # the last layer has three rows, not two
+    with pytest.raises(InputError, match="of TwoHeads, which has other rows"):
+        start_from(Old(name="old", reference=OldModel(old), model=old, classes=seven), new)
+
+
 def test_rows_that_cannot_be_told_apart_are_refused() -> None:
     old, new = built("torchvision:squeezenet1_1", 3, seed=1), built("torchvision:squeezenet1_1", 3)
     with pytest.raises(InputError, match="one linear head") as refused:

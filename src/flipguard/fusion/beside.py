@@ -7,7 +7,7 @@ way, a GPU does the one while it waits for the other.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -54,19 +54,25 @@ class Beside(Fused):
 
     def _run(self, inputs: Inputs, *, shared: bool) -> Tensor:
         given = [inputs] * len(self.parts()) if shared else list(self._apart(inputs))
-        if next(self.parameters()).device.type != "cuda":
-            return torch.cat([part(one) for part, one in zip(self.parts(), given, strict=True)])
-        return self._at_once(given)
+        # Parts are compiled for training: elsewhere batches have many sizes.
+        calls = [part if self.training else part.forward for part in self.parts()]
+        device = next(self.parameters()).device
+        if device.type != "cuda":
+            return torch.cat([call(one) for call, one in zip(calls, given, strict=True)])
+        return self._at_once(calls, given, device)
 
-    def _at_once(self, given: Sequence[Inputs]) -> Tensor:
-        caller = torch.cuda.current_stream()
+    def _at_once(
+        self, calls: Sequence[Callable[..., Any]], given: Sequence[Inputs], device: torch.device
+    ) -> Tensor:
+        caller = torch.cuda.current_stream(device)
         while len(self._streams) < len(given):
-            self._streams.append(torch.cuda.Stream())  # type: ignore[no-untyped-call,unused-ignore]
+            stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call,unused-ignore]
+            self._streams.append(stream)
         found = []
-        for part, one, stream in zip(self.parts(), given, self._streams, strict=True):
+        for call, one, stream in zip(calls, given, self._streams, strict=True):
             stream.wait_stream(caller)
             with torch.cuda.stream(stream):
-                logits = part(one)
+                logits = call(one)
             # Memory is given back in the order of one stream: it must know who else reads it.
             logits.record_stream(caller)
             for tensor in one.values() if isinstance(one, Mapping) else (one,):

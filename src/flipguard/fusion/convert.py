@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,8 @@ def fuse(members: Sequence[nn.Module], *, example: Inputs | None = None, streams
         members: Networks of one architecture, with weights of their own; they stay as they are.
         example: A batch of inputs, of which only the shape counts; flipguard's own networks know
             theirs, and need none.
-        streams: As so many networks side by side, which a GPU computes at the same time.
+        streams: As so many networks side by side, which a GPU computes at the same time; no more
+            than there are members.
 
     >>> from flipguard.models import build_model
     >>> members = [build_model("mlp", classes=10, input_shape=(40,), seed=i) for i in range(3)]
@@ -44,6 +45,10 @@ def fuse(members: Sequence[nn.Module], *, example: Inputs | None = None, streams
     True
     """
     members = list(members)
+    if streams < 1:
+        raise InputError(
+            f"Expected `streams` to be from 1 on, but got {streams}; 1 is one network."
+        )
     _refuse_differences(members)
     batch = _example(members[0], example)
     numbers = sum(p.numel() for member in members for p in member.parameters())
@@ -55,8 +60,7 @@ def fuse(members: Sequence[nn.Module], *, example: Inputs | None = None, streams
                 # What torch cannot map it does in a loop, and says so: slower than no fusing.
                 warnings.filterwarnings("error", "There is a performance drop")
                 prove(lambda some, way=way: way(some, batch), some_members, batch)  # type: ignore[misc]
-            size = -(-len(members) // streams)
-            parts = [way(members[at : at + size], batch) for at in range(0, len(members), size)]
+            parts = [way(some, batch) for some in _evenly(members, streams)]
             return parts[0] if len(parts) == 1 else Beside(parts)
         except Refusal as refusal:
             reasons.append(str(refusal))
@@ -68,6 +72,13 @@ def fuse(members: Sequence[nn.Module], *, example: Inputs | None = None, streams
         f"{type(members[0]).__name__} has {' and '.join(dict.fromkeys(reasons))}; train its "
         "members one by one (`--fuse off`)."
     )
+
+
+def _evenly(members: Sequence[nn.Module], streams: int) -> Iterator[Sequence[nn.Module]]:
+    """So many groups of neighbours, of which none has more than one member above another's."""
+    count = min(streams, len(members))
+    for part in range(count):
+        yield members[part * len(members) // count : (part + 1) * len(members) // count]
 
 
 def _packed(members: Sequence[nn.Module], batch: Inputs) -> Fused:

@@ -46,7 +46,12 @@ def widest(module: nn.Module, example: Tensor, autocast: Autocast = nullcontext)
     """
     if _gpu(example.device) is None:
         return Width()
-    own = copy.deepcopy(module)  # its norms learn from the example, and the module's must not
+    with torch.random.fork_rng([example.device] if example.is_cuda else []):
+        return _fastest(copy.deepcopy(module), example, autocast)
+
+
+def _fastest(own: nn.Module, example: Tensor, autocast: Autocast) -> Width:
+    """Of a module that is nobody else's: its norms learn from the example."""
     took = {Width(): _time(partial(_pass, own, own, example, autocast))}
     for copies in copies_for(own, len(example)):
         try:

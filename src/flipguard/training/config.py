@@ -68,7 +68,7 @@ class Machine:
     cuda_graphs: Literal["auto", "on", "off"] = "auto"
     checkpointing: bool = False  # less memory: activations are computed again for the gradient
     # Members of an ensemble: "on", as one network; "off", one after the other; "auto", as one
-    # network on a GPU, and on a CPU side by side, in processes of one thread each.
+    # network on a GPU, where that is faster, and on a CPU side by side, in processes of a thread.
     fuse: Literal["auto", "on", "off"] = "auto"
     fuse_chunk: int | None = None  # at most so many members at once
     streams: int = 1  # of a GPU: members at once are so many networks, computed side by side

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import resource
@@ -86,12 +87,14 @@ def check_widening(machine: Machine, model: nn.Module, batch: tuple[int, ...] | 
     problem = "texts"
     if batch is not None:
         try:
-            widen(model.train(), copies=2)
+            own = copy.deepcopy(model).train()
+            # What cannot be computed so fails here, and not in the first step.
+            widen(own, copies=2)(torch.zeros(4, *batch[1:], device=next(own.parameters()).device))
             if copies_for(model, batch[0]):
                 return
             problem = f"batches of {batch[0]} and no convolution so narrow that some fit"
-        except Refusal as refusal:
-            problem = str(refusal)
+        except (Refusal, RuntimeError) as refusal:
+            problem = str(refusal).strip().splitlines()[0]
     raise InputError(
         "Expected `machine.widen` to be on where samples can lie side by side, but got "
         f"{problem}; leave it at auto or off."

@@ -43,8 +43,7 @@ def _class_wise(old: Old, new: nn.Module) -> frozenset[str]:
     was, now = old.model.state_dict(), new.state_dict()
     counts = old.classes.old_count, len(old.classes.new_to_old)
     if counts[0] == counts[1]:
-        # Shapes do not tell them: a hidden layer may be as wide as there are classes.
-        return frozenset(n for n in _of_head(new) if n in was and was[n].shape == now[n].shape)
+        return _of_head(new, counts[1])
     return frozenset(
         name
         for name in was.keys() & now.keys()
@@ -53,13 +52,28 @@ def _class_wise(old: Old, new: nn.Module) -> frozenset[str]:
     )
 
 
-def _of_head(new: nn.Module) -> frozenset[str]:
+def _of_head(new: nn.Module, classes: int) -> frozenset[str]:
+    """The head's tensors, if nothing else could have a row a class.
+
+    Where old and new have equally many classes, shapes do not tell: a hidden layer may be as wide.
+    Of flipguard's own networks, which know their inputs' shape, the head is known.
+    """
     try:
         head = head_of(new)
     except InputError as problem:
-        raise InputError(
-            "Expected fine-tuning with old's classes in the same order, or a model with one linear "
-            f"head, whose rows can be put into another, but got {type(new).__name__} without one."
-        ) from problem
+        raise _unclear(f"{type(new).__name__} without one") from problem
     names = {id(parameter): name for name, parameter in new.named_parameters()}
-    return frozenset(names[id(parameter)] for parameter in head.parameters())
+    found = frozenset(names[id(parameter)] for parameter in head.parameters())
+    rows = {name for name, tensor in new.state_dict().items() if tensor.shape[:1] == (classes,)}
+    if rows - found and not hasattr(new, "input_shape"):
+        raise _unclear(f"`{min(rows - found)}` of {type(new).__name__}, which has {classes} too")
+    if found - rows:
+        raise _unclear(f"`{min(found)}` of {type(new).__name__}, which has other rows")
+    return found
+
+
+def _unclear(got: str) -> InputError:
+    return InputError(
+        "Expected fine-tuning with old's classes in the same order, or a model with one linear "
+        f"head, which alone has a row a class, but got {got}; give the data old's order."
+    )

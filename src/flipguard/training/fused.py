@@ -237,7 +237,6 @@ def _keep(folder: Path, progress: Joint, fused: Fused, optimizer: torch.optim.Op
         "step": progress.step,
         "histories": progress.histories,
         "timing": progress.timing,
-        "streams": len(fused.parts()),
         "members": fused.body.state_dict(),
         "optimizer": optimizer.state_dict(),
     }
@@ -249,11 +248,6 @@ def _restored(folder: Path, fused: Fused, optimizer: torch.optim.Optimizer, coun
     if not path.exists():
         return Joint(histories=[[] for _ in range(count)])
     with state_at(path, of=folder) as state:
-        if (begun := state["streams"]) != len(fused.parts()):
-            raise InputError(
-                f"Expected the members in {folder} to go on as they were begun, on {begun} "
-                f"streams, but got {len(fused.parts())}; set `machine.streams={begun}`."
-            )
         fused.body.load_state_dict(state["members"])
         restore_optimizer(optimizer, state["optimizer"])
         return Joint(

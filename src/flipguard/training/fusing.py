@@ -36,6 +36,7 @@ class Group:
 
     configs: tuple[Config, ...]
     folders: tuple[Path, ...]
+    streams: int = 1  # of the GPU: as so many networks; what was begun goes on so
 
     @property
     def folder(self) -> Path:
@@ -47,7 +48,8 @@ class Group:
     def begin(self) -> None:
         """Says which members they are, for whoever goes on with them."""
         with written(self.folder / LIST) as path:
-            path.write_text(json.dumps([folder.name for folder in self.folders]) + "\n")
+            names = [folder.name for folder in self.folders]
+            path.write_text(json.dumps({"members": names, "streams": self.streams}) + "\n")
 
     def end(self) -> None:
         """Removes the joint state, once every member has its own folder."""
@@ -109,6 +111,7 @@ def train_together(
             group = Group(
                 configs=tuple(configs[index] for index in fresh[:size]),
                 folders=tuple(folders[index] for index in fresh[:size]),
+                streams=machine.streams,
             )
             try:
                 if not train_group(fabric, group, deadline=deadline, report=report):
@@ -155,14 +158,18 @@ def _begun(configs: Sequence[Config], folders: Sequence[Path]) -> Iterator[Group
     by_name = {folder.name: index for index, folder in enumerate(folders)}
     for path in sorted(folders[0].parent.glob(f"{TOGETHER}*/{LIST}")):
         try:
-            names = json.loads(path.read_text())
+            told = json.loads(path.read_text())
         except (OSError, ValueError):
             continue
+        if isinstance(told, list):  # as it was written before there were streams
+            told = {"members": told, "streams": 1}
+        names = told["members"]
         if not set(names) <= set(by_name):
             continue
         group = Group(
             configs=tuple(configs[by_name[name]] for name in names),
             folders=tuple(folders[by_name[name]] for name in names),
+            streams=told["streams"],
         )
         if (group.folder / CHECKPOINT).exists():
             yield group

@@ -22,8 +22,6 @@ def state_at(path: Path, *, of: Path) -> Iterator[dict[str, Any]]:
         if altered is not None:
             raise zipfile.BadZipFile(altered)
         yield torch.load(path, map_location="cpu", weights_only=True)
-    except InputError:
-        raise
     except Exception as problem:
         raise InputError(
             f"Expected {path} to be a state to go on from, but it is damaged "

@@ -151,7 +151,7 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
     test = Material(data.test, device=fabric.device, model=first.model)
     example = torch.zeros(2, *shape)
     refuse_memory(first, members[0], example, len(members), fabric.device)
-    fused = fused_of(first, members, example, fabric.device)
+    fused = fused_of(first, members, example, fabric.device, streams=group.streams)
     return Workshop(
         data=data,
         members=members,
@@ -165,11 +165,16 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
 
 
 def fused_of(
-    config: Config, members: Sequence[nn.Module], example: Tensor, device: torch.device
+    config: Config,
+    members: Sequence[nn.Module],
+    example: Tensor,
+    device: torch.device,
+    *,
+    streams: int = 1,
 ) -> Fused:
     """Members as one network, or why they are not."""
     try:
-        fused = fuse(members, example=example, streams=config.machine.streams).train()
+        fused = fuse(members, example=example, streams=streams).train()
         if config.machine.checkpointing:
             checkpoint_segments(fused)
     except InputError as problem:
@@ -183,19 +188,20 @@ def _refuse_on_gpu(config: Config, fused: Fused, device: torch.device) -> None:
     machine = config.machine
     if device.type != "cuda":
         return
-    if fused.way != "packed" and machine.precision == "bf16-mixed" and machine.compile == "off":
-        # Attention that is mapped has gradients of two precisions, which a GPU's kernel refuses.
+    mapped = fused.way != "packed"
+    if mapped and machine.fuse == "auto":
+        raise CannotFuse(
+            "Expected a network of convolutions or of plain layers to gain from being one with "
+            "others, but got one whose calls are mapped; ask for it with `--fuse on`."
+        )
+    if mapped and machine.precision == "bf16-mixed" and machine.compile == "off":
+        # Its attention, where it has any, has gradients of two precisions; a kernel refuses them.
         raise CannotFuse(
             "Expected a network whose calls are mapped to be compiled in bf16-mixed, but got "
             '`machine.compile = "off"`; set it to "parts", or use `--fuse off`.'
         )
     if machine.fuse != "auto":
         return
-    if fused.way != "packed":
-        raise CannotFuse(
-            "Expected a network of convolutions or of plain layers to gain from being one with "
-            "others, but got one whose calls are mapped; ask for it with `--fuse on`."
-        )
     widest = max((p.shape[1] for p in fused.parameters() if p.dim() > 3), default=0)
     alone = len(fused.parts()) == fused.count
     if widest > WIDEST and not alone:
