@@ -9,7 +9,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from flipguard.studies import drawing, panels, pictures
+from flipguard.studies import drawing, panels, pictures, render, words
+from flipguard.studies import study as studying
 from flipguard.studies.agreement import Pair
 from flipguard.studies.costs import in_words
 from flipguard.studies.overview import Tally, overview_line
@@ -21,6 +22,7 @@ from flipguard.studies.words import ratio, short
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "benchmarks" / "results" / "studies"
+CATALOG = Path(str(studying.__file__)).parent / "catalog"
 VERDICTS = {
     "agree": "as in the paper",
     "disagree": "the other way",
@@ -161,12 +163,7 @@ def study_chart(name: str) -> str:
 
     Other versions of the library that draws would move it by a hair, on every machine anew.
     """
-    drawn = [
-        *(Path(str(module.__file__)) for module in (drawing, panels, pictures)),
-        RESULTS / f"{name}.json",
-    ]
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in drawn)).hexdigest()
-    mark = f"<!-- of {digest[:16]} -->\n"
+    mark = mark_of(name)
     path = DOCS / picture_of(name)
     if path.exists() and path.read_text().endswith(mark):
         return path.read_text()
@@ -176,3 +173,21 @@ def study_chart(name: str) -> str:
         file = Path(folder) / "picture.svg"
         drawing.plot_result(results()[name], str(file))
         return file.read_text() + mark
+
+
+def mark_of(name: str) -> str:
+    """The last line of a picture: a hash of all that decides what it shows."""
+    of = results()[name].study
+    drawn = [
+        # What draws, and what gives labels and titles.
+        *(
+            Path(str(module.__file__))
+            for module in (drawing, panels, pictures, studying, render, words)
+        ),
+        CATALOG / f"{of.id}.toml",
+        RESULTS / f"{name}.json",
+    ]
+    # The paper's own numbers stand in the picture, too; of its file, only this table matters.
+    parts = [*(file.read_bytes() for file in drawn), repr(of.table).encode()]
+    digest = hashlib.sha256(b"".join(parts)).hexdigest()
+    return f"<!-- of {digest[:16]} -->\n"

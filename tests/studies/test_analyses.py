@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -13,18 +14,28 @@ from tests.studies.test_running import flipguard
 from flipguard.errors import InputError
 from flipguard.predictions.npz import write_npz
 from flipguard.studies.analyses import ANALYSES, analyses_of
-from flipguard.studies.analyses.displacement import drawn_norms, law_norms
+from flipguard.studies.analyses.base import histogram
+from flipguard.studies.analyses.displacement import (
+    law_between,
+    law_within,
+    norms_between,
+    norms_within,
+)
 from flipguard.studies.analyses.ranks import ranks_of_flips
 from flipguard.studies.analyses.uncertainty import told_apart, uncertainty_of
 from flipguard.studies.claims import read_claim
+from flipguard.studies.differences import differences
+from flipguard.studies.graph import first_of
 from flipguard.studies.judging import judged, spread_interval
 from flipguard.studies.panels import matrices_of, panels_of
 from flipguard.studies.planning import Plan, plan_of
 from flipguard.studies.predictions import Predictions
 from flipguard.studies.reading import read_study, study_of
+from flipguard.studies.render import verdict_lines
 from flipguard.studies.results import Result, Row, read_result, write_result
 from flipguard.studies.scales import scale_of
-from flipguard.studies.study import HISTOGRAMS
+from flipguard.studies.study import COUNTED, HISTOGRAMS
+from flipguard.training.config import Config, as_dict
 
 SAMPLES, CLASSES = 400, ["0", "1", "2", "3"]
 SEEDS = (0, 1)
@@ -63,12 +74,17 @@ def written(folder: Path, seed: int, members: list[str] | None = None) -> None:
     (folder / "run.json").write_text(json.dumps(document))
 
 
-def planned(id: str, out: Path) -> Plan:
+def told(config: Config) -> str:
+    """All that makes a run, but for the machine."""
+    return json.dumps({k: v for k, v in as_dict(config).items() if k != "machine"}, sort_keys=True)
+
+
+def planned(id: str, out: Path, seeds: tuple[int, ...] = SEEDS) -> Plan:
     """The plan of a study whose runs all look finished."""
     plan = plan_of(
         study_of(id),
         scale_of("mnist1d"),
-        seeds=SEEDS,
+        seeds=seeds,
         out=out,
         machine={"device": "cpu"},
         most_members=4,
@@ -86,7 +102,7 @@ def result_of(plan: Plan, out: Path) -> Result:
         study=plan.study,
         scale="mnist1d",
         given=(),
-        seeds=SEEDS,
+        seeds=plan.seeds,
         rows=collected(plan),
         facts={"roles": {"small": "mlp:hidden=64"}},
     )
@@ -96,7 +112,7 @@ def result_of(plan: Plan, out: Path) -> Result:
 
 
 def test_every_kind_of_histogram_has_a_name() -> None:
-    assert set(ANALYSES) == set(HISTOGRAMS)
+    assert set(ANALYSES) == set(HISTOGRAMS) >= set(COUNTED)
 
 
 # -- what is counted -----------------------------------------------------------------------------
@@ -135,17 +151,51 @@ def test_how_well_flips_are_told_apart() -> None:
     assert np.isnan(told_apart(values, np.zeros(4, dtype=bool)))
 
 
-def test_displacements_shrink_as_the_law_says() -> None:
-    random = np.random.default_rng(0)
-    pools = [random.normal(size=(200, 5)) for _ in range(2)]
-    means = []
-    for size in (1, 4, 16):
-        drawn, law = drawn_norms(*pools, size, random), law_norms(*pools, size, random)
-        assert drawn.mean() == pytest.approx(law.mean(), rel=0.05)
-        means.append(drawn.mean())
-    assert means[0] / means[1] == pytest.approx(2, rel=0.1)
-    assert means[1] / means[2] == pytest.approx(2, rel=0.1)
-    assert len(law_norms(pools[0][:1], pools[1][:1], 1, random)) == 1
+@pytest.mark.parametrize("count", [16, 200])
+@pytest.mark.parametrize("size", [1, 4, 8])
+def test_displacements_are_as_the_law_says_also_of_few_models(count: int, size: int) -> None:
+    """Half of a pool drawn without replacement varies by a factor of the root of two less."""
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        old, new = (random.normal(size=(count, 5)) for _ in range(2))
+        drawn = norms_between(old, new + 1.0, size, random)
+        law = law_between(old, new + 1.0, size, random)
+        # The mean of squares is exact, whatever the values' own law.
+        assert (drawn**2).mean() == pytest.approx((law**2).mean(), rel=0.06)
+        every = np.concatenate([old, new])
+        drawn, law = norms_within(every, size, random), law_within(every, size, random)
+        assert (drawn**2).mean() == pytest.approx((law**2).mean(), rel=0.06)
+        expected = 2 * np.trace(np.cov(every.T)) / size
+        assert (law**2).mean() == pytest.approx(expected, rel=0.06)
+
+
+def test_two_ensembles_of_one_pool_have_no_member_in_common() -> None:
+    pool = np.eye(4)  # of four models, two and two: each draw is as far as can be
+    assert norms_within(pool, 2, np.random.default_rng(0)) == pytest.approx(1.0)
+
+
+def test_what_lies_beyond_the_last_bin_is_said() -> None:
+    edges = np.array([0.5, 1.5, 2.5])
+    inside = histogram("rank", edges, {"a": [np.array([1, 2, 2])]})
+    beyond = histogram("rank", edges, {"a": [np.array([1, 2, 2]), np.array([1, 7])]})
+    assert (inside["open"], inside["counts"]) == (False, {"a": [[1, 2]]})
+    assert (beyond["open"], beyond["counts"]) == (True, {"a": [[1, 2], [1, 1]]})
+
+
+def test_a_last_bin_that_is_open_is_called_so() -> None:
+    def names(id: str, edges: list[float], is_open: bool) -> list[str]:
+        study = study_of(id)
+        counts = [[1] * (len(edges) - 1)]
+        of = study.histogram.of  # type: ignore[union-attr]
+        shown = {"of": of, "edges": edges, "counts": {"negative flips": counts}, "open": is_open}
+        row = Row(place=0, values={}, histogram=shown)
+        result = Result(study=study, scale="x", given=(), seeds=(0,), rows=(row,), facts={})
+        return [name for name, _ in panels_of(result)[0].bins()]
+
+    assert names("elodi.figure4", [0.5, 1.5, 2.5], False) == ["1", "2"]
+    assert names("elodi.figure4", [0.5, 1.5, 2.5], True) == ["1", "2 and more"]
+    assert names("elodi.figure5", [0.0, 1.5, 3.0], False)[-1] == "1.50 to 3.00"
+    assert names("elodi.figure5", [0.0, 1.5, 3.0], True)[-1] == "from 1.50 on"
 
 
 # -- studies -------------------------------------------------------------------------------------
@@ -157,9 +207,13 @@ def test_flips_by_uncertainty(tmp_path: Path) -> None:
     nodes = {node.folder: node for node in plan.nodes}
     for seed, judge in plan.judges.items():
         assert nodes[judge].config.method == "ensemble"
-        # Neither old nor new is one of its members.
-        compared = {u.old for u in plan.updates} | {u.new for u in plan.updates}
-        assert not nodes[judge].after & compared
+        # Neither old nor new is one of its members, under whatever name.
+        compared = {folder for u in plan.updates for folder in (u.old, u.new)}
+        members = [nodes[folder].config for folder in nodes[judge].after]
+        others = [nodes[folder].config for folder in compared]
+        assert len(members) == 4
+        assert not {told(one) for one in members} & {told(one) for one in others}
+        assert not {one.seeds.seed for one in members} & {one.seeds.seed for one in others}
         assert nodes[judge].seed == seed
     result = result_of(plan, tmp_path)
     for row in result.rows:
@@ -171,6 +225,16 @@ def test_flips_by_uncertainty(tmp_path: Path) -> None:
         assert row.values["negative_flip_rate"] == pytest.approx(rates)
         halves = zip(row.values["flip_rate_sure"], row.values["flip_rate_unsure"], strict=True)
         assert [(a + b) / 2 for a, b in halves] == pytest.approx(rates)
+    plain, treated = result.rows
+    assert "flips_left_sure" not in plain.values  # all of its own would be no news
+    for half in ("sure", "unsure"):
+        pairs = zip(
+            treated.values[f"flip_rate_{half}"], plain.values[f"flip_rate_{half}"], strict=True
+        )
+        assert treated.values[f"flips_left_{half}"] == pytest.approx([a / b for a, b in pairs])
+    apart = np.subtract(treated.values["flips_left_unsure"], treated.values["flips_left_sure"])
+    assert treated.values["flips_left_apart"] == pytest.approx(apart)
+    assert differences(plan)[-1] == "who judges, ensemble: members = 4 for 16"
     first, second = panels_of(result)
     assert [curve.label for curve in first.curves] == ["other samples", "negative flips"]
     assert [curve.label for curve in second.curves] == ["untreated", "FD-LM"]
@@ -199,6 +263,18 @@ def test_displacement_by_size(tmp_path: Path) -> None:
     assert [len(panel.curves) for panel in panels_of(result)] == [6, 6]
 
 
+def test_a_size_without_enough_models_is_left_out(tmp_path: Path) -> None:
+    plan = planned("elodi.figure5", tmp_path, seeds=(0,))  # four models a side
+    result = result_of(plan, tmp_path)
+    sizes = [row.histogram.get("size") for row in result.rows if row.values]
+    assert sizes == [1, 2, None] * 2
+    noted = [line for line in verdict_lines(result) if "not in the histogram" in line]
+    assert noted == [
+        f"Note: {group}, m = 4: not in the histogram, since there are 4 models a side to draw 4 of."
+        for group in ("one architecture", "two architectures")
+    ]
+
+
 def test_confidence_of_three_lines(tmp_path: Path) -> None:
     plan = planned("churn.figure2", tmp_path)
     result = result_of(plan, tmp_path)
@@ -219,7 +295,26 @@ def test_every_two_models(tmp_path: Path) -> None:
     assert flips.values[0, 3] == pytest.approx(100 * row.mean("negative_flip_rate"))
     at = 100 * (row.mean("error_rate_old") - row.mean("error_rate_new"))
     assert gained.values[0, 3] == pytest.approx(at)
-    assert result.claims()[0][1] != "disagree"  # of two seeds, nothing can be said for sure
+    (claim,) = (found for _, found in result.claims())
+    assert (claim.judged, claim.of) == (36, 36)
+    assert claim.verdict in ("agree", "undecided")  # two seeds rarely say it for sure
+
+    def verdict(flips: dict[tuple[str, str], tuple[float, ...]]) -> str:
+        rows = tuple(
+            Row(place=r.place, values={"negative_flip_rate": flips.get(pair, (0.1, 0.11))})
+            for r in result.rows
+            if (pair := result.line(r).pair) is not None
+        )
+        told = verdict_lines(dataclasses.replace(result, rows=rows))
+        return next(line for line in told if "above zero" in line).rpartition(". ")[2]
+
+    assert verdict({}) == "Here it holds."
+    assert verdict({("weak", "large"): (0.0, 0.0)}) == "Here it does not hold."
+    assert verdict({("weak", "large"): (0.0, 0.2)}) == "Here it is undecided."
+    few = {line.pair: () for line in plan.study.lines if "weak" in (line.pair or ())}
+    assert verdict(few) == (  # type: ignore[arg-type]
+        "Here it holds, as far as 25 of 36 lines go that were run."
+    )
 
 
 def test_ensembles_of_many_architectures_are_no_runs(tmp_path: Path) -> None:
@@ -234,10 +329,21 @@ def test_ensembles_of_many_architectures_are_no_runs(tmp_path: Path) -> None:
             models = [nodes[folder].config.model for folder in side]
             assert len(set(models)) == len(models) == size
             # Every seed begins with another architecture.
-            assert models[0] == scale.many[role][update.seed]
+            assert models[0] == scale.many[role][first_of(8, update.seed, role == "many_weak")]
+            # Members share neither the order of samples nor how these are augmented.
+            seeds = [nodes[folder].config.seeds for folder in side]
+            for source in ("init", "order", "augment"):
+                assert len({one.of(source) for one in seeds}) == size  # type: ignore[arg-type]
     result = result_of(plan, tmp_path)
     row = next(r for r in result.rows if result.line(r).group == "many architectures")
     assert len(row.values["negative_flip_rate"]) == len(SEEDS)
+
+
+def test_old_and_new_of_many_architectures_do_not_turn_together() -> None:
+    firsts = [(first_of(8, seed, 1), first_of(8, seed, 0)) for seed in range(64)]
+    assert len(set(firsts)) == 64  # every first old one meets every first new one
+    for side in (0, 1):
+        assert {pair[side] for pair in firsts[:8]} == set(range(8))
 
 
 def test_both_sides_of_a_series_vary() -> None:
@@ -263,6 +369,20 @@ def test_a_calibrated_guide_of_many_architectures(tmp_path: Path) -> None:
     assert not set(strong.guides) & set(calibrated.guides)
     assert {nodes[Path(f)].config.scope.samples for f in strong.guides} == {1.0}
     assert all(nodes[Path(f)].config.scope.samples < 1 for f in calibrated.guides)
+
+
+def test_errors_of_fewer_samples_are_no_part_of_the_agreement() -> None:
+    study = study_of("elodi.table8")
+    rows = tuple(
+        Row(place=place, values=dict.fromkeys(study.metrics, (0.1 + 0.01 * place, 0.101)))
+        for place in range(len(study.lines))
+    )
+    result = Result(study=study, scale="x", given=(), seeds=SEEDS, rows=rows, facts={})
+    (place,) = (i for i, line in enumerate(study.lines) if "‡" in line.label)
+    pairs = result.agreement().pairs
+    metrics = {pair.metric for pair in pairs if place in (pair.first, pair.second)}
+    assert metrics == {"negative_flip_rate"}
+    assert {pair.metric for pair in pairs} == set(study.metrics)
 
 
 # -- shown ---------------------------------------------------------------------------------------
@@ -311,6 +431,7 @@ def test_a_result_without_histograms_is_still_shown(tmp_path: Path) -> None:
 
 # -- claims --------------------------------------------------------------------------------------
 
+CLAIM = '[[claims]]\nsays = "a"\nmetric = "churn"\n'
 LINES = study_of("elodi.figure2").lines
 ONE, TWO = ({"group": group, "x": 4} for group in ("one architecture", "two architectures"))
 
@@ -337,8 +458,46 @@ def test_claims(claim: dict[str, object], verdict: str) -> None:
         values = [3.0, 2.0, 4.0, 1.5, 4.5, 2.5] if wide else [1.0, 1.1, 0.9, 1.05, 0.95, 1.02]
         return [10 * value for value in values] if metric == "churn" else values
 
-    assert judged(read, values) == verdict
-    assert judged(read, lambda *_: ()) == "undecided"
+    assert judged(read, values).verdict == verdict
+    assert judged(read, lambda *_: ()).verdict == "not run"
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([0.0, 0.0, 0.0], "disagree"),  # exactly at the number: not above it
+        ([0.1, 0.1, 0.1], "agree"),
+        ([0.0, 0.0, 0.1], "undecided"),
+        ([0.0], "undecided"),
+        ([math.nan, 0.10, 0.11], "agree"),
+        ([math.nan, math.nan, 0.1], "undecided"),
+    ],
+)
+def test_claims_against_a_number(values: list[float], verdict: str) -> None:
+    claim = {"says": "so", "metric": "churn", "lower": 0, "than": ONE}
+    assert judged(read_claim(claim, LINES, "x.toml"), lambda *_: values).verdict == verdict
+
+
+def test_seeds_without_a_value_are_left_out_and_counted() -> None:
+    study = study_of("elodi.figure4")
+    values = {
+        "flip_rank": [(math.nan, 2.0, 2.2, 2.1), (2.9, 3.0, 3.2, 3.1)],
+        "flip_rank_by_chance": [(6.0,) * 4] * 2,
+        "flip_second": [(math.nan, 0.5, 0.6, 0.7), (0.1,) * 4],
+    }
+    rows = tuple(
+        Row(place=place, values={name: some[place] for name, some in values.items()})
+        for place in (0, 1)
+    )
+    result = Result(study=study, scale="x", given=(), seeds=(0, 1, 2, 3), rows=rows, facts={})
+    assert rows[0].mean("flip_rank") == pytest.approx(2.1)
+    assert rows[0].error("flip_rank") == pytest.approx(0.1 / math.sqrt(3))
+    assert [found.verdict for _, found in result.claims()] == ["agree", "disagree"]
+    noted = [line for line in verdict_lines(result) if "left out of its mean" in line]
+    assert noted == [
+        "Note: single models: 1 of 4 seeds have no rank, second, and are left out of its mean and "
+        "of claims."
+    ]
 
 
 def test_two_seeds_say_nothing_of_a_spread() -> None:
@@ -348,7 +507,7 @@ def test_two_seeds_say_nothing_of_a_spread() -> None:
     def values(place: int, _: str) -> list[float]:
         return [0.3, 0.4] if LINES[place].group != "one architecture" else [0.30, 0.31]
 
-    assert judged(read, values) == "undecided"
+    assert judged(read, values).verdict == "undecided"
     low, high = spread_interval([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
     assert (low, high) == pytest.approx((-math.log(9.6045), math.log(9.6045)), rel=1e-4)
 
@@ -360,6 +519,15 @@ def test_two_seeds_say_nothing_of_a_spread() -> None:
         ('histogram = { of = "rank", judge = "nobody" }', "`judge` to be one of `models`"),
         ('histogram = { of = "rank", lines = [{ label = "x" }] }', "a line with {'label': 'x'}"),
         ('[[claims]]\nsays = "a"\nmetric = "churn"\nlower = {}\nthan = {}', "one line with {}"),
+        (f'{CLAIM}of = "mean"\nlower = 0\nthan = {{ x = 1 }}', "`of` of a claim to be 'spread'"),
+        (f'{CLAIM}of = "spread"\nlower = 0\nthan = {{ x = 1 }}', "a number on one side"),
+        (f"{CLAIM}lower = 0\nthan = 1", "a number on one side of a claim at most"),
+        (f"{CLAIM}lower = 0\nthan = {{ y = 1 }}", "expected group, label, x, but got 'y'"),
+        (f'{CLAIM}lower = 0\nthan = {{ x = 1, metric = "mood" }}', "but got 'mood'"),
+        (f'{CLAIM}lower = 0\nthan = {{ x = 1, metric = "flip_rank" }}', "but got 'flip_rank'"),
+        (f'{CLAIM}lower = "a"\nthan = {{ x = 1 }}', "to be a number or a table, but got 'a'"),
+        (f"{CLAIM}than = {{ x = 1 }}", "expected a claim to have lower"),
+        (f"{CLAIM}colour = 1\nlower = 0\nthan = {{ x = 1 }}", "but got 'colour'"),
     ],
 )
 def test_a_malformed_figure_is_refused(text: str, says: str) -> None:
@@ -367,3 +535,4 @@ def test_a_malformed_figure_is_refused(text: str, says: str) -> None:
     with pytest.raises(InputError) as refused:
         read_study(text + series, id="elodi.figure4")
     assert says in str(refused.value)
+    assert "\n" not in str(refused.value)

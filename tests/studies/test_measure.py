@@ -12,7 +12,7 @@ import flipguard as fg
 from flipguard.errors import InputError
 from flipguard.predictions.npz import write_npz
 from flipguard.studies.measure import OWN, measured
-from flipguard.studies.results import ALWAYS
+from flipguard.studies.study import ALWAYS
 
 NAMES = [name for name in ALWAYS if name not in OWN] + ["positive_flip_rate", "mcnemar_p"]
 

@@ -106,5 +106,32 @@ def test_a_picture_is_drawn_anew_only_for_another_result(pages: ModuleType) -> N
     place.write_text(drawn.replace("<svg", "<svg ", 1))
     assert pages.study_chart(NAME) == place.read_text() != drawn
     file = pages.RESULTS / f"{NAME}.json"
-    file.write_text(file.read_text() + "\n")
+    was = file.read_text()
+    file.write_text(was + "\n")
     assert pages.study_chart(NAME) != place.read_text()
+    file.write_text(was)
+    assert pages.study_chart(NAME) == place.read_text()
+
+
+@pytest.mark.parametrize("module", ["studying", "render", "words", "drawing", "panels", "pictures"])
+def test_it_is_drawn_anew_if_what_labels_it_changes(
+    pages: ModuleType, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(pages.RESULTS)
+    mark = pages.mark_of(NAME)
+    other = tmp_path / "other.py"
+    other.write_text("# another version")
+    with monkeypatch.context() as patch:
+        patch.setattr(getattr(pages, module), "__file__", str(other))
+        assert pages.mark_of(NAME) != mark
+    assert pages.mark_of(NAME) == mark
+
+
+def test_it_is_drawn_anew_for_another_study(
+    pages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(pages.RESULTS)
+    mark = pages.mark_of(NAME)
+    (tmp_path / "elodi.table1.toml").write_text('title = "Another one."')
+    monkeypatch.setattr(pages, "CATALOG", tmp_path)
+    assert pages.mark_of(NAME) != mark

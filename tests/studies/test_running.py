@@ -153,6 +153,19 @@ def test_a_plan_trains_nothing(tmp_path: Path) -> None:
     assert " days with " in large.out
 
 
+def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    out = str(tmp_path / "new")
+    for more in ([], ["--devices", "0,1"]):
+        done = flipguard("run", ID, "--plan", "--device", "cuda", *more, "--out", out)
+        assert done.code == 0, done.err
+        assert " on cuda (" in " ".join(done.out.split())
+    refused = flipguard("run", ID, "--device", "cuda", "--out", out)
+    assert refused.code == 2
+    assert "Expected a GPU for `--device cuda`" in refused.err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -14,6 +14,7 @@ from flipguard.errors import InputError
 from flipguard.studies import running
 from flipguard.studies.overview import Tally, overview_line
 from flipguard.studies.reading import studies, study_of
+from flipguard.studies.render import verdict_lines
 from flipguard.studies.results import Result, Row, read_result
 from flipguard.studies.tasks import prepared
 
@@ -156,6 +157,22 @@ def test_nothing_to_count_is_no_zero() -> None:
     )
     assert math.isnan(Tally.of([figure]).share)
     assert overview_line([figure]) == "1 study: the papers separate no two of their rows clearly."
+
+
+def test_claims_that_were_not_run_are_not_counted() -> None:
+    study = study_of("elodi.figure2")
+    run = {"negative_flip_rate": (0.1, 0.11, 0.12)}
+    rows = tuple(
+        Row(place=place, values=run)
+        if line.group == "one architecture"
+        else Row(place=place, values={}, why_not="It has no model for that.")
+        for place, line in enumerate(study.lines)
+    )
+    result = Result(study=study, scale="x", given=(), seeds=(0, 1, 2), rows=rows, facts={})
+    assert [found.verdict for _, found in result.claims()] == ["undecided", "not run", "not run"]
+    assert Tally.of([result]).in_words == "0/1"
+    assert "Of 1 claims in words, 0 hold." in overview_line([result])
+    assert any(line.endswith("Here it was not run.") for line in verdict_lines(result))
 
 
 def test_results_are_read_as_they_were_written(

@@ -175,6 +175,7 @@ def run(
         device=device,
         devices=devices,
         fuse=fuse,
+        plan_only=plan,
     )
     if plan:
         show(plan_parts(task), stdout_taken=False)

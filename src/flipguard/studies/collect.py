@@ -11,7 +11,8 @@ from flipguard.studies.analyses import analyses_of
 from flipguard.studies.analyses.base import Analysed
 from flipguard.studies.measure import measured
 from flipguard.studies.planning import Plan, Update
-from flipguard.studies.results import ALWAYS, Row
+from flipguard.studies.results import Row
+from flipguard.studies.study import ALWAYS
 from flipguard.training.folder import HISTORY, read_lines
 
 DIGITS = 10
@@ -56,6 +57,7 @@ def collected(plan: Plan, known: Updates | None = None) -> tuple[Row, ...]:
                 },
                 curves={split: curves(updates, split) for split in study.curves},
                 histogram=of_row.histogram,
+                notes=of_row.notes,
             )
         )
     return tuple(rows)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from flipguard.methods import method_of
 from flipguard.studies.planning import Plan
-from flipguard.studies.study import Scalar
+from flipguard.studies.study import Model, Scalar
+from flipguard.training.config import Config
 
 
 def differences(plan: Plan) -> list[str]:
@@ -12,15 +15,25 @@ def differences(plan: Plan) -> list[str]:
     nodes = {node.folder: node for node in plan.nodes}
     found: dict[str, None] = {}  # a set that keeps its order
     for update in plan.updates:
-        line, config = plan.study.lines[update.line], nodes[update.new].config
-        method, named = method_of(config.method)
-        defaults = {option.name: option.default for option in method.options}
-        theirs = {**defaults, **line.new.printed, **line.new.options, **named}
-        for name, value in config.options.items():
-            # No value is all of them, as the paper's K = 1000 is.
-            if value is not None and value != theirs.get(name):
-                found[f"{method.name}: {name} = {_said(value)} for {_said(theirs[name])}"] = None
+        changed = _changed(plan.study.lines[update.line].new, nodes[update.new].config)
+        found |= dict.fromkeys(changed)
+    histogram = plan.study.histogram
+    for judge in plan.judges.values():
+        assert histogram is not None
+        assert histogram.judge is not None
+        changed = _changed(plan.study.models[histogram.judge], nodes[judge].config)
+        found |= dict.fromkeys(f"who judges, {one}" for one in changed)
     return list(found)
+
+
+def _changed(model: Model, config: Config) -> Iterator[str]:
+    method, named = method_of(config.method)
+    defaults = {option.name: option.default for option in method.options}
+    theirs = {**defaults, **model.printed, **model.options, **named}
+    for name, value in config.options.items():
+        # No value is all of them, as the paper's K = 1000 is.
+        if value is not None and value != theirs.get(name):
+            yield f"{method.name}: {name} = {_said(value)} for {_said(theirs[name])}"
 
 
 def _said(value: Scalar) -> str:

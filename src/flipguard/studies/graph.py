@@ -168,11 +168,13 @@ class Graph:
             if "guide" in own:
                 own["guide"] = kind
             specs = self._scale.models(guide.role)
+            first = first_of(len(specs), seed, model.generation or 0)
             for index in range(share):
                 # Of many architectures, a seed begins with another one, and each is there once.
-                spec, of_spec = specs[(seed + index) % len(specs)], index // len(specs)
+                spec = specs[(first + index) % len(specs)]
                 _, config = completed(self._config(plain, own, seed, [], [], spec))
-                yield self._member(config, of_spec, guide.role, seed)
+                # By its place, so that members of two architectures share no order of samples.
+                yield self._member(config, index, guide.role, seed)
 
     def _members(self, config: Config, method: Method, model: Model, seed: int) -> list[Path]:
         """The members that a run trains for itself; here each is a run like others."""
@@ -187,6 +189,18 @@ class Graph:
         _, member = completed(member_config(config, index))
         folder = member_folder(member_config(config, index), self._runs / "any")
         return self._keep(folder, member, map(Path, member.old), role, seed)
+
+
+def first_of(count: int, seed: int, generation: int) -> int:
+    """With which of several architectures an ensemble begins.
+
+    New ones go forwards and old ones backwards, a step further after every round: else each old
+    ensemble would meet the same new one again and again.
+
+    >>> [(first_of(8, seed, 1), first_of(8, seed, 0)) for seed in (0, 1, 2, 8)]
+    [(0, 0), (7, 1), (6, 2), (7, 0)]
+    """
+    return (-(seed + seed // count) if generation % 2 else seed) % count
 
 
 def _inherited(model: Model, follower: Model) -> Model:

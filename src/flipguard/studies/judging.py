@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
 from flipguard.studies.agreement import CONFIDENCE, Verdict, paired_interval, verdict_of
 from flipguard.studies.study import Claim, Side
 
+NOT_RUN: Final = "not run"
+ClaimVerdict: TypeAlias = Verdict | Literal["not run"]
 
-def judged(claim: Claim, values: Callable[[int, str], Sequence[float]]) -> Verdict:
-    """Whether a claim holds, from the values of a line and metric, seed by seed."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Whether a claim holds, and for how many of the lines that it is about this was asked."""
+
+    verdict: ClaimVerdict
+    judged: int
+    of: int
+
+
+def judged(claim: Claim, values: Callable[[int, str], Sequence[float]]) -> Judgement:
+    """Whether a claim holds, from the values of a line and metric, seed by seed.
+
+    Of many lines, it holds if it holds for each that was run.
+    """
 
     def of_side(side: Side) -> list[Sequence[float]]:
         return [values(place, side.metric) for place in side.places]
@@ -22,15 +39,33 @@ def judged(claim: Claim, values: Callable[[int, str], Sequence[float]]) -> Verdi
         lower = [[claim.lower.number] * len(one) for one in higher]
     if claim.higher.number is not None:
         higher = [[claim.higher.number] * len(one) for one in lower]
-    interval = spread_interval if claim.of_spread else paired_interval
-    found = [
-        verdict_of(1.0, *interval(low, high))
-        for low, high in zip(lower, higher, strict=True)
-        if len(low) or len(lower) == 1  # of many lines, those that a scale has
-    ]
-    if "disagree" in found:
-        return "disagree"
-    return "agree" if found and set(found) == {"agree"} else "undecided"
+    pairs = list(zip(lower, higher, strict=True))
+    run = [(low, high) for low, high in pairs if len(low) and len(high)]
+    found = {_verdict(claim, low, high) for low, high in run}
+    verdict: ClaimVerdict = "undecided"
+    if not run:
+        verdict = NOT_RUN
+    elif "disagree" in found:
+        verdict = "disagree"
+    elif found == {"agree"}:
+        verdict = "agree"
+    return Judgement(verdict=verdict, judged=len(run), of=len(pairs))
+
+
+def _verdict(claim: Claim, lower: Sequence[float], higher: Sequence[float]) -> Verdict:
+    if claim.of_spread:
+        return verdict_of(1.0, *spread_interval(_known(lower), _known(higher)))
+    # Seeds without a value on one side are no pairs.
+    pairs = [pair for pair in zip(lower, higher, strict=False) if len(_known(pair)) == len(pair)]
+    low, high = paired_interval([a for a, _ in pairs], [b for _, b in pairs])
+    against_number = claim.lower.number is not None or claim.higher.number is not None
+    if against_number and low == high == 0:
+        return "disagree"  # every seed is exactly at the number, and so on no side of it
+    return verdict_of(1.0, low, high)
+
+
+def _known(values: Sequence[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
 
 
 def spread_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from flipguard.studies.agreement import Verdict
+from flipguard.studies.judging import NOT_RUN
 from flipguard.studies.results import Result
 from flipguard.studies.words import NOTHING
 
@@ -29,7 +30,13 @@ class Tally:
     def of(cls, results: Sequence[Result]) -> Tally:
         """Over all pairs of some studies: a study with more pairs counts for more."""
         pairs = [pair.verdict for result in results for pair in result.agreement().pairs]
-        claims = [verdict for result in results for _, verdict in result.claims()]
+        # Of what was not run, nothing is known, and it does not count.
+        claims = [
+            found.verdict
+            for result in results
+            for _, found in result.claims()
+            if found.verdict != NOT_RUN
+        ]
         return cls(
             **{name: pairs.count(name) for name in VERDICTS},
             claims=len(claims),

@@ -43,6 +43,7 @@ class Panel:
     curves: tuple[Curve, ...]
     whole: bool = False  # the bins are whole numbers
     logarithmic: bool = False
+    open_end: bool = False  # the last bin has all that lies beyond it, too
 
     def bins(self) -> Iterator[tuple[str, list[float]]]:
         """A line a bin for people to read; where there are many, several are joined."""
@@ -50,8 +51,11 @@ class Panel:
         step = 1 if self.whole else -(-count // MOST_BINS)
         for first in range(0, count, step):
             last = min(first + step, count)
+            beyond = self.open_end and last == count
             if self.whole:
-                name = f"{self.edges[first] + 0.5:.0f}"
+                name = f"{self.edges[first] + 0.5:.0f}{' and more' * beyond}"
+            elif beyond:
+                name = f"from {self.edges[first]:.2f} on"
             else:
                 name = f"{self.edges[first]:.2f} to {self.edges[last]:.2f}"
             yield name, [float(curve.values[first:last].sum()) for curve in self.curves]
@@ -81,6 +85,7 @@ def _by_uncertainty(result: Result, rows: Sequence[Row]) -> Iterator[Panel]:
         "unit": "samples",
         "edges": np.asarray(rows[0].histogram["edges"]),
         "logarithmic": True,
+        "open_end": _is_open(rows),
     }
     yield Panel(
         title=f"{first[:1].upper()}{first[1:]}: flipped and other samples",
@@ -124,7 +129,12 @@ def _panel(result: Result, rows: Sequence[Row]) -> Panel:
         edges=np.asarray(rows[0].histogram["edges"]),
         curves=tuple(curves),
         whole=of == "rank",
+        open_end=_is_open(rows),
     )
+
+
+def _is_open(rows: Sequence[Row]) -> bool:
+    return any(row.histogram.get("open", False) for row in rows)
 
 
 def _mean(row: Row, counted: str) -> Array:

@@ -35,7 +35,8 @@ def draw_panel(axes: Any, panel: Panel) -> None:
         _draw_outlines(axes, panel)
     if panel.logarithmic:
         axes.set_yscale("log")
-    axes.set_xlabel(panel.axis, fontsize=8)
+    beyond = "; last bin: all beyond, too" if panel.open_end and not panel.whole else ""
+    axes.set_xlabel(f"{panel.axis}{beyond}", fontsize=8)
     axes.set_ylabel(panel.unit, fontsize=8)
     axes.set_title(panel.title, fontsize=9)
     axes.legend(frameon=False, fontsize=7)
@@ -48,7 +49,10 @@ def _draw_bars(axes: Any, panel: Panel) -> None:
     for number, curve in enumerate(panel.curves):
         beside = places + (number - (count - 1) / 2) * width
         axes.bar(beside, curve.values, width, color=_colour(number), label=curve.label)
-    axes.set_xticks(places)
+    names = [f"{place:.0f}" for place in places]
+    if panel.open_end:
+        names[-1] += "+"
+    axes.set_xticks(places, names)
 
 
 def _draw_outlines(axes: Any, panel: Panel) -> None:

@@ -15,13 +15,23 @@ from flipguard.studies.claims import places_of, read_claim
 from flipguard.studies.keys import only
 from flipguard.studies.matrix import matrix_lines
 from flipguard.studies.papers import PaperRow, PaperTable, paper_tables
-from flipguard.studies.study import HISTOGRAMS, OLD, Guide, Histogram, Line, Model, Study
+from flipguard.studies.study import (
+    ALWAYS,
+    COUNTED,
+    HISTOGRAMS,
+    OLD,
+    Guide,
+    Histogram,
+    Line,
+    Model,
+    Study,
+)
 
 CATALOG, WITHOUT = "catalog", "without.toml"
 LIKE_NEW = "like new"
 _STUDY = {"table", "title", "metrics", "roles", "models", "rows", "series", "claims", "notes"}
 _STUDY |= {"curves", "axis", "test_samples", "histogram", "matrix"}
-_ROWS = {"match", "old", "new", "why_not", "x"}
+_ROWS = {"match", "old", "new", "why_not", "x", "unjudged"}
 _SERIES = {"label", "group", "option", "x", "old", "new"}
 _HISTOGRAM = {"of", "lines", "judge"}
 _MODEL = {field.name for field in dataclasses.fields(Model)} - {"printed"} | {"take"}
@@ -86,17 +96,22 @@ def read_study(text: str, *, id: str) -> Study:
     if not lines:
         raise InputError(f"{id}.toml: expected `rows` or `series`, but got neither.")
     _check_follows(lines, models, f"{id}.toml")
+    histogram = _histogram(given.get("histogram"), lines, models, f"{id}.toml")
+    metrics = tuple(given.get("metrics", table.metrics))
+    known = {*ALWAYS, *metrics, *COUNTED.get("" if histogram is None else histogram.of, ())}
     return Study(
         id=id,
         table=table,
         title=given.get("title", table.title),
-        metrics=tuple(given.get("metrics", table.metrics)),
+        metrics=metrics,
         lines=tuple(lines),
         models=MappingProxyType(models),
-        claims=tuple(read_claim(one, lines, f"{id}.toml") for one in given.get("claims", [])),
+        claims=tuple(
+            read_claim(one, lines, f"{id}.toml", metrics=known) for one in given.get("claims", [])
+        ),
         notes=tuple(given.get("notes", ())),
         curves=tuple(given.get("curves", ())),
-        histogram=_histogram(given.get("histogram"), lines, models, f"{id}.toml"),
+        histogram=histogram,
         matrix=tuple(given.get("matrix", ())),
         axis=given.get("axis"),
         test_samples=given.get("test_samples"),
@@ -146,6 +161,7 @@ def _paper_line(
         "block": (row.data, row.scenario, row.old or "", row.new or ""),
         "paper": row,
         "x": rule.get("x"),
+        "unjudged": _unjudged(rule, row, place),
     }
     if "why_not" in rule:
         return Line(**shared, old=Model(), new=Model(method=""), why_not=rule["why_not"])
@@ -156,6 +172,17 @@ def _paper_line(
     if old.role is None:
         old = dataclasses.replace(old, role=_role(row.old, roles, place))
     return Line(**shared, old=_as_scenario(old, row.scenario), new=new)
+
+
+def _unjudged(rule: Mapping[str, Any], row: PaperRow, place: str) -> tuple[str, ...]:
+    given = tuple(rule.get("unjudged", ()))
+    unknown = [name for name in given if name not in row.cells]
+    if unknown:
+        raise InputError(
+            f"{place}: expected `unjudged` to list {', '.join(row.cells)}, but got "
+            f"{listed(unknown)}."
+        )
+    return given
 
 
 def _as_scenario(old: Model, scenario: str) -> Model:

@@ -14,11 +14,17 @@ from rich.text import Text
 from flipguard.studies.agreement import Agreement, Pair
 from flipguard.studies.costs import in_words
 from flipguard.studies.figures import cells_of, figure_lines, figure_parts
+from flipguard.studies.judging import NOT_RUN
 from flipguard.studies.results import Result, Row
 from flipguard.studies.words import NOTHING, is_percent, legend, ours, printed, ratio, short
 
 MOST_CONTRADICTIONS = 6
-VERDICTS = {"agree": "holds", "disagree": "does not hold", "undecided": "is undecided"}
+VERDICTS = {
+    "agree": "holds",
+    "disagree": "does not hold",
+    "undecided": "is undecided",
+    NOT_RUN: "was not run",
+}
 # The metric whose ratio to the untreated line is shown, the first that a table has.
 HEADLINES = ("negative_flip_rate", "churn", "expected_calibration_error_new")
 
@@ -172,8 +178,10 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
             yield f"- {contradiction(result, pair)}"
         if len(against) > len(shown):
             yield f"- and {len(against) - len(shown)} more; `--markdown` lists all"
-    for says, verdict in result.claims():
-        yield f"- The paper says: {says} Here it {VERDICTS[verdict]}."
+    for says, judgement in result.claims():
+        some = judgement.judged if judgement.judged < judgement.of else None
+        of = "" if not some else f", as far as {some} of {judgement.of} lines go that were run"
+        yield f"- The paper says: {says} Here it {VERDICTS[judgement.verdict]}{of}."
     missing: dict[str, list[str]] = {}
     for _, row in _listed(result):
         if row.why_not is not None:
@@ -184,11 +192,29 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
         yield f"Models: {'; '.join(f'{role} is {model}' for role, model in roles.items())}."
     if others := result.facts.get("differences"):
         yield f"Other than in the paper: {'; '.join(others)}."
-    for note in result.study.notes:
+    for note in (*result.study.notes, *_notes_of_rows(result)):
         yield f"Note: {note}"
     if "seconds" in result.facts:
         took = in_words(result.facts["seconds"])
         yield f"{result.facts['runs']} runs, {took} of training: {result.facts['command']}"
+
+
+def _notes_of_rows(result: Result) -> Iterator[str]:
+    """What is to be known of single lines: of what was counted, and of seeds without a value."""
+    for row in result.rows:
+        line = result.line(row)
+        name = f"{line.group}, {line.label}" if line.group else line.label
+        yield from (f"{name}: {note}." for note in row.notes)
+        lacking: dict[int, list[str]] = {}
+        for metric in result.study.metrics:
+            values = row.values.get(metric, ())
+            if missing := len(values) - len(row.known(metric)):
+                lacking.setdefault(missing, []).append(short(metric))
+        for missing, heads in lacking.items():
+            yield (
+                f"{name}: {missing} of {len(result.seeds)} seeds have no {', '.join(heads)}, and "
+                "are left out of its mean and of claims."
+            )
 
 
 def contradiction(result: Result, pair: Pair) -> str:

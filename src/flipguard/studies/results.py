@@ -16,28 +16,13 @@ import numpy as np
 from flipguard._version import __version__
 from flipguard.errors import InputError, printable
 from flipguard.predictions.replacing import replacing
-from flipguard.studies.agreement import Agreement, Measured, Verdict, agreement
-from flipguard.studies.judging import judged
+from flipguard.studies.agreement import Agreement, Measured, agreement
+from flipguard.studies.judging import Judgement, judged
+from flipguard.studies.papers import Cell
 from flipguard.studies.study import Line, Study
 
 SCHEMA = "flipguard.study/1"
 RESULTS = "results"
-# Measured for every study, whether its table prints them or not: they cost nothing once trained.
-ALWAYS = (
-    "error_rate_old",
-    "error_rate_new",
-    "accuracy",
-    "negative_flip_rate",
-    "relative_negative_flip_rate",
-    "churn",
-    "surrogate_churn",
-    "churn_correct",
-    "churn_incorrect",
-    "expected_calibration_error_new",
-    "confidence_new",
-    "entropy_new",
-    "logit_displacement",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +35,20 @@ class Row:
     runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     curves: Mapping[str, Any] = field(default_factory=dict)
     histogram: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def known(self, metric: str) -> tuple[float, ...]:
+        """The values of the seeds that have one: without flips, say, flips have no mean rank."""
+        return tuple(value for value in self.values.get(metric, ()) if not math.isnan(value))
 
     def mean(self, metric: str) -> float:
-        """The mean over the seeds."""
-        values = self.values.get(metric, ())
+        """The mean over the seeds that have a value."""
+        values = self.known(metric)
         return float(np.mean(values)) if values else math.nan
 
     def error(self, metric: str) -> float:
         """Its standard error; nan for one seed."""
-        values = self.values.get(metric, ())
+        values = self.known(metric)
         return (
             float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
         )
@@ -100,7 +90,7 @@ class Result:
                 label=(line := self.line(row)).label,
                 block=line.block,
                 # What was not run is neither undecided nor decided.
-                paper=line.paper.cells if line.paper is not None and row.values else {},
+                paper=_compared(line) if row.values else {},
                 values=row.values,
                 samples=self.study.samples_of(line.data),
             )
@@ -108,14 +98,20 @@ class Result:
         ]
         return agreement(rows, self.study.metrics)
 
-    def claims(self) -> list[tuple[str, Verdict]]:
-        """What the paper says in words, each with a verdict."""
+    def claims(self) -> list[tuple[str, Judgement]]:
+        """What the paper says in words, and whether it holds."""
         by_place = {row.place: row for row in self.rows}
 
         def values(place: int, metric: str) -> Sequence[float]:
             return by_place[place].values.get(metric, ()) if place in by_place else ()
 
         return [(claim.says, judged(claim, values)) for claim in self.study.claims]
+
+
+def _compared(line: Line) -> dict[str, Cell]:
+    """The paper's cells that an agreement is computed from."""
+    cells = {} if line.paper is None else line.paper.cells
+    return {name: cell for name, cell in cells.items() if name not in line.unjudged}
 
 
 def _printed(line: Line, metric: str) -> float:
@@ -172,6 +168,8 @@ def _row(result: Result, row: Row) -> dict[str, Any]:
         document["curves"] = row.curves
     if row.histogram:
         document["histogram"] = row.histogram
+    if row.notes:
+        document["notes"] = list(row.notes)
     return document
 
 
@@ -218,6 +216,7 @@ def _read_row(row: Mapping[str, Any], study: Study) -> Row:
         runs={side: tuple(runs) for side, runs in row.get("runs", {}).items()},
         curves=row.get("curves", {}),
         histogram=row.get("histogram", {}),
+        notes=tuple(row.get("notes", ())),
     )
 
 

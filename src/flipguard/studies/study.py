@@ -18,6 +18,23 @@ Scalar: TypeAlias = bool | int | float | str | None
 OLD = "old"
 """In `follows`: the model that the row's new one replaces."""
 
+# Measured for every study, whether its table prints them or not: they cost nothing once trained.
+ALWAYS = (
+    "error_rate_old",
+    "error_rate_new",
+    "accuracy",
+    "negative_flip_rate",
+    "relative_negative_flip_rate",
+    "churn",
+    "surrogate_churn",
+    "churn_correct",
+    "churn_incorrect",
+    "expected_calibration_error_new",
+    "confidence_new",
+    "entropy_new",
+    "logit_displacement",
+)
+
 # What is counted in histograms, and how it is called.
 HISTOGRAMS = {
     "uncertainty": "uncertainty: deviation of the members' probabilities",
@@ -25,6 +42,17 @@ HISTOGRAMS = {
     "displacement": "distance: of the logits of one sample, old to new",
     "confidence": "confidence: first probability less the second",
 }
+
+# The metrics that come with some of them.
+COUNTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "uncertainty": (
+            *("flip_rate_sure", "flip_rate_unsure", "uncertainty_flipped", "uncertainty_others"),
+            *("flips_told_apart", "flips_left_sure", "flips_left_unsure", "flips_left_apart"),
+        ),
+        "rank": ("flip_rank", "flip_rank_by_chance", "flip_second"),
+    }
+)
 
 # Of which the paper printed a share: the size of the test sets, for its standard errors.
 TEST_SAMPLES: Mapping[str, int] = MappingProxyType(
@@ -91,6 +119,8 @@ class Line:
     x: float | None = None
     pair: tuple[str, str] | None = None  # its cell of a matrix: the roles of old and new
     why_not: str | None = None  # it is not trained, for this reason
+    # Metrics that are shown, but are no part of the agreement: here they differ for other reasons.
+    unjudged: tuple[str, ...] = ()
 
     @property
     def data(self) -> str | None:

@@ -73,8 +73,12 @@ def prepared(
     device: str = "auto",
     devices: str | None = None,
     fuse: str = "auto",
+    plan_only: bool = False,
 ) -> Task:
-    """All that can be refused is refused here, before anything is trained."""
+    """All that can be refused is refused here, before anything is trained.
+
+    With `plan_only` the device need not be here: a plan trains nothing.
+    """
     chosen = (
         list(studies().values()) if ALL in ids else [study_of(one) for one in dict.fromkeys(ids)]
     )
@@ -85,7 +89,7 @@ def prepared(
             raise InputError(f"Expected `{name}` to be from 1 on, but got {value}.")
     if fuse not in ("auto", "on", "off"):
         raise InputError(f"Expected `--fuse` to be auto, on or off, but got {fuse!r}.")
-    kind = _device(device)
+    kind = _device(device, needed=not plan_only)
     gpus = tuple(devices.split(",")) if devices else ()
     if gpus and (kind != "cuda" or not all(gpu.isdecimal() for gpu in gpus)):
         raise InputError(
@@ -94,8 +98,10 @@ def prepared(
         )
     if processes is None:
         processes = cores() if kind == "cpu" else PROCESSES_A_GPU * max(len(gpus), 1)
-    # Also on a GPU: what is worked out on the CPU crawls where processes fight for its cores.
-    threads = max(cores() // processes, 1)
+    # On a GPU, what is worked out on the CPU crawls where processes fight for its cores. On a CPU,
+    # numbers are added in an order that depends on the threads, and a run must not become another
+    # one, under the same name, by how many are trained at once.
+    threads = 1 if kind == "cpu" else max(cores() // processes, 1)
     machine: dict[str, Any] = {"device": kind, "fuse": fuse, "threads": threads}
     if kind != "cpu":
         machine["precision"] = size.precision
@@ -194,12 +200,12 @@ def plan_summary(task: Task) -> str:
     return f"{told}: about {in_words(task.seconds(left))} with {with_what} ({basis})."
 
 
-def _device(given: str) -> str:
+def _device(given: str, *, needed: bool) -> str:
     import torch
 
     if given == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if given == "cuda" and not torch.cuda.is_available():
+    if given == "cuda" and needed and not torch.cuda.is_available():
         raise InputError("Expected a GPU for `--device cuda`, but there is none here; use cpu.")
     if given not in ("cpu", "cuda"):
         raise InputError(f"Expected `--device` to be auto, cpu or cuda, but got {given!r}.")

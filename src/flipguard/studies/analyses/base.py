@@ -12,17 +12,20 @@ import numpy.typing as npt
 from flipguard.studies.planning import Plan, Update
 
 Array = npt.NDArray[Any]
+DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysed:
     """Values by seed, which are metrics of the line, and a histogram as plain values for JSON.
 
-    A histogram has `edges` of bins, and `counts`: by what is counted, a list a seed.
+    A histogram has `edges` of bins, and `counts`: by what is counted, a list a seed. It is `open`
+    if values beyond the last edge were counted with the last bin.
     """
 
     values: dict[str, list[float]] = field(default_factory=dict)
     histogram: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what is to be known of this line alone
 
 
 def updates_of(plan: Plan, place: int) -> list[Update]:
@@ -38,13 +41,16 @@ def counted(values: Array, edges: Array) -> list[int]:
 
 
 def histogram(
-    of: str, edges: Array, counts: Mapping[str, Sequence[Sequence[int]]], **more: Any
+    of: str, edges: Array, values: Mapping[str, Sequence[Array]], **more: Any
 ) -> dict[str, Any]:
-    """A histogram, ready for JSON."""
+    """A histogram of values, an array a seed, ready for JSON."""
+    every = [one for some in values.values() for one in some]
     return {
         "of": of,
-        "edges": [round(float(edge), 6) for edge in edges],
-        "counts": dict(counts),
+        "edges": [round(float(edge), DIGITS) for edge in edges],
+        "counts": {name: [counted(one, edges) for one in some] for name, some in values.items()},
+        # Not by a hair, which rounding alone can do.
+        "open": any(bool((one > edges[-1] + 10**-DIGITS).any()) for one in every),
         **more,
     }
 

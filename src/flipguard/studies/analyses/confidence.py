@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flipguard.studies.analyses.base import Analysed, counted, histogram, updates_of
+from flipguard.studies.analyses.base import Analysed, histogram, updates_of
 from flipguard.studies.planning import Plan
 from flipguard.studies.predictions import predictions_of
 
@@ -17,12 +17,12 @@ def confidences(plan: Plan) -> dict[int, Analysed]:
     assert wanted is not None
     found = {}
     for place in wanted.places:
-        counts = []
+        margins = []
         for update in updates_of(plan, place):
             shares = np.sort(predictions_of(update.sides[1]).probabilities, axis=1)
-            counts.append(counted(shares[:, -1] - shares[:, -2], EDGES))
-        if counts:
+            margins.append(shares[:, -1] - shares[:, -2])
+        if margins:
             found[place] = Analysed(
-                histogram=histogram("confidence", EDGES, {"test samples": counts})
+                histogram=histogram("confidence", EDGES, {"test samples": margins})
             )
     return found

@@ -7,7 +7,6 @@ import numpy as np
 from flipguard.studies.analyses.base import (
     Analysed,
     Array,
-    counted,
     histogram,
     mean,
     updates_of,
@@ -15,7 +14,7 @@ from flipguard.studies.analyses.base import (
 from flipguard.studies.planning import Plan
 from flipguard.studies.predictions import Predictions, joined, predictions_of
 
-# All further ranks are counted with the last one.
+# All further ranks are counted with the last one, which is then called "20 and more".
 MOST_RANKS = 20
 
 
@@ -41,9 +40,7 @@ def ranks(plan: Plan) -> dict[int, Analysed]:
                 "flip_rank_by_chance": [(classes + 2) / 2 for _ in of_seeds],
                 "flip_second": [mean(one == 2) for one in of_seeds],
             },
-            histogram=histogram(
-                "rank", edges, {"negative flips": [counted(one, edges) for one in of_seeds]}
-            ),
+            histogram=histogram("rank", edges, {"negative flips": of_seeds}),
         )
     return found
 

@@ -7,13 +7,13 @@ class that they predict together: 0 if they agree to the digit, and at most a ha
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from flipguard.studies.analyses.base import (
     Analysed,
     Array,
-    counted,
     histogram,
     mean,
     updates_of,
@@ -23,6 +23,8 @@ from flipguard.studies.predictions import joined, members_of, predictions_of
 
 EDGES = np.linspace(0.0, 0.5, 26)
 FLIPPED, OTHERS = "negative flips", "other samples"
+# How uncertain every sample is, and whether it is a negative flip.
+Seen: TypeAlias = tuple[Array, Array]
 
 
 def uncertainties(plan: Plan) -> dict[int, Analysed]:
@@ -31,11 +33,16 @@ def uncertainties(plan: Plan) -> dict[int, Analysed]:
     assert wanted is not None
     # Once a seed, though several lines are judged by it.
     judged = {seed: uncertainty_of(judge) for seed, judge in plan.judges.items()}
+    seen = {
+        place: [_seen(update, *judged[update.seed]) for update in updates_of(plan, place)]
+        for place in wanted.places
+    }
     found = {}
-    for place in wanted.places:
-        seen = [_seen(update, *judged[update.seed]) for update in updates_of(plan, place)]
-        if seen:
-            found[place] = _analysed(seen)
+    for place, of_seeds in seen.items():
+        control = plan.study.control_of(place)
+        beside = seen.get(control, []) if control is not None and control != place else []
+        if of_seeds:
+            found[place] = _analysed(of_seeds, beside)
     return found
 
 
@@ -51,7 +58,7 @@ def uncertainty_of(ensemble: Path) -> tuple[Array, Array]:
     return ids, np.std(shares, axis=0)
 
 
-def _seen(update: Update, ids: Array, uncertainty: Array) -> tuple[Array, Array]:
+def _seen(update: Update, ids: Array, uncertainty: Array) -> Seen:
     """The uncertainty of every sample, and whether it is a negative flip."""
     old, new = joined(*(predictions_of(side) for side in update.sides))
     order = np.argsort(ids)
@@ -60,24 +67,40 @@ def _seen(update: Update, ids: Array, uncertainty: Array) -> tuple[Array, Array]
     return uncertainty[places], flipped
 
 
-def _analysed(seen: list[tuple[Array, Array]]) -> Analysed:
+def _analysed(seen: list[Seen], control: list[Seen]) -> Analysed:
+    """By seed, also against the untreated update where there is one beside this."""
     values: dict[str, list[float]] = {}
-    for uncertainty, flipped in seen:
-        sure = uncertainty <= np.median(uncertainty)
+    for number, (uncertainty, flipped) in enumerate(seen):
+        sure, unsure = rates_of_halves(uncertainty, flipped)
         of_seed = {
-            "flip_rate_sure": mean(flipped[sure]),
-            "flip_rate_unsure": mean(flipped[~sure]),
+            "flip_rate_sure": sure,
+            "flip_rate_unsure": unsure,
             "uncertainty_flipped": mean(uncertainty[flipped]),
             "uncertainty_others": mean(uncertainty[~flipped]),
             "flips_told_apart": told_apart(uncertainty, flipped),
         }
+        if control:
+            was_sure, was_unsure = rates_of_halves(*control[number])
+            # Of a half without flips, nothing can be left.
+            left = [
+                now / was if was else float("nan")
+                for now, was in ((sure, was_sure), (unsure, was_unsure))
+            ]
+            of_seed["flips_left_sure"], of_seed["flips_left_unsure"] = left
+            of_seed["flips_left_apart"] = left[1] - left[0]
         for name, value in of_seed.items():
             values.setdefault(name, []).append(value)
-    counts = {
-        FLIPPED: [counted(uncertainty[flipped], EDGES) for uncertainty, flipped in seen],
-        OTHERS: [counted(uncertainty[~flipped], EDGES) for uncertainty, flipped in seen],
+    samples = {
+        FLIPPED: [uncertainty[flipped] for uncertainty, flipped in seen],
+        OTHERS: [uncertainty[~flipped] for uncertainty, flipped in seen],
     }
-    return Analysed(values=values, histogram=histogram("uncertainty", EDGES, counts))
+    return Analysed(values=values, histogram=histogram("uncertainty", EDGES, samples))
+
+
+def rates_of_halves(uncertainty: Array, flipped: Array) -> tuple[float, float]:
+    """The share of flips in the surer half of the samples, and in the other one."""
+    sure = uncertainty <= np.median(uncertainty)
+    return mean(flipped[sure]), mean(flipped[~sure])
 
 
 def told_apart(values: Array, marked: Array) -> float:
