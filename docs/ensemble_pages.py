@@ -275,7 +275,12 @@ def ensembles_page() -> str:
         lines += [
             "",
             f"Measured by `{document['command']}` on {_device(first)}, torch {first['torch']}."
-            + (f" {document['note']}" if "note" in document else ""),
+            + (f" {document['note']}" if "note" in document else "")
+            + (
+                " There all is float32, and no steps are replayed."
+                if "CPU" in first["device"]
+                else ""
+            ),
         ]
         for net in nets:
             rows = [row for row in document["rows"] if row["net"] == net]
