@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
+import torchvision
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -37,11 +39,11 @@ def own(spec: str, shape: tuple[int, ...] = SHAPE) -> Maker:
 
 
 def of_timm(name: str) -> Maker:
-    return lambda: pytest.importorskip("timm").create_model(name, num_classes=10)
+    return lambda: timm.create_model(name, num_classes=10)
 
 
 def of_torchvision(name: str) -> Maker:
-    return lambda: pytest.importorskip("torchvision").models.get_model(name, num_classes=10)
+    return lambda: torchvision.models.get_model(name, num_classes=10)
 
 
 def made(maker: Maker) -> nn.Module:

@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
+from flipguard.studies.drawing import _bars
 from flipguard.studies.reading import study_of
-from flipguard.studies.results import Result, Row, write_result
+from flipguard.studies.results import Result, Row, read_result, write_result
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NAME = "elodi.table1.mnist1d"
@@ -135,3 +138,25 @@ def test_it_is_drawn_anew_for_another_study(
     (tmp_path / "elodi.table1.toml").write_text('title = "Another one."')
     monkeypatch.setattr(pages, "CATALOG", tmp_path)
     assert pages.mark_of(NAME) != mark
+
+
+@pytest.mark.parametrize(
+    ("id", "axis"),
+    [
+        ("elodi.table1", "NFR over that of the untreated update (standard errors of ours)"),
+        ("elodi.table11", "NFR % (standard errors of ours)"),  # no line is untreated
+    ],
+)
+def test_rows_are_drawn_also_where_none_is_untreated(id: str, axis: str) -> None:
+    committed = DOCS.parent / "benchmarks" / "results" / "studies" / f"{id}.mnist1d.json"
+    result = read_result(committed, study_of(id))
+    figure = Figure()
+    _bars(figure, result, result.rows)
+    (axes,) = figure.axes
+    assert axes.get_xlabel() == axis
+    paper = np.asarray(axes.collections[0].get_offsets(), dtype=float)
+    ours = np.asarray(axes.containers[0].lines[0].get_xydata(), dtype=float)
+    assert len(paper) == len(ours) == len(result.rows)
+    assert np.isfinite(ours).all()
+    assert np.isfinite(paper).all()
+    assert paper[:, 0].max() < 10  # both in percent, or both as ratios

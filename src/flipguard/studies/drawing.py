@@ -18,7 +18,7 @@ from flipguard.studies.pictures import (
     plain,
     size_of_panels,
 )
-from flipguard.studies.render import group_name, headline_of, line_name, title_of
+from flipguard.studies.render import HEADLINES, group_name, headline_of, line_name, title_of
 from flipguard.studies.results import Result, Row
 from flipguard.studies.words import is_percent, short
 
@@ -57,14 +57,27 @@ def plot_result(result: Result, path: str) -> None:
 
 
 def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
-    """The headline over the untreated line's: the paper's dot and ours, a line a row."""
-    metric = headline_of(result) or result.study.metrics[0]
+    """The headline over the untreated line's: the paper's dot and ours, a line a row.
+
+    The headline itself, where there is no untreated line.
+    """
+    metrics = result.study.metrics
+    headline = headline_of(result)
+    metric = headline or next((name for name in HEADLINES if name in metrics), metrics[0])
     figure.set_size_inches(8, 1.2 + 0.32 * len(rows))
     axes = figure.add_subplot()
     names = [_named(result, row) for row in rows]
     places = np.arange(len(rows))[::-1]
-    paper = [result.paper_ratio(row, metric) for row in rows]
-    here = [result.ratio(row, metric) for row in rows]
+    if headline is not None:
+        told = f"{short(metric)} over that of the untreated update"
+        paper = [result.paper_ratio(row, metric) for row in rows]
+        here = [result.ratio(row, metric) for row in rows]
+        axes.axvline(1.0, color=FAINT, linewidth=0.8, linestyle=":")
+    else:
+        factor, unit = (100, " %") if is_percent(metric) else (1, "")
+        told = f"{short(metric)}{unit}"
+        paper = [result.printed(row, metric) for row in rows]
+        here = [factor * row.mean(metric) for row in rows]
     spread = [_relative_error(row, metric) * value for row, value in zip(rows, here, strict=True)]
     for place, a, b in zip(places, paper, here, strict=True):
         if not math.isnan(a) and not math.isnan(b):
@@ -79,10 +92,9 @@ def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
         label=f"here, {result.scale}",
         zorder=3,
     )
-    axes.axvline(1.0, color=FAINT, linewidth=0.8, linestyle=":")
     axes.set_yticks(places, names)
     axes.set_xlim(left=0)
-    axes.set_xlabel(f"{short(metric)} over that of the untreated update (standard errors of ours)")
+    axes.set_xlabel(f"{told} (standard errors of ours)")
     axes.legend(frameon=False, fontsize=8)
     plain(axes)
 

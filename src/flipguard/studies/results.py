@@ -83,6 +83,10 @@ class Result:
         printed = [_printed(self.study.lines[place], metric) for place in (row.place, control)]
         return printed[0] / printed[1] if printed[1] else math.nan
 
+    def printed(self, row: Row, metric: str) -> float:
+        """What the paper prints, rates in percent; nan if it prints nothing."""
+        return _printed(self.line(row), metric)
+
     def agreement(self) -> Agreement:
         """How far the order of rows is the paper's."""
         rows = [
