@@ -17,7 +17,7 @@ ELODI trains m members and then a student that asks them at every step. Ways to 
 - fused, parts: fused, and what lies between convolutions compiled;
 - fused, wide: and with samples side by side in the student's channels, as many as are fastest;
 - fused, wide, streams: and the members as two networks, each on a stream of its own;
-- apart, streams: members four at a time, each on a stream of its own, and teachers one by one;
+- apart, streams: members four at a time, and all teachers, each on a stream of its own;
 - stored views: as before it, but the student looks its teachers' answers up;
 - side by side: on a CPU, as many members at a time as there are cores, each in a process with one
   thread, as `--fuse auto` does it.
@@ -77,7 +77,7 @@ WAYS = {
     "fused, parts": ("fused, parts", "fused, parts"),
     "fused, wide": ("fused, parts", "fused, wide"),
     "fused, wide, streams": ("fused, streams", "fused, wide"),
-    "apart, streams": ("apart, streams", "in turn"),
+    "apart, streams": ("apart, streams", "apart, streams"),
     "fused, stored views": ("fused, parts", "stored"),
     "fused, wide, stored views": ("fused, parts", "stored, wide"),
     "fused, wide, streams, stored views": ("fused, streams", "stored, wide"),
@@ -228,10 +228,12 @@ class Bench:
 
         return teach
 
-    def fused_teachers(self, *, compiled: Compiling) -> Callable[[Tensor, Tensor], Tensor]:
+    def fused_teachers(
+        self, *, compiled: Compiling, streams: int = 1
+    ) -> Callable[[Tensor, Tensor], Tensor]:
         example = torch.zeros(2, *self.shape, device=self.device)
-        fused = fuse(self.folded_members(), example=example).eval().requires_grad_(False)
-        mean = FusedMean(fused).to(self.device)
+        fused = fuse(self.folded_members(), example=example, streams=streams)
+        mean = FusedMean(fused.eval().requires_grad_(False)).to(self.device)
         tune(fused, self.inputs()[0], lambda: self.autocast(True))
         if compiled == "parts":
             compile_parts(fused)
@@ -320,7 +322,10 @@ class Bench:
             return self.student(self.teachers_in_turn(), compiled=parts)
         wide = how.endswith("wide")
         stored = how.startswith("stored")
-        teach = self.stored_views() if stored else self.fused_teachers(compiled=parts)
+        streams = self.members if how == "apart, streams" else 1
+        teach = (
+            self.stored_views() if stored else self.fused_teachers(compiled=parts, streams=streams)
+        )
         return self.student(teach, compiled=parts, wide=wide)
 
     def once(self, kind: str, how: str) -> tuple[float, float]:
@@ -367,7 +372,7 @@ class Bench:
                 taught, before_student = self.once("student", student)
                 if student.startswith("stored"):
                     # So many views are answered before, at the price that a student would pay.
-                    asked = "in turn" if member.startswith("apart") else "fused, parts"
+                    asked = member if member.startswith("apart") else "fused, parts"
                     alone = self.once("student", "stored")[0]
                     with_answers, making = self.once("student", asked)
                     taught += (with_answers - alone) * self.given.views / self.given.epochs

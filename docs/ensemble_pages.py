@@ -239,7 +239,7 @@ WAYS = {
     "fused, parts": "as one network each, compiled in parts, steps replayed",
     "fused, wide": "the same, the student widened",
     "fused, wide, streams": "the same, members as two networks on two streams",
-    "apart, streams": "four members at a time on four streams, compiled in parts, steps replayed",
+    "apart, streams": "four members at a time, and all teachers, with a stream each",
     "fused, stored views": "as one network, compiled in parts; the student looks answers up",
     "fused, wide, stored views": "the same, the student widened",
     "fused, wide, streams, stored views": "the same, members as two networks on two streams",
@@ -285,6 +285,8 @@ def ensembles_page() -> str:
         for net in nets:
             rows = [row for row in document["rows"] if row["net"] == net]
             lines += ["", *_ensembles_section(net, rows)]
+        if "repeated" in document:
+            lines += ["", *_repeated_section(document)]
     lines += ["", *IN_THE_WAY]
     return "\n".join(lines) + "\n"
 
@@ -319,6 +321,42 @@ def _ensembles_section(net: str, rows: list[dict]) -> list[str]:
     return lines
 
 
+def _repeated_section(document: dict) -> list[str]:
+    """The same steps on other days, each beside the plain step of its own day."""
+    found: dict[tuple[str, str], list[dict]] = {}
+    for row in [*document["repeated"], *_with_unit(document["rows"])]:
+        found.setdefault((row["net"], row["way"]), []).append(row)
+    lines = [
+        "## When it is repeated",
+        "",
+        "The same steps on several machines of the same kind. What is replayed takes as long everywhere, to a hundredth or "
+        "two. The plain step, which is the unit, does not: the host starts each of its kernels, and hosts differ, so that "
+        "the same milliseconds are more or fewer trainings.",
+        "",
+        "| | | a plain step, ms | a member, ms | the student, ms | trainings |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (net, way), rows in found.items():
+        if len(rows) > 1:
+            cells = [
+                ", ".join(f"{row[name]:.{places}f}" for row in rows)
+                for name, places in (
+                    ("plain_step_ms", 1),
+                    ("member_step_ms", 2),
+                    ("student_step_ms", 1),
+                    ("trainings", 1),
+                )
+            ]
+            lines.append(f"| {NETS[net]} | {WAYS[way]} | {' | '.join(cells)} |")
+    return lines
+
+
+def _with_unit(rows: list[dict]) -> list[dict]:
+    """Rows beside the plain step that they are held against."""
+    units = {r["net"]: r["member_step_ms"] * r["members"] for r in rows if r["way"] == "plain"}
+    return [{**row, "plain_step_ms": units[row["net"]]} for row in rows if row["way"] != "plain"]
+
+
 IN_THE_WAY = [
     "## What is in the way",
     "",
@@ -326,9 +364,12 @@ IN_THE_WAY = [
     "activations and sums between them, and 9 sums of gradients and copies. The library's grouped convolutions take 2.4 times as long as "
     "reading their inputs and writing their outputs would at 4 TB/s; "
     "a net of so few channels alone takes 16 ms for the step that takes it 9 among eight, "
-    "which is why members gain from being one network and a student does not. ResNet-18 at full width fills the GPU alone: "
-    "members as one network are slower than one by one, so `--fuse auto` leaves them apart, and what is gained comes from "
-    "replayed and compiled steps and from stored answers. The same holds for the ViT, whose attention is mapped over the "
-    "members; without compiling, the kernel for its gradients refuses them in bf16 (the rows without numbers), and so does "
-    "flipguard, in a sentence.",
+    "which is why members gain from being one network and a student does not. Widening (`machine.widen`) puts samples side by side into "
+    "a student's channels and takes a fifth to a quarter of its step away, but measuring how wide takes 15 to 20 seconds before the "
+    "first step, more than forty epochs of these nets give back: it is off unless asked for. Two streams gain nothing where members are one network already.",
+    "",
+    "ResNet-18 at full width fills the GPU alone, and members as one network are slower than one by one (7.2 ms against 6.2). So "
+    "`--fuse auto` leaves them apart, four at a time with a stream each, where one computes while another waits for "
+    "memory; the rest of what is gained comes from replayed and compiled steps and from stored answers. A ViT's attention is mapped "
+    "over the members, which is slower than one by one, too: they are left apart.",
 ]

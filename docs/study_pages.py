@@ -58,7 +58,8 @@ def overview_page() -> str:
         "",
         "What `flipguard study run` found, beside what the papers print. [The guide](../guides/studies.md) says how "
         "agreement is computed, and how to run them. *Agreement* is the share of pairs of rows, among those that the "
-        "paper separates clearly, that come out the same way here.",
+        "paper separates clearly, that come out the same way here; *explained* are pairs that come out the other way for "
+        "a reason that was tested, and held.",
         "",
     ]
     by_scale: dict[str, list[str]] = {}
@@ -87,20 +88,19 @@ def overview_page() -> str:
 
 def _scale_table(names: list[str]) -> list[str]:
     lines = [
-        "| study | what it shows | seeds | agreement | same way | other way | undecided | claims that hold | on "
-        "| training |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---|---:|",
+        "| study | what it shows | seeds | agreement | same way | other way | explained | undecided | claims that hold "
+        "| on | training |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---|---:|",
     ]
     for name in names:
         result = results()[name]
         found, facts = Tally.of([result]), result.facts
-        counts = (found.agree, found.disagree, found.undecided) if found.clear else ("", "", "")
         told = (
             f"[{result.study.id}](studies/{name}.md)",
             result.study.title.rstrip("."),
             len(result.seeds),
             found.percent,
-            *counts,
+            *found.counts,
             found.in_words,
             facts.get("device", {}).get("name", ""),
             in_words(facts["seconds"]) if "seconds" in facts else "",
@@ -132,11 +132,11 @@ def _verdict(result: Result, row: Row, metric: str) -> str:
     """Whether it and the untreated update come out in the paper's order."""
     control = result.study.control_of(row.place)
 
-    def sides(pair: Pair) -> set[int]:
-        return {result.rows[pair.first].place, result.rows[pair.second].place}
+    def sides(pair: Pair) -> list[set[int]]:
+        return [{result.rows[one].place for one in rows} for rows in pair.stands_for]
 
     for pair in result.agreement().pairs:
-        if pair.metric == metric and sides(pair) == {row.place, control}:
+        if pair.metric == metric and {row.place, control} in sides(pair):
             return VERDICTS[pair.verdict]
     return ""
 

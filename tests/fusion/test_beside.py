@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from flipguard.errors import InputError
-from flipguard.fusion import checkpoint_segments, compile_parts, fuse, regions, segments, tune
+from flipguard.fusion import (
+    checkpoint_segments,
+    compile_parts,
+    fuse,
+    regions,
+    segments,
+    teachers,
+    tune,
+)
 from flipguard.fusion.beside import Beside
+from flipguard.references import Ensemble
 from flipguard.training.folder import CHECKPOINT, MODEL, Run
-from flipguard.training.fusing import CannotFuse
+from flipguard.training.fusing import CannotFuse, teachers_on
 from flipguard.training.workshop import Together, _refuse_on_gpu
 from tests.fusion.nets import apart, drawn, members_of
 from tests.training.tiny import tiny, trained
@@ -153,5 +164,47 @@ def test_wide_members_are_side_by_side_where_there_are_streams() -> None:
     two = tiny("elodi", machine={"streams": 2})
     with pytest.raises(CannotFuse, match="channels to gain from being one network") as caught:
         _refuse_on_gpu(two, fuse(wide, streams=2), gpu)
-    assert caught.value.fitting == 2
+    assert caught.value.fitting == caught.value.streams == 2
     _refuse_on_gpu(two, fuse(wide[:2], streams=2), gpu)
+
+
+def test_wide_members_are_four_at_a_time_unless_it_is_said() -> None:
+    wide, gpu = members_of("conv2d:width=64", SHAPE), torch.device("cuda")
+    with pytest.raises(CannotFuse) as caught:
+        _refuse_on_gpu(tiny("elodi"), fuse(wide), gpu)
+    assert caught.value.fitting == caught.value.streams == 4
+    with pytest.raises(CannotFuse) as caught:
+        _refuse_on_gpu(tiny("elodi", machine={"streams": 1}), fuse(wide), gpu)
+    assert caught.value.fitting == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "machine", "streams"),
+    [
+        ("conv2d:width=8", {}, 1),
+        ("conv2d:width=8", {"streams": 2}, 2),
+        ("conv2d:width=64", {}, 3),  # a stream each
+        ("conv2d:width=64", {"streams": 1}, None),
+        ("conv2d:width=64", {"compile": "whole"}, None),
+        ("conv2d:width=64", {"fuse": "on"}, 1),
+        ("conv2d:width=8", {"fuse": "off"}, None),
+    ],
+)
+def test_how_teachers_are_asked(model: str, machine: dict[str, Any], streams: int | None) -> None:
+    models = members_of(model, SHAPE)[:3]
+    told = tiny("elodi", machine=machine).machine
+    assert teachers_on(told, torch.device("cuda"), models) == streams
+    assert teachers_on(told, torch.device("cuda"), models[:1]) is None
+
+
+def test_a_transformer_with_a_wide_first_layer_is_asked_in_turn() -> None:
+    patches = nn.Conv2d(3, 192, 4, stride=4)
+    models = [nn.Sequential(patches, nn.Linear(192, 2000)) for _ in range(2)]
+    assert teachers_on(tiny("elodi").machine, torch.device("cuda"), models) is None
+
+
+def test_teachers_on_streams_say_what_an_ensemble_says() -> None:
+    models = [model.double().eval() for model in members_of("conv2d:width=4", SHAPE)]
+    batch = drawn((6, *SHAPE))
+    asked = teachers(models, streams=len(models))
+    assert apart(asked(batch), Ensemble(models)(batch)) < 1e-12

@@ -26,7 +26,7 @@ from tests.training.tiny import history_of, images_file, tiny, trained
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 SHAPE = (3, 16, 16)
-SPECS = ["conv2d:width=4", "resnet20:width=4", "lenet5", "mlp:hidden=32"]
+SPECS = ["conv2d:width=4", "resnet9:width=4", "resnet20:width=4", "lenet5", "mlp:hidden=32"]
 
 
 def test_a_step_is_captured_once_and_then_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,8 @@ def test_in_float64_members_end_where_a_loop_ends(
     for index, state in enumerate(fused.split()):
         mine = [(inputs[index], target[index]) for inputs, target in batches]
         alone = train_alone(members[index], mine, kind=kind, smoothing=0.1, rate=rate).state_dict()
-        assert _off(state, alone) < 1e-7
+        # AdamW divides by the size of gradients: of those that are nearly zero, rounding decides.
+        assert _off(state, alone) < (1e-5 if kind == "adamw" else 1e-7)
 
 
 @on_gpu

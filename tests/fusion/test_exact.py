@@ -80,6 +80,7 @@ NETS = [
     ("conv1d:width=4", (40,)),
     ("conv2d:width=4", (3, 8, 8)),
     ("lenet5", (3, 8, 8)),
+    ("resnet9:width=2", (3, 8, 8)),
     ("resnet20:width=4", (3, 8, 8)),
     ("resnet18:width=4", (3, 8, 8)),
 ]

@@ -29,6 +29,8 @@ SHAPES = [
     ("lenet5", (1, 28, 28)),
     ("lenet5", (3, 40, 33)),
     ("lenet5", (9, 31)),
+    ("resnet9:width=8", (3, 32, 32)),
+    ("resnet9:width=2", (8, 8)),
     ("resnet20", (3, 32, 32)),
     ("resnet20:width=4", (8, 8)),
     ("resnet32:width=4", (1, 9, 5)),
@@ -53,6 +55,7 @@ def count(model: nn.Module) -> int:
     ("spec", "shape", "parameters"),
     [
         # He et al. (2016), table 6: 0.27 M, 0.46 M, 0.85 M; to the unit as option A counts.
+        ("resnet9", (3, 32, 32), 6_573_130),
         ("resnet20", (3, 32, 32), 269_722),
         ("resnet32", (3, 32, 32), 464_154),
         ("resnet56", (3, 32, 32), 853_018),
@@ -110,7 +113,9 @@ def test_gradients_reach_every_parameter(spec: str, shape: tuple[int, ...]) -> N
         assert parameter.grad.any(), name
 
 
-@pytest.mark.parametrize("spec", ["mlp", "conv1d", "conv2d", "lenet5", "resnet20", "resnet18"])
+@pytest.mark.parametrize(
+    "spec", ["mlp", "conv1d", "conv2d", "lenet5", "resnet9", "resnet20", "resnet18"]
+)
 def test_dropout_is_random_in_training_alone(spec: str) -> None:
     shape = (40,) if spec == "conv1d" else (3, 16, 16)
     model = build(f"{spec}:dropout=0.5", shape)

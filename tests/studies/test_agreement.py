@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -55,6 +56,22 @@ def said_of(paper_a: float, paper_b: float, ours_a: list[float], ours_b: list[fl
     return "agree" if (mean > 0) == (paper_b > paper_a) else "disagree"
 
 
+def asked(
+    pairs: list[tuple[int, int]], table: list[tuple[float, list[float]]]
+) -> list[list[tuple[int, int]]]:
+    """Pairs of places in a table, those that ask the same question in one list."""
+    questions: list[list[tuple[int, int]]] = []
+    for i, j in pairs:
+        for known in questions:
+            a, b = (table[place] for place in known[0])
+            if (table[i], table[j]) in [(a, b), (b, a)]:
+                known.append((i, j))
+                break
+        else:
+            questions.append([(i, j)])
+    return questions
+
+
 rates = st.floats(min_value=0.5, max_value=60).map(lambda x: round(x, 2))
 seeds = st.lists(st.floats(min_value=0.01, max_value=0.6), min_size=3, max_size=3)
 
@@ -66,10 +83,14 @@ def test_it_is_the_rule_read_aloud(table: list[tuple[float, list[float]]], n: in
         row(str(i), {NFR: Cell(value=paper)}, {NFR: ours}, samples=n)
         for i, (paper, ours) in enumerate(table)
     ]
-    expected = [
-        (i, j, said_of(table[i][0], table[j][0], table[i][1], table[j][1]))
+    clear = [
+        (i, j)
         for i, j in itertools.combinations(range(len(table)), 2)
         if clearly_apart(table[i][0], table[j][0], n)
+    ]
+    expected = [
+        (i, j, said_of(table[i][0], table[j][0], table[i][1], table[j][1]))
+        for (i, j), *_ in asked(clear, table)
     ]
     found = agreement(rows, [NFR])
     assert [(p.first, p.second, p.verdict) for p in found.pairs] == expected
@@ -78,6 +99,95 @@ def test_it_is_the_rule_read_aloud(table: list[tuple[float, list[float]]], n: in
         assert found.share == pytest.approx(share)
     else:
         assert math.isnan(found.share)
+
+
+# -- the same comparison, counted once ------------------------------------------------------------
+
+# Few enough that many rows are alike, as those are that replace one old model.
+alike = st.tuples(
+    st.sampled_from([2.0, 5.0, 9.0]),
+    st.sampled_from([[0.1, 0.12, 0.11], [0.2, 0.19, 0.22], [0.1, 0.2, math.nan]]),
+)
+tables = st.lists(st.tuples(alike, st.sampled_from(["one", "other"])), min_size=2, max_size=7)
+Table = list[tuple[tuple[float, list[float]], str]]
+
+
+def of_table(table: Table) -> Agreement:
+    rows = [
+        row(str(i), {NFR: Cell(value=paper)}, {NFR: list(ours)}, block=(block,))
+        for i, ((paper, ours), block) in enumerate(table)
+    ]
+    return agreement(rows, [NFR])
+
+
+def counts(found: Agreement) -> Counter[str]:
+    return Counter(pair.verdict for pair in found.pairs)
+
+
+@settings(max_examples=100, deadline=None)
+@given(tables)
+def test_pairs_that_ask_the_same_are_one(table: Table) -> None:
+    sides = [side for side, _ in table]
+    clear = [
+        (i, j)
+        for i, j in itertools.combinations(range(len(table)), 2)
+        if table[i][1] == table[j][1] and clearly_apart(sides[i][0], sides[j][0], 50_000)
+    ]
+    questions = asked(clear, sides)
+    found = of_table(table)
+    assert [(pair.first, pair.second) for pair in found.pairs] == [same[0] for same in questions]
+    for pair, same in zip(found.pairs, questions, strict=True):
+        assert [tuple(sorted(one)) for one in pair.stands_for] == same
+        # Its sides are in the order of the first.
+        assert {sides[first][0] for first, _ in pair.stands_for} == {sides[pair.first][0]}
+    for place in range(len(table)):
+        own = [same for same in questions if any(place in pair for pair in same)]
+        assert len(found.of(place)) == len(own)
+
+
+@settings(max_examples=100, deadline=None)
+@given(tables.flatmap(lambda table: st.tuples(st.just(table), st.permutations(table))))
+def test_the_order_of_rows_changes_no_count(tables: tuple[Table, Table]) -> None:
+    table, other = tables
+    assert counts(of_table(table)) == counts(of_table(other))
+
+
+@settings(max_examples=100, deadline=None)
+@given(tables, st.data())
+def test_a_row_that_is_there_twice_changes_no_count(table: Table, data: st.DataObject) -> None:
+    again = data.draw(st.sampled_from(table))
+    place = data.draw(st.integers(0, len(table)))
+    assert counts(of_table(table)) == counts(of_table([*table[:place], again, *table[place:]]))
+
+
+def test_one_old_model_of_many_rows_is_compared_once() -> None:
+    error = "error_rate_old"
+    old = [0.43, 0.44, 0.42]
+    rows = [
+        *(row(name, {error: Cell(value=30.24)}, {error: old}) for name in ("KD", "BCT", "FD-LM")),
+        row("ELODI", {error: Cell(value=31.34)}, {error: [0.41, 0.42, 0.40]}),
+        # Another model here, though the paper prints the same; and the same ones in another update.
+        row("Dropout", {error: Cell(value=31.34)}, {error: [0.45, 0.46, 0.44]}),
+        row("KD", {error: Cell(value=30.24)}, {error: old}, block=("larger",)),
+        row("ELODI", {error: Cell(value=31.34)}, {error: [0.41, 0.42, 0.40]}, block=("larger",)),
+    ]
+    found = agreement(rows, [error])
+    assert [(p.first, p.second, p.verdict) for p in found.pairs] == [
+        (0, 3, "disagree"),
+        (0, 4, "agree"),
+    ]
+    assert [pair.same for pair in found.pairs] == [((1, 3), (2, 3), (5, 6)), ((1, 4), (2, 4))]
+    assert [len(found.of(place)) for place in range(7)] == [2, 2, 2, 1, 1, 1, 1]
+    assert found.pairs[0].rows == {0, 1, 2, 3, 5, 6}
+
+
+def test_other_metrics_are_other_comparisons() -> None:
+    metrics = ["error_rate_old", "error_rate_new"]
+    rows = [
+        row(name, dict.fromkeys(metrics, Cell(value=paper)), dict.fromkeys(metrics, ours))
+        for name, paper, ours in (("a", 30.0, [0.3, 0.31]), ("b", 40.0, [0.4, 0.41]))
+    ]
+    assert [pair.metric for pair in agreement(rows, metrics).pairs] == metrics
 
 
 # -- what the paper separates --------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,10 @@ from matplotlib.figure import Figure
 
 from flipguard.studies.drawing import _bars
 from flipguard.studies.reading import study_of
-from flipguard.studies.results import Result, Row, read_result, write_result
+from flipguard.studies.results import Result, Row, as_document, read_result, write_result
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+COMMITTED = sorted((DOCS.parent / "benchmarks" / "results" / "studies").glob("*.json"))
 NAME = "elodi.table1.mnist1d"
 
 
@@ -75,6 +77,8 @@ def test_the_page_over_all(pages: ModuleType) -> None:
         one for one in page.splitlines() if one.startswith(f"| [elodi.table1](studies/{NAME}")
     )
     assert "| 3 |" in line
+    assert "claims that hold" in page
+    assert "the other way, 0 of them explained by a test, and" in page
     assert line.endswith("| An Abacus | 7 min |")
     promises = [one for one in page.splitlines() if one.startswith("| ELODI flips less")]
     assert [one.rpartition("| NFR ")[2] for one in promises] == [
@@ -138,6 +142,13 @@ def test_it_is_drawn_anew_for_another_study(
     (tmp_path / "elodi.table1.toml").write_text('title = "Another one."')
     monkeypatch.setattr(pages, "CATALOG", tmp_path)
     assert pages.mark_of(NAME) != mark
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_committed_files_say_what_is_counted_from_their_rows(path: Path) -> None:
+    study = path.name.rsplit(".", 2)[0]
+    document = json.loads(path.read_text())
+    assert document["agreement"] == as_document(read_result(path, study_of(study)))["agreement"]
 
 
 @pytest.mark.parametrize(

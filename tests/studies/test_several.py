@@ -148,7 +148,10 @@ def test_the_total_counts_pairs_and_not_studies() -> None:
     assert (alone[0].disagree, alone[1].agree) == (0, 0)
     assert total.clear == alone[0].clear + alone[1].clear
     assert total.share == alone[0].agree / total.clear
-    assert overview_line([good, bad]).startswith(f"2 studies: {total.percent}. Of {total.clear} ")
+    told = overview_line([good, bad])
+    assert told.startswith(f"2 studies: {total.percent}. Of {total.clear} ")
+    assert f", {total.disagree} the other way, 0 of them explained by a test, and " in told
+    assert f", 0 the other way, and {alone[0].undecided} stayed" in overview_line([good])
 
 
 def test_nothing_to_count_is_no_zero() -> None:

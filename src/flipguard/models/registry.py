@@ -12,7 +12,7 @@ from torch import nn
 
 from flipguard.models.images import ConvNet2d, LeNet5
 from flipguard.models.options import ModelOption, dropout_option, whole_option
-from flipguard.models.resnets import ResNet
+from flipguard.models.resnets import ResNet, ResNet9
 from flipguard.models.vectors import ConvNet1d, Perceptron
 
 Kind = Literal["any", "signal", "image", "text or image"]
@@ -36,6 +36,7 @@ NETS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
         "conv1d": ConvNet1d,
         "conv2d": ConvNet2d,
         "lenet5": LeNet5,
+        "resnet9": ResNet9,
         "resnet20": partial(ResNet, name="resnet20", blocks=(3, 3, 3)),
         "resnet32": partial(ResNet, name="resnet32", blocks=(5, 5, 5)),
         "resnet56": partial(ResNet, name="resnet56", blocks=(9, 9, 9)),
@@ -81,6 +82,12 @@ _ROWS = (
         inputs="image",
         sentence="LeNet-5 (LeCun et al., 1998) with ReLU and max-pooling.",
         options=(BEFORE_HEAD,),
+    ),
+    ModelRow(
+        name="resnet9",
+        inputs="image",
+        sentence="ResNet-9 (Page, 2018), which halves images early: trained in seconds on a GPU.",
+        options=(whole_option("width", 64, "Channels of the first convolution."), BEFORE_HEAD),
     ),
     _cifar(20),
     _cifar(32),

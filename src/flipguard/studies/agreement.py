@@ -12,6 +12,12 @@ For two rows of one update and one metric, three questions with a rule each:
 3. Then the pair agrees or disagrees by the signs; else it is undecided.
 
 The agreement is the share of agreeing pairs among those that the paper separates clearly.
+
+The same comparison is counted once. Seven rows that replace one and the same old model have one
+and the same old error, and to hold each of them against an eighth row asks one question, not
+seven. Two pairs of rows are the same comparison if they are of the same metric, and both sides have
+the same value in the paper and the same values of ours, seed by seed, whichever side comes first
+and whatever the update is. The first pair stays, and knows the others that it stands for.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -48,7 +54,11 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two rows that the paper separates by a metric, and how we order them: second less first."""
+    """Two rows that the paper separates by a metric, and how we order them: second less first.
+
+    `same` are further pairs of rows that are the same comparison, the rows like first before those
+    like second.
+    """
 
     metric: str
     first: int
@@ -58,11 +68,22 @@ class Pair:
     low: float
     high: float
     verdict: Verdict
+    same: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def stands_for(self) -> tuple[tuple[int, int], ...]:
+        """All pairs of rows of which this is the comparison, its own first."""
+        return ((self.first, self.second), *self.same)
+
+    @property
+    def rows(self) -> frozenset[int]:
+        """All rows that are in it."""
+        return frozenset(itertools.chain.from_iterable(self.stands_for))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """All pairs that the paper separates clearly."""
+    """All comparisons that the paper decides clearly, each of them once."""
 
     pairs: tuple[Pair, ...]
 
@@ -76,33 +97,54 @@ class Agreement:
         return self.count("agree") / len(self.pairs) if self.pairs else math.nan
 
     def of(self, row: int) -> tuple[Pair, ...]:
-        """The pairs that a row is in."""
-        return tuple(pair for pair in self.pairs if row in (pair.first, pair.second))
+        """The pairs that a row is in, also by those that they stand for."""
+        return tuple(pair for pair in self.pairs if row in pair.rows)
+
+
+# What one side of a comparison is known by: the paper's value, and ours seed by seed.
+_Side: TypeAlias = tuple[float, tuple[float | None, ...]]
 
 
 def agreement(rows: Sequence[Measured], metrics: Sequence[str]) -> Agreement:
-    """Every pair of rows of the same update that the paper separates, metric by metric."""
+    """Every two rows of the same update that the paper separates, each comparison once."""
     pairs = []
     for metric in metrics:
+        found: dict[frozenset[_Side], list[tuple[int, int]]] = {}
         for first, second in itertools.combinations(range(len(rows)), 2):
             a, b = rows[first], rows[second]
             if a.block != b.block or not separated(a, b, metric):
                 continue
-            printed = (_printed(a, metric), _printed(b, metric))
-            low, high = paired_interval(a.values.get(metric, ()), b.values.get(metric, ()))
-            pairs.append(
-                Pair(
-                    metric=metric,
-                    first=first,
-                    second=second,
-                    paper=printed,
-                    ours=(_mean(a.values.get(metric, ())), _mean(b.values.get(metric, ()))),
-                    low=low,
-                    high=high,
-                    verdict=verdict_of(printed[1] - printed[0], low, high),
-                )
-            )
+            same = found.setdefault(frozenset({_side(a, metric), _side(b, metric)}), [])
+            turned = same and _side(a, metric) != _side(rows[same[0][0]], metric)
+            same.append((second, first) if turned else (first, second))
+        pairs += [_pair(rows, metric, same) for same in found.values()]
     return Agreement(pairs=tuple(pairs))
+
+
+def _pair(rows: Sequence[Measured], metric: str, same: Sequence[tuple[int, int]]) -> Pair:
+    """What becomes of pairs of rows that are all the same comparison."""
+    first, second = same[0]
+    a, b = rows[first], rows[second]
+    ours = a.values.get(metric, ()), b.values.get(metric, ())
+    printed = _printed(a, metric), _printed(b, metric)
+    low, high = paired_interval(*ours)
+    return Pair(
+        metric=metric,
+        first=first,
+        second=second,
+        paper=printed,
+        ours=(_mean(ours[0]), _mean(ours[1])),
+        low=low,
+        high=high,
+        verdict=verdict_of(printed[1] - printed[0], low, high),
+        same=tuple(same[1:]),
+    )
+
+
+def _side(row: Measured, metric: str) -> _Side:
+    # Not a number is unlike itself; None is not.
+    ours = (None if math.isnan(value) else value for value in row.values.get(metric, ()))
+    return _printed(row, metric), tuple(ours)
 
 
 def separated(first: Measured, second: Measured, metric: str) -> bool:

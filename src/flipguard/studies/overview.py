@@ -9,20 +9,26 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from flipguard.studies.agreement import Verdict
+from flipguard.studies.explaining import contradictions
 from flipguard.studies.judging import NOT_RUN
 from flipguard.studies.results import Result
 from flipguard.studies.words import NOTHING
 
 VERDICTS: tuple[Verdict, ...] = ("agree", "disagree", "undecided")
+HEADS = ("agreement", "same way", "other way", "explained", "undecided", "claims hold")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Pairs that the papers separate clearly, and what they say in words, counted by verdict."""
+    """Pairs that the papers separate clearly, and what they say in words, counted by verdict.
+
+    `explained` are those of `disagree` for which an explanation held when it was tested.
+    """
 
     agree: int = 0
     disagree: int = 0
     undecided: int = 0
+    explained: int = 0
     claims: int = 0
     holds: int = 0
 
@@ -39,6 +45,12 @@ class Tally:
         ]
         return cls(
             **{name: pairs.count(name) for name in VERDICTS},
+            explained=sum(
+                len(group.pairs)
+                for result in results
+                for group in contradictions(result)
+                if group.is_explained
+            ),
             claims=len(claims),
             holds=claims.count("agree"),
         )
@@ -59,6 +71,12 @@ class Tally:
         return f"{self.share:.0%}" if self.clear else NOTHING
 
     @property
+    def counts(self) -> tuple[str, ...]:
+        """Same way, other way, how many of these are explained, undecided; blank without pairs."""
+        found = (self.agree, self.disagree, self.explained, self.undecided)
+        return tuple(str(count) if self.clear else "" for count in found)
+
+    @property
     def in_words(self) -> str:
         """How many of the claims in words hold."""
         return f"{self.holds}/{self.claims}" if self.claims else NOTHING
@@ -68,12 +86,12 @@ def overview_table(results: Sequence[Result]) -> Table:
     """A line a study."""
     table = Table(box=None, pad_edge=False)
     table.add_column("study", no_wrap=True)
-    for head in ("agreement", "same way", "other way", "undecided", "claims that hold"):
+    # They fill eighty columns.
+    for head in HEADS:
         table.add_column(head, justify="right", no_wrap=True)
     for result in results:
         found = Tally.of([result])
-        counts = (found.agree, found.disagree, found.undecided) if found.clear else ("", "", "")
-        table.add_row(result.study.id, found.percent, *map(str, counts), found.in_words)
+        table.add_row(result.study.id, found.percent, *found.counts, found.in_words)
     return table
 
 
@@ -83,9 +101,12 @@ def overview_line(results: Sequence[Result]) -> str:
     studies = "1 study" if len(results) == 1 else f"{len(results)} studies"
     told = f"{studies}: the papers separate no two of their rows clearly."
     if found.clear:
+        against = f"{found.disagree} the other way"
+        if found.disagree:
+            against += f", {found.explained} of them explained by a test"
         told = (
             f"{studies}: {found.percent}. Of {found.clear} pairs of rows that the papers separate "
-            f"clearly, {found.agree} came out the same way, {found.disagree} the other way, and "
+            f"clearly, {found.agree} came out the same way, {against}, and "
             f"{found.undecided} stayed undecided."
         )
     if found.claims:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from flipguard.studies.agreement import Agreement, Pair
 from flipguard.studies.costs import in_words
+from flipguard.studies.explaining import Contradictions, contradictions
 from flipguard.studies.figures import cells_of, figure_lines, figure_parts
 from flipguard.studies.judging import NOT_RUN
 from flipguard.studies.results import Result, Row
@@ -24,6 +25,11 @@ VERDICTS = {
     "disagree": "does not hold",
     "undecided": "is undecided",
     NOT_RUN: "was not run",
+}
+# Of whom a metric is, if of one model alone.
+MODELS = {
+    "error_rate_old": "old model",
+    "error_rate_new": "new model",
 }
 # The metric whose ratio to the untreated line is shown, the first that a table has.
 HEADLINES = ("negative_flip_rate", "churn", "expected_calibration_error_new")
@@ -170,14 +176,10 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
         )
     elif result.study.table.numbers:
         yield "Agreement: the paper separates no two of these rows clearly."
-    against = [pair for pair in found.pairs if pair.verdict == "disagree"]
-    if against:
+    if against := contradictions(result):
         yield "The other way:"
-        shown = against if most is None else against[:most]
-        for pair in shown:
-            yield f"- {contradiction(result, pair)}"
-        if len(against) > len(shown):
-            yield f"- and {len(against) - len(shown)} more; `--markdown` lists all"
+    for group in against:
+        yield from _contradicted(result, group, most)
     for says, judgement in result.claims():
         some = judgement.judged if judgement.judged < judgement.of else None
         of = "" if not some else f", as far as {some} of {judgement.of} lines go that were run"
@@ -197,6 +199,21 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
     if "seconds" in result.facts:
         took = in_words(result.facts["seconds"])
         yield f"{result.facts['runs']} runs, {took} of training: {result.facts['command']}"
+
+
+def _contradicted(result: Result, group: Contradictions, most: int | None) -> Iterator[str]:
+    """Why some pairs come out the other way, as far as that was tested, and which they are."""
+    if not group.is_explained:
+        yield "Not explained:"
+    for one in group.explanations:
+        evidence = "" if one.evidence is None else f" Evidence: `{one.evidence}`."
+        head = "Explained" if one.holds else "Does not explain it"
+        yield f"{head}: {one.says} Tested: {one.tested}{evidence}"
+    shown = group.pairs[:most]
+    for pair in shown:
+        yield f"- {contradiction(result, pair)}"
+    if len(group.pairs) > len(shown):
+        yield f"- and {len(group.pairs) - len(shown)} more; `--markdown` lists all"
 
 
 def _notes_of_rows(result: Result) -> Iterator[str]:
@@ -232,8 +249,18 @@ def contradiction(result: Result, pair: Pair) -> str:
         f"{factor * pair.ours[1]:.2f} against {factor * pair.ours[0]:.2f}{unit} (difference "
         f"{factor * pair.low:+.2f} to {factor * pair.high:+.2f}), and "
         f"{'below' if above else 'above'} it in the paper, {pair.paper[1]:.2f} against "
-        f"{pair.paper[0]:.2f}"
+        f"{pair.paper[0]:.2f}{_also(pair)}"
     )
+
+
+def _also(pair: Pair) -> str:
+    """The other rows that a comparison is the same for."""
+    others = len(pair.rows) - 2
+    if not others:
+        return ""
+    both = all(len(set(side)) > 1 for side in zip(*pair.stands_for, strict=True))
+    alike = f"{MODELS[pair.metric]}{'s' * both}" if pair.metric in MODELS else "values"
+    return f"; this stands for {others} more row{'s' * (others != 1)} with the same {alike}"
 
 
 def markdown_of(result: Result) -> str:

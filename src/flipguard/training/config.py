@@ -71,7 +71,9 @@ class Machine:
     # network on a GPU, where that is faster, and on a CPU side by side, in processes of a thread.
     fuse: Literal["auto", "on", "off"] = "auto"
     fuse_chunk: int | None = None  # at most so many members at once
-    streams: int = 1  # of a GPU: members at once are so many networks, computed side by side
+    # Of a GPU: members at once are so many networks, computed side by side. None: one, and several
+    # where a single network fills the GPU, but for the moments in which it waits.
+    streams: int | None = None
     deterministic: bool = False  # the same bytes from every run, also on a GPU
     save_seconds: float = 5.0  # between states to resume from; 0 keeps every epoch
     minutes: float | None = None  # stop after so long, with a state to resume from

@@ -26,6 +26,8 @@ from flipguard.training.loop import Report
 
 # Convolutions with more channels fill a GPU alone; side by side in groups they are slower.
 WIDEST = 128
+# Such members at once, each a network on a stream of its own: one computes while another waits.
+APART = 4
 # Hidden beside the members, and gone when they are finished.
 TOGETHER, LIST = ".together-", "members.json"
 
@@ -64,11 +66,12 @@ class Group:
 
 
 class CannotFuse(InputError):
-    """Why members are not trained as one network; `fitting` of them might be."""
+    """Why members are not trained as one network; `fitting` of them might be, on `streams`."""
 
-    def __init__(self, said: str, *, fitting: int = 0) -> None:
+    def __init__(self, said: str, *, fitting: int = 0, streams: int = 1) -> None:
         super().__init__(said)
         self.fitting = fitting
+        self.streams = streams
 
 
 def fuses(machine: Machine, device: torch.device) -> bool:
@@ -76,10 +79,18 @@ def fuses(machine: Machine, device: torch.device) -> bool:
     return machine.fuse == "on" or (machine.fuse == "auto" and device.type == "cuda")
 
 
-def fuses_teachers(machine: Machine, device: torch.device, model: nn.Module) -> bool:
-    """Whether models like one are to answer as one network, if they can."""
-    wide = max((p.shape[0] for p in model.parameters() if p.dim() > 3), default=0) > WIDEST
-    return fuses(machine, device) and (machine.fuse == "on" or not wide)
+def teachers_on(machine: Machine, device: torch.device, models: Sequence[nn.Module]) -> int | None:
+    """On how many streams models answer as one network, if they can; None: they are not to."""
+    if len(models) < 2 or not fuses(machine, device):
+        return None
+    convolutions = [p for p in models[0].parameters() if p.dim() > 3]
+    if machine.fuse == "on" or max((p.shape[0] for p in convolutions), default=0) <= WIDEST:
+        return machine.streams or 1
+    weights = sum(p.numel() for p in models[0].parameters())
+    mapped = 2 * sum(p.numel() for p in convolutions) < weights  # a transformer's first layer
+    if mapped or machine.streams == 1 or machine.compile == "whole":  # a compiler keeps to one
+        return None
+    return len(models)  # each as a network of its own
 
 
 def train_together(
@@ -104,14 +115,14 @@ def train_together(
     fresh = [index for index, folder in enumerate(folders) if _is_fresh(folder)]
     if len(fresh) < 2:
         return True
-    size = machine.fuse_chunk or len(fresh)
+    size, streams = machine.fuse_chunk or len(fresh), machine.streams or 1
     try:
         _refuse_settings(fabric, configs[0])
         while len(fresh) > 1 and size > 1:
             group = Group(
                 configs=tuple(configs[index] for index in fresh[:size]),
                 folders=tuple(folders[index] for index in fresh[:size]),
-                streams=machine.streams,
+                streams=streams,
             )
             try:
                 if not train_group(fabric, group, deadline=deadline, report=report):
@@ -119,7 +130,7 @@ def train_together(
             except CannotFuse as problem:
                 if machine.fuse == "on" or not 1 < problem.fitting < size:
                     raise
-                size = problem.fitting
+                size, streams = problem.fitting, max(streams, problem.streams)
                 report(f"at most {size} members at once: {problem}")
                 continue
             fresh = fresh[size:]

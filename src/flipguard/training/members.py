@@ -173,7 +173,7 @@ def guide_of(
     *,
     device: Any,
     held_out: Callable[[], Iterable[Any]] | None,
-    fuse: Callable[[nn.Module], bool] = lambda _: False,  # whether models like it become one
+    streams: Callable[[Sequence[nn.Module]], int | None] = lambda _: None,  # None: not as one
     exact: bool = False,
     compiled: Compiling = "off",
     batch_size: int | None = None,
@@ -186,7 +186,8 @@ def guide_of(
         ensemble = Ensemble(models)
         if held_out is not None:
             ensemble = ensemble.calibrate(held_out())
-        if len(runs) < 2 or not fuse(models[0]):
+        wanted = streams(models)
+        if wanted is None:
             return ensemble
         shape = runs[0].input_shape
         example = None if shape is None else torch.zeros(1, *shape)
@@ -195,6 +196,7 @@ def guide_of(
                 models,
                 example=example,
                 temperatures=ensemble.temperatures,
+                streams=wanted,
                 compiled=compiled,
                 batch_size=batch_size,
                 autocast=autocast,

@@ -19,7 +19,7 @@ from flipguard.training.config import Config
 from flipguard.training.devices import free_memory, placed
 from flipguard.training.fine_tuning import start_from
 from flipguard.training.folder import Run
-from flipguard.training.fusing import WIDEST, CannotFuse, Group
+from flipguard.training.fusing import APART, WIDEST, CannotFuse, Group
 from flipguard.training.material import Material, data_of, input_shape_of
 from flipguard.training.measure import Yardstick
 
@@ -208,7 +208,8 @@ def _refuse_on_gpu(config: Config, fused: Fused, device: torch.device) -> None:
         raise CannotFuse(
             f"Expected convolutions of up to {WIDEST} channels to gain from being one network, "
             f"but got {widest}; ask for it with `--fuse on`.",
-            fitting=machine.streams,
+            fitting=machine.streams or APART,
+            streams=machine.streams or APART,
         )
 
 

@@ -1,0 +1,318 @@
+"""Explanations of contradictions: read, matched with pairs, shown, and removed when stale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests.studies.test_running import flipguard
+
+from flipguard.errors import InputError
+from flipguard.studies import explaining
+from flipguard.studies.explaining import (
+    Explanation,
+    contradictions,
+    explanations,
+    read_explanations,
+)
+from flipguard.studies.overview import Tally, overview_line, overview_table
+from flipguard.studies.reading import study_of
+from flipguard.studies.render import contradiction, markdown_of, verdict_lines
+from flipguard.studies.results import Result, Row, read_result, write_result
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMITTED = ROOT / "benchmarks" / "results" / "studies"
+ID = "elodi.table6"
+OLD, FLIPS = "error_rate_old", "negative_flip_rate"
+
+ENTRY = """
+[[explained]]
+study = "elodi.table6"
+scales = ["mnist1d"]
+says = "Made up for a test."
+tested = "Nothing was run, and 1 of 1 came out."
+holds = true
+"""
+
+
+def entry(*lines: str, **changes: str) -> str:
+    """An entry with further lines, or others instead of its own."""
+    own = [line for line in ENTRY.splitlines() if line.partition(" = ")[0] not in changes]
+    return "\n".join([*own, *lines, *(f"{key} = {value}" for key, value in changes.items())])
+
+
+def made_up() -> Result:
+    """As in the paper, but for ELODI: its old models err less than all, and it flips most."""
+    study = study_of(ID)
+    rows = []
+    for place, line in enumerate(study.lines):
+        assert line.paper is not None
+        values = {
+            metric: tuple((cell.value or 0) / 100 + 0.0001 * seed for seed in range(3))
+            for metric, cell in line.paper.cells.items()
+        }
+        if line.label == "ELODI":
+            values[OLD] = (0.2501, 0.2502, 0.2503)
+            values[FLIPS] = (0.1, 0.1001, 0.1003 + 0.0001 * place)
+        rows.append(Row(place=place, values=values))
+    return Result(
+        study=study, scale="mnist1d", given=(), seeds=(0, 1, 2), rows=tuple(rows), facts={}
+    )
+
+
+@pytest.fixture
+def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts other entries into the place of those that there are."""
+
+    def put(text: str) -> None:
+        file = tmp_path / "explanations.toml"
+        file.write_text(text)
+        monkeypatch.setattr(explaining, "explanations", lambda: read_explanations(file.read_text()))
+
+    return put
+
+
+def labels(result: Result, group: explaining.Contradictions) -> list[tuple[str, str]]:
+    """The metric of each pair, and the group of rows that it is in."""
+    return [(pair.metric, result.line(result.rows[pair.first]).group or "") for pair in group.pairs]
+
+
+# -- matching ------------------------------------------------------------------------------------
+
+
+def test_without_entries_nothing_is_explained() -> None:
+    result = made_up()
+    (group,) = contradictions(result, ())
+    assert not group.is_explained
+    against = [pair for pair in result.agreement().pairs if pair.verdict == "disagree"]
+    assert list(group.pairs) == against
+    # Two of the old error, each of which three updates share, and one of flips for each of these.
+    assert [pair.metric for pair in against] == [OLD] * 2 + [FLIPS] * 3
+
+
+@pytest.mark.parametrize(
+    ("lines", "count"),
+    [
+        ([], 5),
+        (['metrics = ["error_rate_old"]'], 2),
+        (['metrics = ["error_rate_old", "negative_flip_rate"]'], 5),
+        (['rows = ["ELODI"]'], 5),
+        (['rows = ["None (single)"]'], 4),
+        (['rows = ["None (single)", "Ensemble Paragon (8×)"]'], 5),
+        (['rows = ["None (single)"]', 'against = ["Ensemble Paragon (8×)"]'], 0),
+        (['rows = ["ELODI"]', 'against = ["None (single)"]'], 4),
+        (['rows = ["None (single)"]', 'against = ["ELODI"]'], 4),
+        (['rows = ["None (single)"]', 'against = ["ELODI"]', 'metrics = ["error_rate_old"]'], 1),
+        # Of one update its flips, and the old errors, which are those of the first update too.
+        (['rows = ["Swin-Tiny, ELODI"]'], 3),
+        (['rows = ["Swin-Tiny, ELODI"]', 'against = ["Swin-Tiny, None (single)"]'], 2),
+        (['rows = ["Swin-Tiny, ELODI"]', 'against = ["RN-101, None (single)"]'], 0),
+    ],
+)
+def test_an_entry_is_about_what_it_names(lines: list[str], count: int) -> None:
+    result = made_up()
+    groups = contradictions(result, read_explanations(entry(*lines)))
+    assert sum(len(group.pairs) for group in groups if group.is_explained) == count
+    assert sum(len(group.pairs) for group in groups) == 5
+
+
+def test_another_study_or_scale_is_not_meant() -> None:
+    result = made_up()
+    for text in (entry(study='"elodi.table1"'), entry(scales='["fashion", "cifar100"]')):
+        (group,) = contradictions(result, read_explanations(text))
+        assert group.explanations == ()
+
+
+def test_explained_comes_first_then_what_was_tried_then_the_rest() -> None:
+    wrong = entry('metrics = ["negative_flip_rate"]', 'rows = ["RN-101, ELODI"]', holds="false")
+    right = entry('metrics = ["error_rate_old"]')
+    known = read_explanations(wrong + right)
+    result = made_up()
+    groups = contradictions(result, known)
+    assert [group.explanations for group in groups] == [(known[1],), (known[0],), ()]
+    assert [group.is_explained for group in groups] == [True, False, False]
+    assert labels(result, groups[1]) == [(FLIPS, "RN-101")]
+
+
+def test_several_entries_about_one_pair_are_all_shown() -> None:
+    wrong = entry(holds="false", says='"It was thought."')
+    (group,) = contradictions(made_up(), read_explanations(wrong + entry()))
+    assert group.is_explained
+    assert [one.holds for one in group.explanations] == [True, False]
+
+
+# -- shown ---------------------------------------------------------------------------------------
+
+
+def test_pages_list_pairs_by_their_explanation(known: Callable[[str], None]) -> None:
+    file = '"benchmarks/results/explanations/some.json"'
+    known(
+        entry('metrics = ["error_rate_old"]', f"evidence = {file}")
+        + entry(
+            'metrics = ["negative_flip_rate"]',
+            'rows = ["RN-101, ELODI"]',
+            holds="false",
+            says='"It was thought."',
+            tested='"It was run, and 0 of 1 came out."',
+        )
+    )
+    result = made_up()
+    lines = markdown_of(result).splitlines()
+    start = lines.index("The other way:")
+    told = [line for line in lines[start + 1 :] if line]
+    items = [f"- {contradiction(result, p)}" for g in contradictions(result) for p in g.pairs]
+    assert told == [
+        "Explained: Made up for a test. Tested: Nothing was run, and 1 of 1 came out. Evidence: "
+        "`benchmarks/results/explanations/some.json`.",
+        *items[:2],
+        "Not explained:",
+        "Does not explain it: It was thought. Tested: It was run, and 0 of 1 came out.",
+        items[2],
+        "Not explained:",
+        *items[3:],
+    ]
+    # Paragraphs and lists have an empty line between them.
+    assert lines[start + 1] == lines[start + 3] == lines[start + 6] == ""
+    assert items[0].endswith("; this stands for 4 more rows with the same old models")
+    assert "stands for" not in items[2]
+
+
+def test_the_terminal_shows_some_of_each(known: Callable[[str], None], tmp_path: Path) -> None:
+    known(entry('metrics = ["negative_flip_rate"]'))
+    write_result(made_up(), tmp_path / "results" / f"{ID}.mnist1d.json")
+    told = " ".join(flipguard("show", ID, "--out", str(tmp_path)).out.split())
+    assert "The other way: Explained: Made up for a test. Tested: Nothing was run" in told
+    assert told.count("Not explained: - old error: ELODI is below") == 1
+    lines = list(verdict_lines(made_up(), most=2))
+    assert lines.count("- and 1 more; `--markdown` lists all") == 1
+    assert sum(line.startswith("- old error") for line in lines) == 2
+
+
+def test_one_row_more_is_one_row() -> None:
+    study = study_of("elodi.table1")
+    old, other = (0.43, 0.44, 0.42), (0.41, 0.42, 0.40)
+    places = {"No treatment (single)": old, "KD": old, "ELODI (K = 1000)": other}
+    rows = tuple(
+        Row(place=place, values={OLD: places[line.label]})
+        for place, line in enumerate(study.lines)
+        if line.label in places
+    )
+    result = Result(study=study, scale="mnist1d", given=(), seeds=(0, 1, 2), rows=rows, facts={})
+    ((pair,),) = (group.pairs for group in contradictions(result, ()))
+    told = contradiction(result, pair)
+    assert told.endswith("; this stands for 1 more row with the same old model")
+
+
+def test_the_overview_says_how_many_are_explained(known: Callable[[str], None]) -> None:
+    known(entry('metrics = ["negative_flip_rate"]') + entry(holds="false"))
+    result = made_up()
+    tally = Tally.of([result])
+    assert (tally.disagree, tally.explained) == (5, 3)
+    assert ", 5 the other way, 3 of them explained by a test, and 0 stayed" in overview_line(
+        [result]
+    )
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(overview_table([result]))
+    heads, line = captured.get().splitlines()
+    assert heads.split()[:7] == ["study", "agreement", "same", "way", "other", "way", "explained"]
+    assert heads.endswith("claims hold")
+    assert line.split()[3:6] == ["5", "3", "0"]
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def test_an_entry_is_read_whole() -> None:
+    (one,) = read_explanations(
+        entry('metrics = ["churn"]', 'rows = ["Co-distill SKL"]', study='"churn.table2"')
+    )
+    assert one == Explanation(
+        study="churn.table2",
+        scales=("mnist1d",),
+        says="Made up for a test.",
+        tested="Nothing was run, and 1 of 1 came out.",
+        holds=True,
+        metrics=("churn",),
+        rows=("Co-distill SKL",),
+    )
+    assert read_explanations("") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[[explained", "explanations.toml is not valid TOML: "),
+        ("[[explain]]", "explanations.toml: expected explained, but got 'explain'."),
+        ("explained = 3", "explanations.toml: expected entries [[explained]], but got 3."),
+        ("explained = [3]", "entry 1: expected a table, but got 3."),
+        (entry('row = ["ELODI"]'), "tested, but got 'row'."),
+        (ENTRY + entry("[[explained]]"), "entry 3: expected `study`, but got "),
+        ("[[explained]]\nstudy = 'elodi.table6'", "expected `scales`, but got 'study'."),
+        (entry(study='"elodi.table66"'), "entry 1: Expected a study, pct.table2a, "),
+        (entry(study='"elodi.figure9"'), "there is none of elodi.figure9: "),
+        (entry(scales='["mnist"]'), "expected `scales` to be of agnews, "),
+        (entry(scales="[]"), "expected `scales` to be a list of names, but got []."),
+        (entry(scales='"mnist1d"'), "expected `scales` to be a list of names, but got 'mnist1d'."),
+        (
+            entry('metrics = ["churn"]'),
+            "expected `metrics` to be of error_rate_new, error_rate_old, negative_flip_rate, but "
+            "got 'churn'.",
+        ),
+        (entry('rows = ["Elodi"]'), "Swin-Tiny, None (single), but got 'Elodi'."),
+        (entry('rows = ["ELODI"]', 'against = ["KD"]'), "expected `against` to be of "),
+        (entry('against = ["ELODI"]'), "expected `rows` beside `against`, but got none."),
+        (entry("rows = [3]"), "expected `rows` to be a list of names, but got [3]."),
+        (entry(holds='"yes"'), "expected `holds` to be true or false, but got 'yes'."),
+        (entry(says='""'), "expected `says` to be a sentence that ends with a full stop, but got "),
+        (entry(tested='"Not"'), "expected `tested` to be a sentence that ends with a full stop, "),
+        (entry("evidence = 3"), "expected `evidence` to be a text, but got 3."),
+    ],
+)
+def test_what_is_misspelt_or_not_there_is_refused(text: str, told: str) -> None:
+    with pytest.raises(InputError) as problem:
+        read_explanations(text)
+    assert told in str(problem.value)
+    assert "\n" not in str(problem.value)
+
+
+# -- the entries that there are ------------------------------------------------------------------
+
+
+def stale(known: Sequence[Explanation], folder: Path) -> list[str]:
+    """What explains nothing, or no longer, in a result of a folder."""
+    return [
+        f"{one.study} at {scale}: {one.says}"
+        for one in known
+        for scale in one.scales
+        if (path := folder / f"{one.study}.{scale}.json").exists()
+        and all(
+            one not in group.explanations
+            for group in contradictions(read_result(path, study_of(one.study)), known)
+        )
+    ]
+
+
+def test_entries_explain_something_that_is_still_so() -> None:
+    assert stale(explanations(), COMMITTED) == []
+
+
+def test_an_entry_that_explains_nothing_is_found(tmp_path: Path) -> None:
+    write_result(made_up(), tmp_path / f"{ID}.mnist1d.json")
+    known = read_explanations(
+        entry()
+        + entry('metrics = ["error_rate_new"]', says='"Old hat."')
+        + entry('metrics = ["error_rate_new"]', scales='["fashion"]')  # which was not run
+    )
+    assert stale(known, tmp_path) == ["elodi.table6 at mnist1d: Old hat."]
+
+
+def test_evidence_is_there() -> None:
+    absent = [
+        one.evidence
+        for one in explanations()
+        if one.evidence is not None and not (ROOT / one.evidence).is_file()
+    ]
+    assert absent == []
