@@ -229,10 +229,15 @@ class Bench:
         return teach
 
     def fused_teachers(
-        self, *, compiled: Compiling, streams: int = 1
+        self, *, compiled: Compiling, apart: bool = False
     ) -> Callable[[Tensor, Tensor], Tensor]:
         example = torch.zeros(2, *self.shape, device=self.device)
-        fused = fuse(self.folded_members(), example=example, streams=streams)
+        fused = fuse(
+            self.folded_members(),
+            example=example,
+            streams=APART if apart else 1,
+            networks=self.members if apart else 1,
+        )
         mean = FusedMean(fused.eval().requires_grad_(False)).to(self.device)
         tune(fused, self.inputs()[0], lambda: self.autocast(True))
         if compiled == "parts":
@@ -322,10 +327,8 @@ class Bench:
             return self.student(self.teachers_in_turn(), compiled=parts)
         wide = how.endswith("wide")
         stored = how.startswith("stored")
-        streams = self.members if how == "apart, streams" else 1
-        teach = (
-            self.stored_views() if stored else self.fused_teachers(compiled=parts, streams=streams)
-        )
+        apart = how == "apart, streams"
+        teach = self.stored_views() if stored else self.fused_teachers(compiled=parts, apart=apart)
         return self.student(teach, compiled=parts, wide=wide)
 
     def once(self, kind: str, how: str) -> tuple[float, float]:

@@ -144,10 +144,18 @@ def _cheaper_words(ways: dict[str, list[dict]]) -> list[str]:
         "|---|---:|---:|---:|---:|---:|",
     ]
     by_seed = {row["seed"]: row for row in eight}
+    apart: list[str] = []
     for way, rows in ways.items():
         if way in ("none", "ensemble", EIGHT):
             continue
-        pairs = [(row, by_seed[row["seed"]]) for row in rows if row["seed"] in by_seed]
+        pairs = [
+            (row, by_seed[row["seed"]])
+            for row in rows
+            if row["seed"] in by_seed and _same_old(row, by_seed[row["seed"]])
+        ]
+        if len(pairs) < len(rows):
+            apart.append(_apart_words(rows, eight))
+            continue
         cells = [_cheaper_name(rows[0])]
         cells.append(signed(mean([b["trainings"] - a["trainings"] for a, b in pairs]), 1))
         for values in (
@@ -161,7 +169,24 @@ def _cheaper_words(ways: dict[str, list[dict]]) -> list[str]:
             cells.append(signed(100 * mean(values), 2))
             cells.append(f"{sum(value > 0 for value in values)} of {len(values)}")
         lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    return [*lines, *(line for told in apart for line in ("", told))]
+
+
+def _same_old(one: dict, other: dict) -> bool:
+    """Whether two rows were held against the same old models."""
+    return all(
+        one["old"][name]["error_rate_old"] == other["old"][name]["error_rate_old"]
+        for name in (AFTER_ELODI, AFTER_UNTREATED)
+    )
+
+
+def _apart_words(rows: list[dict], eight: list[dict]) -> str:
+    return (
+        f"{_cheaper_name(rows[0])} was run at another time, with old models of its own: seed by seed it cannot be held "
+        f"against the others, and its price is in untreated updates of that other time. It breaks "
+        f"{with_range(_breaks(rows, AFTER_ELODI))} after ELODI and errs by {percent(mean([row['error_rate_new'] for row in rows]))}; "
+        f"as one network, members lead to {with_range(_breaks(eight, AFTER_ELODI))} and {percent(mean([row['error_rate_new'] for row in eight]))}."
+    )
 
 
 def _cheapest_words(ways: dict[str, list[dict]]) -> str:
@@ -259,14 +284,14 @@ def ensembles_page() -> str:
         "# Ensembles in plain trainings",
         "",
         "ELODI with eight members is nine trainings, and eight forward passes at every step of the student: eleven to "
-        "twelve plain trainings if it is written down as it is, and two to three times that as published code does it. "
+        "twelve plain trainings if it is written down as it is, and one and a half to three times that as published code does it. "
         "This is what a step costs in each way. Only time is measured here, on random images; what cheaper ways give up "
         "is on [another page](cheaper.md).",
         "",
         "A member's time is that of a step of all of them over eight, a student's that of its step with its teachers. "
         "*Trainings* is eight members' steps and one student's, over a step of a plain eager training of the same net in "
-        "bf16. *In all* adds what comes before the first step (making the networks, proving that they are the same, "
-        "measuring kernels, compiling), for a training of so many epochs on 50,000 images. Where a student looks answers up, five "
+        "bf16. What comes before the first step (making the networks, proving that they are the same, measuring kernels, "
+        "compiling) is not in it: 10 to 50 seconds on a GPU, and less for a way whose kernels an earlier row had compiled. Where a student looks answers up, five "
         "views of every sample were answered before, and their price is in the student's time.",
     ]
     for document in documents:
@@ -305,18 +330,18 @@ def _ensembles_section(net: str, rows: list[dict]) -> list[str]:
         f"Batches of {plain['batch']}, {plain['members']} members, {plain['epochs']} epochs. A step of a plain training "
         f"takes {unit:.2f} ms.",
         "",
-        "| | a member, ms | the student, ms | trainings | preparing, s | in all |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| | a member, ms | the student, ms | trainings |",
+        "|---|---:|---:|---:|",
     ]
     for row in rows:
         if row["way"] == "plain":
             continue
         if "problem" in row:
-            lines.append(f"| {WAYS[row['way']]} | — | — | — | — | — |")
+            lines.append(f"| {WAYS[row['way']]} | — | — | — |")
             continue
         lines.append(
             f"| {WAYS[row['way']]} | {row['member_step_ms']:.2f} | {row['student_step_ms']:.2f} | "
-            f"{row['trainings']:.1f} | {row['preparing_seconds']:.0f} | {row['trainings_in_all']:.1f} |"
+            f"{row['trainings']:.1f} |"
         )
     return lines
 
@@ -365,8 +390,9 @@ IN_THE_WAY = [
     "reading their inputs and writing their outputs would at 4 TB/s; "
     "a net of so few channels alone takes 16 ms for the step that takes it 9 among eight, "
     "which is why members gain from being one network and a student does not. Widening (`machine.widen`) puts samples side by side into "
-    "a student's channels and takes a fifth to a quarter of its step away, but measuring how wide takes 15 to 20 seconds before the "
-    "first step, more than forty epochs of these nets give back: it is off unless asked for. Two streams gain nothing where members are one network already.",
+    "a student's channels, which takes a fifth to a quarter of its step away where it looks answers up and a tenth to a seventh where "
+    "teachers are asked, but measuring how wide took 17 to 20 seconds before the first step, more than forty epochs of these nets give "
+    "back: it is off unless asked for. Two streams gain nothing where members are one network already.",
     "",
     "ResNet-18 at full width fills the GPU alone, and members as one network are slower than one by one (7.2 ms against 6.2). So "
     "`--fuse auto` leaves them apart, four at a time with a stream each, where one computes while another waits for "

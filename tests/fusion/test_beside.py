@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import nn
 
 from flipguard.errors import InputError
 from flipguard.fusion import (
@@ -24,9 +23,9 @@ from flipguard.fusion import (
 from flipguard.fusion.beside import Beside
 from flipguard.references import Ensemble
 from flipguard.training.folder import CHECKPOINT, MODEL, Run
-from flipguard.training.fusing import CannotFuse, teachers_on
+from flipguard.training.fusing import CannotFuse, teachers_asked
 from flipguard.training.workshop import Together, _refuse_on_gpu
-from tests.fusion.nets import apart, drawn, members_of
+from tests.fusion.nets import apart, attending, drawn, members_of
 from tests.training.tiny import tiny, trained
 
 SHAPE = (3, 8, 8)
@@ -179,32 +178,46 @@ def test_wide_members_are_four_at_a_time_unless_it_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "machine", "streams"),
+    ("model", "machine", "asked"),
     [
-        ("conv2d:width=8", {}, 1),
-        ("conv2d:width=8", {"streams": 2}, 2),
-        ("conv2d:width=64", {}, 3),  # a stream each
+        ("conv2d:width=8", {}, (1, False)),
+        ("conv2d:width=8", {"streams": 2}, (2, False)),
+        ("conv2d:width=8", {"streams": 2, "compile": "whole"}, (1, False)),
+        ("conv2d:width=64", {}, (4, True)),
+        ("conv2d:width=64", {"streams": 2}, (2, True)),
         ("conv2d:width=64", {"streams": 1}, None),
         ("conv2d:width=64", {"compile": "whole"}, None),
-        ("conv2d:width=64", {"fuse": "on"}, 1),
+        ("conv2d:width=64", {"fuse": "on"}, (1, False)),
         ("conv2d:width=8", {"fuse": "off"}, None),
     ],
 )
-def test_how_teachers_are_asked(model: str, machine: dict[str, Any], streams: int | None) -> None:
+def test_how_teachers_are_asked(
+    model: str, machine: dict[str, Any], asked: tuple[int, bool] | None
+) -> None:
     models = members_of(model, SHAPE)[:3]
     told = tiny("elodi", machine=machine).machine
-    assert teachers_on(told, torch.device("cuda"), models) == streams
-    assert teachers_on(told, torch.device("cuda"), models[:1]) is None
+    assert teachers_asked(told, torch.device("cuda"), models) == asked
+    assert teachers_asked(told, torch.device("cuda"), models[:1]) is None
 
 
-def test_a_transformer_with_a_wide_first_layer_is_asked_in_turn() -> None:
-    patches = nn.Conv2d(3, 192, 4, stride=4)
-    models = [nn.Sequential(patches, nn.Linear(192, 2000)) for _ in range(2)]
-    assert teachers_on(tiny("elodi").machine, torch.device("cuda"), models) is None
+def test_transformers_are_not_asked_apart() -> None:
+    """Mapped over one member each, they would be slower than they are by themselves."""
+    with pytest.raises(InputError, match="side by side, but got some whose calls are mapped"):
+        teachers(attending(), example=torch.zeros(1, 5, 8), streams=2, apart=True)
 
 
-def test_teachers_on_streams_say_what_an_ensemble_says() -> None:
+@pytest.mark.parametrize("streams", [1, 2, 5])
+def test_teachers_apart_say_what_an_ensemble_says(streams: int) -> None:
     models = [model.double().eval() for model in members_of("conv2d:width=4", SHAPE)]
     batch = drawn((6, *SHAPE))
-    asked = teachers(models, streams=len(models))
+    asked = teachers(models, streams=streams, apart=True)
     assert apart(asked(batch), Ensemble(models)(batch)) < 1e-12
+
+
+def test_more_networks_than_streams() -> None:
+    members = members_of("mlp:hidden=8", (40,), count=5)
+    fused = fuse(members, streams=2, networks=5)
+    assert isinstance(fused, Beside)
+    assert [part.count for part in fused.parts()] == [1] * 5
+    assert fused._at_most == copy.deepcopy(fused)._at_most == 2
+    assert apart(fused(drawn((3, 40))), fuse(members)(drawn((3, 40)))) < 1e-12

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -319,8 +320,16 @@ def test_the_command_says_it_in_one_sentence(tmp_path: Path) -> None:
     assert Seeds(seed=0).seed not in seeds
 
 
-def too_many(config: Config, member: nn.Module, example: Tensor, count: int, device: Any) -> None:
-    if count > 2:
+def too_many(
+    config: Config,
+    member: nn.Module,
+    example: Tensor,
+    count: int,
+    device: Any,
+    *,
+    way_out: str | None,
+) -> None:
+    if count > 2 and way_out is None:
         raise CannotFuse(f"Expected {count} members to fit, but 2 do; use fewer.", fitting=2)
 
 
@@ -335,6 +344,70 @@ def test_where_memory_is_short_as_many_as_fit(
     assert any(line.startswith("at most 2 members at once: Expected") for line in lines)
     with pytest.raises(InputError, match="Expected 5 members to fit, but 2 do"):
         trained(fused(options={"members": 5}, seeds=Seeds(seed=1)), tmp_path / "on")
+
+
+def test_a_begun_group_that_no_longer_fits_says_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = fused(options={"members": 3}, machine={"minutes": 1e-9})
+    assert not trained(short, tmp_path / "run").finished
+    (begun,) = (tmp_path / "members").glob(".together-*")
+    real = workshop.refuse_memory
+
+    def on_a_small_gpu(*given: Any, way_out: str | None) -> None:
+        real(*given[:4], torch.device("cuda"), way_out=way_out)
+
+    monkeypatch.setattr(workshop, "refuse_memory", on_a_small_gpu)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1, 1))
+    for way in ("on", "auto", "off"):
+        config = fused(fuse=way, options={"members": 3})
+        with pytest.raises(InputError, match=rf"remove {begun}, and they are begun anew\.$"):
+            trained(config, tmp_path / "run", resume=True)
+    shutil.rmtree(begun)
+    monkeypatch.setattr(workshop, "refuse_memory", real)
+    assert trained(fused(options={"members": 3}), tmp_path / "run", resume=True).finished
+
+
+@pytest.mark.parametrize(
+    ("count", "machine", "networks"),
+    [
+        (2, {}, ["2 members as 2"]),
+        (4, {}, ["4 members as 4"]),
+        (5, {}, ["4 members as 4"]),  # and one alone
+        (6, {}, ["4 members as 4", "2 members as 2"]),
+        (4, {"fuse_chunk": 2}, ["2 members as 2", "2 members as 2"]),
+        (4, {"streams": 2}, ["2 members as 2", "2 members as 2"]),
+        (2, {"streams": 1}, []),
+    ],
+)
+def test_wide_members_have_a_stream_each(
+    count: int,
+    machine: dict[str, Any],
+    networks: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a GPU would decide: here its refusals are asked, and its streams are none."""
+    real = workshop._refuse_on_gpu
+    monkeypatch.setattr("flipguard.training.fusing.fuses", lambda *_: True)
+    monkeypatch.setattr(workshop, "WIDEST", 4)
+    monkeypatch.setattr(
+        workshop,
+        "_refuse_on_gpu",
+        lambda config, made, _, *, insisted: real(
+            config, made, torch.device("cuda"), insisted=insisted
+        ),
+    )
+    data = images_file(tmp_path / "images.npz")
+    config = fused(
+        fuse="auto", model="conv2d:width=2", data=data, options={"members": count}, machine=machine
+    )
+    lines: list[str] = []
+    assert train(config, tmp_path / "run", report=lines.append).finished
+    told = [line.split(" networks")[0] for line in lines if "side by side" in line]
+    assert told == networks
+    assert any("members one by one" in line for line in lines) == (not networks)
+    assert len(members_in(tmp_path)) == count
 
 
 def test_a_network_that_cannot_be_fused_is_trained_one_by_one(

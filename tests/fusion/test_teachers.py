@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from flipguard.fusion import FusedMean, Needs, fuse, needs, teachers
 from flipguard.fusion.folding import folded
+from flipguard.models.checkpointing import blocks_of
 from flipguard.references import Ensemble
 from tests.fusion.nets import apart, drawn, members_of
 from tests.fusion.test_fused import attending
@@ -107,3 +108,20 @@ def test_memory_grows_with_members_and_batches() -> None:
     assert both.of(8, 100) == 8 * both.of(1, 100)
     assert both.most(both.of(5, 100) + 1, 100) == 5
     assert both.most(1, 100) == 0
+
+
+@pytest.mark.parametrize("spec", ["resnet9:width=4", "resnet20:width=4"])
+def test_memory_of_what_is_computed_again(spec: str) -> None:
+    """Counted by hand: what lies outside blocks, what enters them, and the largest of them."""
+    (member,) = members_of(spec, (3, 16, 16), count=1)
+    example = torch.zeros(2, 3, 16, 16)
+    whole = needs(member.float(), example, optimizer="sgd", half=False).sample
+    less = needs(member, example, optimizer="sgd", half=False, again=True).sample
+    entering: list[int] = []
+    for block in blocks_of(member):
+        block.register_forward_pre_hook(lambda _, given: entering.append(given[0][0].nbytes))
+    member(example)
+    assert 0.3 * whole <= less < whole
+    assert less > sum(entering)
+    if spec.startswith("resnet9"):  # whose blocks are few and large
+        assert less > 0.5 * whole

@@ -319,6 +319,7 @@ def test_checkpointing_changes_no_result(tmp_path: Path) -> None:
         ({"options": {"one_phase": 1}}, "`one_phase`"),
         ({"machine": {"precision": "16-mixed"}}, "16-mixed"),
         ({"machine": {"fuse_chunk": 2}}, "`machine.fuse_chunk=2`"),
+        ({"machine": {"streams": 2}}, "`machine.streams=2`"),
     ],
 )
 def test_what_does_not_go_together(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -341,6 +342,24 @@ def test_a_network_that_cannot_be_fused(tmp_path: Path, monkeypatch: pytest.Monk
     run = train(once("auto", model=model), tmp_path / "auto", report=lines.append)
     assert lines[0].startswith("members one by one: Expected a network")
     assert run.document["companions"] == {"count": 3, "way": "one by one"}
+
+
+@pytest.mark.parametrize("fuse", ["auto", "on", "off"])
+def test_what_does_not_fit_is_refused_at_once(
+    fuse: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by one they would need as much: all are under way in the same step."""
+    asked = []
+
+    def short(_: Any, member: Any, example: Any, count: int, device: Any, *, way_out: str) -> None:
+        asked.append(count)
+        raise InputError(f"Expected {count} members at once to fit, but they do not; {way_out}.")
+
+    monkeypatch.setattr(companions, "refuse_memory", short)
+    with pytest.raises(InputError, match=r"have fewer members, smaller batches"):
+        trained(once(fuse), tmp_path / "run")
+    assert asked == [4]  # the student is one of them
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

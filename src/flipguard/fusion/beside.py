@@ -25,7 +25,7 @@ class Beside(Fused):
     gradients follow, because those are computed on the streams that the values were.
     """
 
-    def __init__(self, parts: Sequence[Fused]) -> None:
+    def __init__(self, parts: Sequence[Fused], *, streams: int) -> None:
         first = parts[0]
         super().__init__(
             body=nn.ModuleList(part.body for part in parts),
@@ -36,6 +36,7 @@ class Beside(Fused):
         self.way = first.way
         # Their layers are in the body already.
         self._parts = (tuple(parts),)
+        self._at_most = min(streams, len(parts))
         self._streams: list[Any] = []
 
     def parts(self) -> Sequence[Fused]:
@@ -65,12 +66,14 @@ class Beside(Fused):
         self, calls: Sequence[Callable[..., Any]], given: Sequence[Inputs], device: torch.device
     ) -> Tensor:
         caller = torch.cuda.current_stream(device)
-        while len(self._streams) < len(given):
+        while len(self._streams) < self._at_most:
             stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call,unused-ignore]
             self._streams.append(stream)
         found = []
-        for call, one, stream in zip(calls, given, self._streams, strict=True):
+        for stream in self._streams:
             stream.wait_stream(caller)
+        for index, (call, one) in enumerate(zip(calls, given, strict=True)):
+            stream = self._streams[index % self._at_most]
             with torch.cuda.stream(stream):
                 logits = call(one)
             # Memory is given back in the order of one stream: it must know who else reads it.
@@ -107,6 +110,7 @@ class Beside(Fused):
             part.clip(largest)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Beside:
-        made = Beside([copy.deepcopy(part, memo) for part in self.parts()])
+        parts = [copy.deepcopy(part, memo) for part in self.parts()]
+        made = Beside(parts, streams=self._at_most)
         memo[id(self)] = made
         return made.train(self.training)

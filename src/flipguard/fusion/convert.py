@@ -22,7 +22,13 @@ LARGE, FEW = 20_000_000, 2
 SAMPLES = 4  # in the batch on which a way is tried; batch normalisation needs several
 
 
-def fuse(members: Sequence[nn.Module], *, example: Inputs | None = None, streams: int = 1) -> Fused:
+def fuse(
+    members: Sequence[nn.Module],
+    *,
+    example: Inputs | None = None,
+    streams: int = 1,
+    networks: int | None = None,
+) -> Fused:
     """Members of one architecture as one network, which trains and answers as they would.
 
     Convolutional networks become one network of m groups; others are mapped over stacked
@@ -33,8 +39,8 @@ def fuse(members: Sequence[nn.Module], *, example: Inputs | None = None, streams
         members: Networks of one architecture, with weights of their own; they stay as they are.
         example: A batch of inputs, of which only the shape counts; flipguard's own networks know
             theirs, and need none.
-        streams: As so many networks side by side, which a GPU computes at the same time; no more
-            than there are members.
+        streams: As several networks side by side, so many of which a GPU computes at the same time.
+        networks: How many, if not as many as streams; no more than there are members.
 
     >>> from flipguard.models import build_model
     >>> members = [build_model("mlp", classes=10, input_shape=(40,), seed=i) for i in range(3)]
@@ -60,8 +66,8 @@ def fuse(members: Sequence[nn.Module], *, example: Inputs | None = None, streams
                 # What torch cannot map it does in a loop, and says so: slower than no fusing.
                 warnings.filterwarnings("error", "There is a performance drop")
                 prove(lambda some, way=way: way(some, batch), some_members, batch)  # type: ignore[misc]
-            parts = [way(some, batch) for some in _evenly(members, streams)]
-            return parts[0] if len(parts) == 1 else Beside(parts)
+            parts = [way(some, batch) for some in _evenly(members, networks or streams)]
+            return parts[0] if len(parts) == 1 else Beside(parts, streams=streams)
         except Refusal as refusal:
             reasons.append(str(refusal))
         except Exception as problem:  # vectorising runs into whatever a network does
@@ -74,9 +80,9 @@ def fuse(members: Sequence[nn.Module], *, example: Inputs | None = None, streams
     )
 
 
-def _evenly(members: Sequence[nn.Module], streams: int) -> Iterator[Sequence[nn.Module]]:
+def _evenly(members: Sequence[nn.Module], networks: int) -> Iterator[Sequence[nn.Module]]:
     """So many groups of neighbours, of which none has more than one member above another's."""
-    count = min(streams, len(members))
+    count = min(networks, len(members))
     for part in range(count):
         yield members[part * len(members) // count : (part + 1) * len(members) // count]
 

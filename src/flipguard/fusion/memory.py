@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from flipguard.models import classify
+from flipguard.models.checkpointing import blocks_of
 
 STATES = {"sgd": 1, "adamw": 2}  # numbers that an optimizer keeps for each weight
 # Beside what is kept for the gradient: what convolutions work in, and what lies between pieces.
 RESERVE = 1.3
-# Between the blocks of a CIFAR ResNet lies a twentieth of it, and one block is computed again.
+# At least so much of it where it is computed again: fused members forget it in other pieces.
 AGAIN = 0.3
 
 
@@ -48,20 +50,37 @@ def needs(
     twin = copy.deepcopy(member).cpu().train()
     batch = example.detach().cpu().to(next(p.dtype for p in twin.parameters()))
     own = {tensor.untyped_storage().data_ptr() for tensor in twin.parameters()}
-    kept: dict[int, int] = {}
+    kept: dict[int, tuple[nn.Module | None, int]] = {}  # where it came up first, and its bytes
+    under_way: list[nn.Module] = []
+    between = 0  # bytes that enter blocks
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+            block = under_way[-1] if under_way else None
+            kept.setdefault(storage.data_ptr(), (block, storage.nbytes()))
         return tensor
 
+    def enter(block: nn.Module, given: tuple[Any, ...]) -> None:
+        nonlocal between
+        under_way.append(block)
+        between += sum(one.nbytes for one in given if isinstance(one, Tensor))
+
+    for block in blocks_of(twin) if again else ():
+        block.register_forward_pre_hook(enter)
+        block.register_forward_hook(lambda *_: (under_way.pop(), None)[1])
     held: list[Tensor] = []  # until all are counted, so that no memory is used twice
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         held.append(classify(twin, batch))
-    activations = sum(kept.values()) / len(batch)
+    whole = sum(size for _, size in kept.values())
+    activations = whole / len(batch)
     if again:
-        activations *= AGAIN
+        inside: dict[nn.Module | None, int] = {}
+        for where, size in kept.values():
+            inside[where] = inside.get(where, 0) + size
+        outside = inside.pop(None, 0)
+        left = between + outside + max(inside.values(), default=0)
+        activations = min(max(left, AGAIN * whole), whole) / len(batch)
     weights = sum(p.numel() * p.element_size() for p in twin.parameters())
     return Needs(
         weights=weights * (2 + STATES[optimizer]),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from flipguard.errors import InputError
 from flipguard.fusion.base import Fused
 from flipguard.fusion.convert import fuse
 from flipguard.fusion.folding import folded
@@ -46,14 +47,16 @@ def teachers(
     example: Tensor | None = None,
     temperatures: Sequence[float] | None = None,
     streams: int = 1,
+    apart: bool = False,
     compiled: Compiling = "off",
     batch_size: int | None = None,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Reference:
     """The members' mean logits as a reference; their normalisations are folded away.
 
-    On several streams they are so many networks, which a GPU asks at the same time. Told how large
-    batches will be and how precise, it measures on a GPU how they are fastest.
+    On several streams a GPU asks several of them at the same time, each a network of its own if
+    they are `apart`. Told how large batches will be and how precise, it measures on a GPU how they
+    are fastest.
 
     >>> from flipguard.models import build_model
     >>> members = [build_model("conv2d", classes=10, input_shape=(8, 8), seed=i) for i in range(4)]
@@ -63,7 +66,14 @@ def teachers(
     shape = getattr(members[0], "input_shape", None) if example is None else example.shape[1:]
     plain = [folded(member, _batch(member, shape)) for member in members] if shape else members
     batch = None if shape is None else torch.zeros(1, *shape)
-    fused = fuse(plain, example=batch, streams=streams).eval().requires_grad_(False)
+    networks = len(plain) if apart else streams
+    fused = fuse(plain, example=batch, streams=streams, networks=networks)
+    if apart and fused.way != "packed":
+        raise InputError(
+            "Expected networks of convolutions or of plain layers to be asked side by side, but "
+            "got some whose calls are mapped; ask them in turn."
+        )
+    fused = fused.eval().requires_grad_(False)
     mean = FusedMean(fused, temperatures).to(_device(members[0]))
     if batch_size is not None and shape is not None:
         tune(fused, torch.zeros(batch_size, *shape, device=_device(members[0])), autocast)

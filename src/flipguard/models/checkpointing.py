@@ -28,7 +28,7 @@ def checkpoint_blocks(model: nn.Module) -> int:
     >>> checkpoint_blocks(nn.Sequential(nn.Linear(4, 4), nn.Sequential(block(), block())))
     2
     """
-    blocks = list(_blocks([model]))
+    blocks = blocks_of(model)
     if not blocks:
         raise InputError(
             "Expected a model of repeated blocks, whose activations can be computed again, but "
@@ -37,6 +37,11 @@ def checkpoint_blocks(model: nn.Module) -> int:
     for block in blocks:
         _forget(block)
     return len(blocks)
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The repeated blocks of a model, whose activations can be computed again."""
+    return list(_blocks([model]))
 
 
 def _blocks(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:

@@ -86,7 +86,7 @@ _ROWS = (
     ModelRow(
         name="resnet9",
         inputs="image",
-        sentence="ResNet-9 (Page, 2018), which halves images early: trained in seconds on a GPU.",
+        sentence="ResNet-9 (Page, 2018), wide and shallow, which halves images early.",
         options=(whole_option("width", 64, "Channels of the first convolution."), BEFORE_HEAD),
     ),
     _cifar(20),

@@ -47,12 +47,11 @@ class Block(nn.Module):
 
 
 class ResNet9(Net):
-    """Eight convolutions that halve the image early: the small network that trains in seconds.
+    """Eight convolutions, wide and shallow, that halve the image early.
 
     Page's network of the DAWNBench contest (2018): a first convolution, then three of twice the
     channels each, halved by max-pooling, with two more added as a residual after the first and
-    the third. It does what a deeper, narrower one does in a fraction of the time, because most of
-    its work is on many channels and few places. The mean over all places is what the head sees.
+    the third. The mean over all places is what the head sees.
 
     >>> net = ResNet9(classes=10, input_shape=(3, 32, 32))
     >>> sum(parameter.numel() for parameter in net.parameters())

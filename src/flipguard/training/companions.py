@@ -56,6 +56,12 @@ def check_one_phase(config: Config) -> None:
             f"`machine.fuse_chunk={machine.fuse_chunk}`",
             "leave it out",
         ),
+        (
+            (machine.streams or 1) > 1,
+            "to have all members in one step with the student",
+            f"`machine.streams={machine.streams}`",
+            "leave it out",
+        ),
     )
     for applies, expected, got, way_out in rules:
         if applies:
@@ -78,6 +84,16 @@ def companions_of(
     # What was begun as one network goes on as one, and what was not does not: its state is other.
     begun = _way_of(out)
     together = begun != IN_TURN if begun else fuses(machine, fabric.device)
+    if shape is not None:
+        # All are under way at once, as one network or not, and the student is one more of them.
+        refuse_memory(
+            config,
+            members[0],
+            torch.zeros(2, *shape),
+            count + 1,
+            fabric.device,
+            way_out="have fewer members, smaller batches, or `machine.checkpointing`",
+        )
     fused: Fused | None = None
     if together and count > 1:
         try:
@@ -111,8 +127,6 @@ def _fused(
             "Expected members on images or vectors to be trained as one network, but got texts, "
             "whose batches have different widths; use `--fuse off`."
         )
-    # The student is one more of them.
-    refuse_memory(config, members[0], torch.zeros(2, *shape), len(members) + 1, fabric.device)
     fused = fused_of(config, members, torch.zeros(2, *shape), fabric.device)
     if not config.machine.deterministic:  # which kernels are fastest is measured anew every time
         size = max(config.recipe.batch_size // fabric.world_size, 1)

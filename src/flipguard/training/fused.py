@@ -59,7 +59,9 @@ def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Re
         if not ((folder / RUN).exists() and Run.read(folder).finished):
             write_run(folder, config, status="training", **facts)
     group.begin()
-    report(f"{len(configs)} members as one network ({workshop.fused.way})")
+    networks = len(workshop.fused.parts())
+    told = "one network" if networks == 1 else f"{networks} networks side by side"
+    report(f"{len(configs)} members as {told} ({workshop.fused.way})")
     done = _train(fabric, workshop, configs, group.folder, deadline, report)
     if done is None:
         return False

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -39,6 +39,7 @@ class Group:
     configs: tuple[Config, ...]
     folders: tuple[Path, ...]
     streams: int = 1  # of the GPU: as so many networks; what was begun goes on so
+    begun: bool = False  # before: their joint state is of all of them, and of no fewer
 
     @property
     def folder(self) -> Path:
@@ -79,18 +80,29 @@ def fuses(machine: Machine, device: torch.device) -> bool:
     return machine.fuse == "on" or (machine.fuse == "auto" and device.type == "cuda")
 
 
-def teachers_on(machine: Machine, device: torch.device, models: Sequence[nn.Module]) -> int | None:
-    """On how many streams models answer as one network, if they can; None: they are not to."""
+class Asked(NamedTuple):
+    """How teachers answer: on so many streams, as one network or each apart."""
+
+    streams: int = 1
+    apart: bool = False
+
+
+def teachers_asked(
+    machine: Machine, device: torch.device, models: Sequence[nn.Module]
+) -> Asked | None:
+    """How models answer together, if they can; None: one after the other."""
     if len(models) < 2 or not fuses(machine, device):
         return None
-    convolutions = [p for p in models[0].parameters() if p.dim() > 3]
-    if machine.fuse == "on" or max((p.shape[0] for p in convolutions), default=0) <= WIDEST:
-        return machine.streams or 1
-    weights = sum(p.numel() for p in models[0].parameters())
-    mapped = 2 * sum(p.numel() for p in convolutions) < weights  # a transformer's first layer
-    if mapped or machine.streams == 1 or machine.compile == "whole":  # a compiler keeps to one
-        return None
-    return len(models)  # each as a network of its own
+    # A compiler of the whole keeps to one stream.
+    streams = 1 if machine.compile == "whole" else machine.streams
+    if machine.fuse == "on" or not fills_gpu(models[0]):
+        return Asked(streams or 1)
+    return None if streams == 1 else Asked(streams or APART, apart=True)
+
+
+def fills_gpu(model: nn.Module) -> bool:
+    """Whether its convolutions are so wide that several as one network would be slower."""
+    return max((p.shape[0] for p in model.parameters() if p.dim() > 2), default=0) > WIDEST
 
 
 def train_together(
@@ -128,9 +140,10 @@ def train_together(
                 if not train_group(fabric, group, deadline=deadline, report=report):
                     return False
             except CannotFuse as problem:
-                if machine.fuse == "on" or not 1 < problem.fitting < size:
+                fewer = 1 < problem.fitting < size
+                if machine.fuse == "on" or not (fewer or problem.streams > streams):
                     raise
-                size, streams = problem.fitting, max(streams, problem.streams)
+                size, streams = min(size, problem.fitting), max(streams, problem.streams)
                 report(f"at most {size} members at once: {problem}")
                 continue
             fresh = fresh[size:]
@@ -181,6 +194,7 @@ def _begun(configs: Sequence[Config], folders: Sequence[Path]) -> Iterator[Group
             configs=tuple(configs[by_name[name]] for name in names),
             folders=tuple(folders[by_name[name]] for name in names),
             streams=told["streams"],
+            begun=True,
         )
         if (group.folder / CHECKPOINT).exists():
             yield group

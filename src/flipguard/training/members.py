@@ -21,7 +21,7 @@ from flipguard.references import Ensemble, Reference
 from flipguard.training.config import Config, as_dict
 from flipguard.training.devices import placed
 from flipguard.training.folder import MODEL, Run, is_finished
-from flipguard.training.fusing import train_together
+from flipguard.training.fusing import Asked, train_together
 from flipguard.training.loop import Report
 from flipguard.training.material import without_held_out
 from flipguard.training.seeds import Seeds, derived
@@ -173,7 +173,7 @@ def guide_of(
     *,
     device: Any,
     held_out: Callable[[], Iterable[Any]] | None,
-    streams: Callable[[Sequence[nn.Module]], int | None] = lambda _: None,  # None: not as one
+    asked: Callable[[Sequence[nn.Module]], Asked | None] = lambda _: None,  # None: in turn
     exact: bool = False,
     compiled: Compiling = "off",
     batch_size: int | None = None,
@@ -186,7 +186,7 @@ def guide_of(
         ensemble = Ensemble(models)
         if held_out is not None:
             ensemble = ensemble.calibrate(held_out())
-        wanted = streams(models)
+        wanted = asked(models)
         if wanted is None:
             return ensemble
         shape = runs[0].input_shape
@@ -196,7 +196,8 @@ def guide_of(
                 models,
                 example=example,
                 temperatures=ensemble.temperatures,
-                streams=wanted,
+                streams=wanted.streams,
+                apart=wanted.apart,
                 compiled=compiled,
                 batch_size=batch_size,
                 autocast=autocast,

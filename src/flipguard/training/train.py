@@ -44,7 +44,7 @@ from flipguard.training.folder import (
     write_lines,
     write_run,
 )
-from flipguard.training.fusing import teachers_on
+from flipguard.training.fusing import teachers_asked
 from flipguard.training.loop import Report, steps_an_epoch, train_loop
 from flipguard.training.material import Material, data_of, held_out_of, input_shape_of
 from flipguard.training.measure import Yardstick, logits_on
@@ -222,7 +222,7 @@ def _train_one(
             runs,
             device=fabric.device,
             held_out=setting.held_out if calibrated else None,
-            streams=partial(teachers_on, config.machine, fabric.device),
+            asked=partial(teachers_asked, config.machine, fabric.device),
             exact=config.machine.precision == "64-true",
             compiled=config.machine.compile,
             batch_size=None if config.machine.deterministic else config.recipe.batch_size,

@@ -28,6 +28,7 @@ from flipguard.references.views import FLOATS, StoredViews, packed, width_of
 from flipguard.training.config import Config
 from flipguard.training.devices import free_memory
 from flipguard.training.folder import MODEL, Run, digest_of
+from flipguard.training.fusing import APART
 from flipguard.training.loop import Report
 from flipguard.training.material import Material
 from flipguard.training.seeds import derived
@@ -159,7 +160,8 @@ class Plan:
         exact = self.config.machine.precision == "64-true"
         found = []
         places = torch.arange(chunk.start, chunk.stop)
-        for some in torch.split(places, material.at_once()):
+        # Several teachers may be under way at once.
+        for some in torch.split(places, max(material.at_once() // APART, 1)):
             inputs, _ = material.batch(some, epoch=chunk.view)
             with fabric.autocast():
                 logits = _asked(ensemble, inputs, exact=exact)

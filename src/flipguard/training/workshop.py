@@ -150,8 +150,18 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
     ]
     test = Material(data.test, device=fabric.device, model=first.model)
     example = torch.zeros(2, *shape)
-    refuse_memory(first, members[0], example, len(members), fabric.device)
-    fused = fused_of(first, members, example, fabric.device, streams=group.streams)
+    way_out = f"free some, or remove {group.folder}, and they are begun anew"
+    refuse_memory(
+        first,
+        members[0],
+        example,
+        len(members),
+        fabric.device,
+        way_out=way_out if group.begun else None,
+    )
+    fused = fused_of(
+        first, members, example, fabric.device, streams=group.streams, insisted=group.begun
+    )
     return Workshop(
         data=data,
         members=members,
@@ -171,25 +181,29 @@ def fused_of(
     device: torch.device,
     *,
     streams: int = 1,
+    insisted: bool = False,
 ) -> Fused:
-    """Members as one network, or why they are not."""
+    """Members as one network, or why they are not; `insisted`: also if that is slower."""
     try:
         fused = fuse(members, example=example, streams=streams).train()
         if config.machine.checkpointing:
             checkpoint_segments(fused)
     except InputError as problem:
         raise CannotFuse(str(problem)) from problem
-    _refuse_on_gpu(config, fused, device)
+    _refuse_on_gpu(config, fused, device, insisted=insisted)
     return fused
 
 
-def _refuse_on_gpu(config: Config, fused: Fused, device: torch.device) -> None:
+def _refuse_on_gpu(
+    config: Config, fused: Fused, device: torch.device, *, insisted: bool = False
+) -> None:
     """Refuses what a GPU does faster one by one, unless it is asked for, and what it cannot do."""
     machine = config.machine
     if device.type != "cuda":
         return
+    insisted = insisted or machine.fuse != "auto"
     mapped = fused.way != "packed"
-    if mapped and machine.fuse == "auto":
+    if mapped and not insisted:
         raise CannotFuse(
             "Expected a network of convolutions or of plain layers to gain from being one with "
             "others, but got one whose calls are mapped; ask for it with `--fuse on`."
@@ -200,7 +214,7 @@ def _refuse_on_gpu(config: Config, fused: Fused, device: torch.device) -> None:
             "Expected a network whose calls are mapped to be compiled in bf16-mixed, but got "
             '`machine.compile = "off"`; set it to "parts", or use `--fuse off`.'
         )
-    if machine.fuse != "auto":
+    if insisted:
         return
     widest = max((p.shape[1] for p in fused.parameters() if p.dim() > 3), default=0)
     alone = len(fused.parts()) == fused.count
@@ -214,9 +228,18 @@ def _refuse_on_gpu(config: Config, fused: Fused, device: torch.device) -> None:
 
 
 def refuse_memory(
-    config: Config, member: nn.Module, example: Tensor, count: int, device: torch.device
+    config: Config,
+    member: nn.Module,
+    example: Tensor,
+    count: int,
+    device: torch.device,
+    *,
+    way_out: str | None = None,
 ) -> None:
-    """Refuses a group that will not fit into a GPU, before anything is trained."""
+    """Refuses a group that will not fit into a GPU, before anything is trained.
+
+    With a `way_out` of its own there are no fewer at once, nor one by one: that is the end of it.
+    """
     if device.type != "cuda":
         return
     recipe = config.recipe
@@ -231,10 +254,12 @@ def refuse_memory(
     free = free_memory(device)
     wanted = one.of(count, recipe.batch_size)
     if wanted > free:
-        fitting = one.most(free, recipe.batch_size)
-        way_out = f"set `machine.fuse_chunk={fitting}`" if fitting > 1 else "use `--fuse off`"
-        raise CannotFuse(
+        told = (
             f"Expected {count} members at once to fit into {free / 2**30:.1f} GiB, but they need "
-            f"about {wanted / 2**30:.1f}; {way_out}.",
-            fitting=fitting,
+            f"about {wanted / 2**30:.1f}"
         )
+        if way_out is not None:
+            raise InputError(f"{told}; {way_out}.")
+        fitting = one.most(free, recipe.batch_size)
+        fewer = f"set `machine.fuse_chunk={fitting}`" if fitting > 1 else "use `--fuse off`"
+        raise CannotFuse(f"{told}; {fewer}.", fitting=fitting)
