@@ -182,6 +182,15 @@ def test_a_teacher_is_of_its_students_kind() -> None:
         assert teacher.config.seeds == student.config.seeds
 
 
+def test_a_paper_has_a_recipe_of_its_own_and_the_user_the_last_word() -> None:
+    scale = scale_of("mnist1d")
+    assert scale.of_paper("churn").recipe == {**scale.recipe, "weight_decay": 0.3}
+    assert scale.of_paper("pct").recipe == scale.recipe
+    told = scale.set(["recipe.weight_decay=0.1", "recipe.epochs=3"]).of_paper("churn").recipe
+    assert (told["weight_decay"], told["epochs"]) == (0.1, 3)
+    assert scale_of("agnews").set(["model=x"]).of_paper("elodi").roles == {"small": "hf:x"}
+
+
 def test_options_of_a_paper_become_those_of_a_scale() -> None:
     def of(scale: str, method: str) -> list[dict[str, object]]:
         plan = planned("elodi.table1", scale)

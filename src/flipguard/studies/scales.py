@@ -48,8 +48,15 @@ class Scale:
     given: tuple[str, ...] = ()
 
     def of_paper(self, paper: str) -> Scale:
-        """As one paper has it."""
-        return dataclasses.replace(self, **self.papers.get(paper, {}), papers={})
+        """As one paper has it; what the user set comes last."""
+        own = dict(self.papers.get(paper, {}))
+        if "recipe" in own:  # says what differs
+            own["recipe"] = {**self.recipe, **own["recipe"]}
+        scale = dataclasses.replace(self, **own, papers={})
+        for text in self.given:
+            if text.partition(".")[0] in own:
+                scale = scale._set(text)
+        return scale
 
     def models(self, role: str) -> Sequence[str]:
         """The model of a role, or its several ones; none if this scale lacks it."""
