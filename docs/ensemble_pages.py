@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import charts  # beside this file
 from figures import mean, percent, signed, with_range
@@ -12,9 +13,12 @@ RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 CHEAPER = {"mnist1d": "MNIST-1D", "cifar100": "CIFAR-100"}
 AFTER_ELODI, AFTER_UNTREATED = "elodi", "untreated"
 EIGHT = "fused"  # the way that the cheaper ones are held against
+SMALL, LARGE = 0.005, 0.02  # shares of samples that may be given up, and that are too many
 LIMITS = {
     "mnist1d": "Steps of such small perceptrons last two milliseconds: take the flips from "
-    "here, and the ratios of costs from a task of your own size.",
+    "here, and the ratios of costs from a task of your own size. They are not those of [the perceptron whose steps were "
+    "measured alone](ensembles.md#a-perceptron-for-vectors-of-40-numbers): that is another net, and here the cost is of whole runs, with "
+    "their start and what they measure after every epoch, on a machine with other work.",
     "cifar100": "Three seeds shared the GPU, which slows what fills it more than the untreated update, whose steps the host "
     "starts: costs are too high here, and [those of an idle machine](ensembles.md) are lower. Twenty epochs are few: the students "
     "are still behind their ensemble.",
@@ -36,6 +40,8 @@ def cheaper_page() -> str:
         "ELODI trains eight members, and then a student that asks them at every step. [Several options](../methods.md#what-it-costs-and-how-to-pay-less) "
         "lower the price. This is what each of them saves, and what it gives up.",
         "",
+        *_which_to_choose(documents),
+        "",
         "Cost is in plain trainings: the seconds of a way over those of the untreated update of the same seed. Members that "
         "several ways share are trained once, and counted to each. Members are one network (`--fuse on`) unless "
         "`--fuse off` is said. `k` is none: the student follows all logits. There is no pull to old (`legacy = 0`), so all "
@@ -51,6 +57,112 @@ def cheaper_page() -> str:
     if missing:
         lines += ["", f"Not measured yet: {', '.join(missing)} on a GPU."]
     return "\n".join(lines) + "\n"
+
+
+def _which_to_choose(documents: dict[str, dict]) -> list[str]:
+    """The way that saves most at a small loss, and those that lose much, of every data set."""
+    chosen: dict[str, list[str]] = {}
+    bad: dict[str, list[str]] = {}
+    for name, document in documents.items():
+        ways = _by_way(document["rows"])
+        found = {way: some for way in ways if (some := against_eight(ways, way)) is not None}
+        good = [
+            way
+            for way, some in found.items()
+            if max(some.flips, some.error) <= SMALL and some.saved > 0
+        ]
+        if good:
+            best = max(good, key=lambda way: found[way].saved)
+            chosen.setdefault(_cheaper_name(ways[best][0]), []).append(
+                f"{found[best].told()} on {CHEAPER[name]}"
+            )
+        for way, some in found.items():
+            if some.error > LARGE:
+                bad.setdefault(_cheaper_name(ways[way][0]), []).append(
+                    f"{signed(100 * some.error, 2)} points on {CHEAPER[name]}"
+                )
+    lines = [
+        f"**Which to choose.** Of the ways that cost at most {100 * SMALL:g} points of negative flips, and as many of error, "
+        "against eight members, the one that saves most is "
+        + "; ".join(f"{way}: {', and '.join(told)}" for way, told in chosen.items())
+        + "."
+    ]
+    if bad:
+        lines[0] += (
+            f" Leave alone what costs more than {100 * LARGE:g} points of error: "
+            + "; ".join(f"{way} ({', '.join(told)})" for way, told in bad.items())
+            + ". In runs as short as these, members in one phase know as little as the student that follows them."
+            * any("one_phase" in way for way in bad)
+        )
+    return lines
+
+
+class Against(NamedTuple):
+    """What a way saves and gives up against eight members of the same seeds: means over them."""
+
+    price: float
+    price_of_eight: float
+    flips: float  # more, as a share
+    error: float  # more, as a share
+
+    @property
+    def saved(self) -> float:
+        """Plain trainings that it takes less."""
+        return self.price_of_eight - self.price
+
+    def told(self) -> str:
+        """Its price and what it gives up, in a few words."""
+        return (
+            f"{self.price:.1f} trainings instead of {self.price_of_eight:.1f}, NFR {signed(100 * self.flips, 2)} and error "
+            f"{signed(100 * self.error, 2)} points"
+        )
+
+
+def against_eight(ways: dict[str, list[dict]], way: str) -> Against | None:
+    """A way held against eight members; None if it is no way of ELODI, or of other old models."""
+    pairs = _pairs(ways, way)
+    if way in ("none", "ensemble", EIGHT) or not pairs:
+        return None
+    return Against(
+        price=mean([a["trainings"] for a, _ in pairs]),
+        price_of_eight=mean([b["trainings"] for _, b in pairs]),
+        flips=mean(_more_flips(pairs)),
+        error=mean(_more_errors(pairs)),
+    )
+
+
+def measured(*names: str) -> str:
+    """What a way gave on every data set that has it, for a page of another kind."""
+    told = []
+    for name, document in cheaper_documents().items():
+        ways = _by_way(document["rows"])
+        for way in names:
+            if way in ways and (found := against_eight(ways, way)) is not None:
+                beside = f", `{way}`" if len(names) > 1 else ""
+                told.append(f"{CHEAPER[name]}{beside}: {found.told()}")
+    return "; ".join(told)
+
+
+def _pairs(ways: dict[str, list[dict]], way: str) -> list[tuple[dict, dict]]:
+    """The rows of a way beside those of eight members; none if some have other old models."""
+    by_seed = {row["seed"]: row for row in ways[EIGHT]}
+    pairs = [
+        (row, by_seed[row["seed"]])
+        for row in ways[way]
+        if row["seed"] in by_seed and _same_old(row, by_seed[row["seed"]])
+    ]
+    return pairs if len(pairs) == len(ways[way]) else []
+
+
+def _more_flips(pairs: list[tuple[dict, dict]]) -> list[float]:
+    return [
+        a["old"][AFTER_ELODI]["negative_flip_rate"] - b["old"][AFTER_ELODI]["negative_flip_rate"]
+        for a, b in pairs
+    ]
+
+
+def _more_errors(pairs: list[tuple[dict, dict]]) -> list[float]:
+    return [a["error_rate_new"] - b["error_rate_new"] for a, b in pairs]
 
 
 def _cheaper_section(name: str, document: dict) -> list[str]:
@@ -140,32 +252,21 @@ def _cheaper_words(ways: dict[str, list[dict]]) -> list[str]:
         f"times what the untreated update breaks after an old model that ELODI trained, and {ratios[1]:.2f} times after an "
         f"untreated one.{_cheapest_words(ways)} Against eight members, seed by seed, after an old model that ELODI trained, in points, and in how many seeds it is more:",
         "",
-        "| | trainings less | NFR more by | seeds | error more by | seeds |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| | trainings | NFR more by | seeds | error more by | seeds |",
+        "|---|---|---:|---:|---:|---:|",
     ]
-    by_seed = {row["seed"]: row for row in eight}
     apart: list[str] = []
     for way, rows in ways.items():
         if way in ("none", "ensemble", EIGHT):
             continue
-        pairs = [
-            (row, by_seed[row["seed"]])
-            for row in rows
-            if row["seed"] in by_seed and _same_old(row, by_seed[row["seed"]])
-        ]
-        if len(pairs) < len(rows):
+        pairs = _pairs(ways, way)
+        if not pairs:
             apart.append(_apart_words(rows, eight))
             continue
         cells = [_cheaper_name(rows[0])]
-        cells.append(signed(mean([b["trainings"] - a["trainings"] for a, b in pairs]), 1))
-        for values in (
-            [
-                a["old"][AFTER_ELODI]["negative_flip_rate"]
-                - b["old"][AFTER_ELODI]["negative_flip_rate"]
-                for a, b in pairs
-            ],
-            [a["error_rate_new"] - b["error_rate_new"] for a, b in pairs],
-        ):
+        saved = mean([b["trainings"] - a["trainings"] for a, b in pairs])
+        cells.append(f"{'cheaper' if saved >= 0 else 'dearer'} by {abs(saved):.1f}")
+        for values in (_more_flips(pairs), _more_errors(pairs)):
             cells.append(signed(100 * mean(values), 2))
             cells.append(f"{sum(value > 0 for value in values)} of {len(values)}")
         lines.append(f"| {' | '.join(cells)} |")
@@ -252,7 +353,13 @@ NETS = {
     "resnet56": "ResNet-56",
     "resnet18": "ResNet-18, 64 channels wide",
     "vit": "a small ViT",
-    "mlp": "a perceptron on MNIST-1D",
+    "mlp": "a perceptron for vectors of 40 numbers",
+}
+# What is to be known of a net beside its name.
+OF_NETS = {
+    "mlp": " It has two hidden layers of 100 (40-100-100-100: 40 numbers in, as MNIST-1D has, and 100 classes). "
+    "[Whole runs on MNIST-1D](cheaper.md#mnist-1d) cost other multiples: they are of another net, with the start of every run and what "
+    "it measures after its epochs, on a machine with other work.",
 }
 WAYS = {
     "plain": "one plain training",
@@ -271,6 +378,26 @@ WAYS = {
     "apart, streams, stored views": "four members at a time; the student looks answers up",
     "side by side": "a member a core, each in a process",
 }
+# On a CPU all is float32, and no step is replayed: there the same ways are called what they are.
+ON_CPU = {
+    "published": "as published code does it: one by one, teachers with gradients on",
+    "loop": "straightforward: one by one, teachers without gradients",
+    "fused": "members and teachers as one network each",
+}
+
+
+def on_a_gpu() -> tuple[str, str]:
+    """The nets whose ELODI with eight members is cheapest and dearest, each with its price.
+
+    Of every net the best way that asks the members at every step: nothing is given up.
+    """
+    rows = json.loads((RESULTS / "ensembles.json").read_text())["rows"]
+    price: dict[str, float] = {}
+    for row in rows:
+        if row["way"] in ("one by one", "fused, parts", "apart, streams") and "problem" not in row:
+            price[row["net"]] = min(row["trainings"], price.get(row["net"], row["trainings"]))
+    least, most = min(price, key=price.__getitem__), max(price, key=price.__getitem__)
+    return f"{price[least]:.1f} ({NETS[least]})", f"{price[most]:.1f} ({NETS[most]})"
 
 
 def ensembles_page() -> str:
@@ -289,7 +416,7 @@ def ensembles_page() -> str:
         "is on [another page](cheaper.md).",
         "",
         "A member's time is that of a step of all of them over eight, a student's that of its step with its teachers. "
-        "*Trainings* is eight members' steps and one student's, over a step of a plain eager training of the same net in "
+        "*Trainings* is eight members' steps and one student's, over a step of a plain eager training of the same net, on a GPU in "
         "bf16. What comes before the first step (making the networks, proving that they are the same, measuring kernels, "
         "compiling) is not in it: 10 to 50 seconds on a GPU, and less for a way whose kernels an earlier row had compiled. Where a student looks answers up, five "
         "views of every sample were answered before, and their price is in the student's time.",
@@ -301,11 +428,7 @@ def ensembles_page() -> str:
             "",
             f"Measured by `{document['command']}` on {_device(first)}, torch {first['torch']}."
             + (f" {document['note']}" if "note" in document else "")
-            + (
-                " There all is float32, and no steps are replayed."
-                if "CPU" in first["device"]
-                else ""
-            ),
+            + (" There all is float32, and no steps are replayed." if _is_cpu(first) else ""),
         ]
         for net in nets:
             rows = [row for row in document["rows"] if row["net"] == net]
@@ -316,9 +439,13 @@ def ensembles_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _is_cpu(row: dict) -> bool:
+    return "CPU" in row["device"]
+
+
 def _device(row: dict) -> str:
-    cpu = "CPU" in row["device"]
-    return f"{row['threads']} cores ({row['device']})" if cpu else f"one {row['device']}"
+    told = row["device"]
+    return f"{row['threads']} cores ({told})" if _is_cpu(row) else f"one {told}"
 
 
 def _ensembles_section(net: str, rows: list[dict]) -> list[str]:
@@ -328,19 +455,20 @@ def _ensembles_section(net: str, rows: list[dict]) -> list[str]:
         f"## {NETS[net][0].upper()}{NETS[net][1:]}",
         "",
         f"Batches of {plain['batch']}, {plain['members']} members, {plain['epochs']} epochs. A step of a plain training "
-        f"takes {unit:.2f} ms.",
+        f"takes {unit:.2f} ms.{OF_NETS.get(net, '')}",
         "",
         "| | a member, ms | the student, ms | trainings |",
         "|---|---:|---:|---:|",
     ]
+    told = WAYS | (ON_CPU if _is_cpu(plain) else {})
     for row in rows:
         if row["way"] == "plain":
             continue
         if "problem" in row:
-            lines.append(f"| {WAYS[row['way']]} | — | — | — |")
+            lines.append(f"| {told[row['way']]} | — | — | — |")
             continue
         lines.append(
-            f"| {WAYS[row['way']]} | {row['member_step_ms']:.2f} | {row['student_step_ms']:.2f} | "
+            f"| {told[row['way']]} | {row['member_step_ms']:.2f} | {row['student_step_ms']:.2f} | "
             f"{row['trainings']:.1f} |"
         )
     return lines

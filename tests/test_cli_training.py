@@ -116,6 +116,7 @@ def test_an_interrupted_run_says_how_it_goes_on(runs):
     _, said = running.communicate(timeout=60)
     assert running.returncode == 130
     assert said == (
+        "interrupted: the epoch is finished first; press Ctrl-C again to stop at once\n"
         "long: interrupted; go on from the last kept state with: flipguard train --out long "
         "--resume\n"
     )
@@ -139,13 +140,32 @@ def test_a_file_and_flags_and_settings_come_together(runs):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--method", "fd-ml"), "Expected a method, none, dropout, naive"),
+        (("--method", "fd-ml"), "Expected a method, but got 'fd-ml'; did you mean fd-lm"),
         (("--method", "fd-lm"), "to be given an old run with `--old`, but got none"),
         (("--set", "recipe.epoch=3"), "Expected the configuration to have known keys"),
         (("--set", "recipe.epochs=many"), "Expected `recipe.epochs` to be a whole number"),
         (("--fix", "luck"), "Expected `--fix` to name sources of randomness"),
         (("--old", "nowhere"), "to be a run, but there is no run.json in it"),
-        (("--model", "mpl"), "mlp"),
+        (
+            ("--model", "mpl"),
+            "Expected `model` to name a net, with options after a colon, but got 'mpl'; did you "
+            "mean mlp?",
+        ),
+        (
+            ("--model", "resnet20"),
+            "Expected images for 'resnet20', with or without a channel axis, but got "
+            "vectors of 40 numbers; ",
+        ),
+        (("--model", "mlp:hiden=3"), "but got 'hiden'; did you mean hidden?"),
+        (
+            ("--method", "elodi", "--set", "options.members=two"),
+            "Expected `members` of `elodi` to be a whole number, such as 8, but got 'two'.",
+        ),
+        (
+            ("--method", "elodi", "--set", "options.member=2"),
+            "but got 'member'; did you mean members? `flipguard methods elodi` lists all.",
+        ),
+        (("--set", "options.weight=2"), "Expected no options of `none`, which has none, but got"),
         (("--data", "mnist"), "mnist"),
     ],
 )
@@ -156,6 +176,19 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(runs, arguments, said):
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (runs / "refused").exists()
+
+
+@pytest.mark.parametrize("name", ["members", "views"])
+def test_a_run_is_not_called_as_what_lies_beside_runs(runs, name):
+    for more in ((), ("--resume",)):
+        done = flipguard(runs, "train", *TINY, "--out", name, *more)
+        assert done.returncode == 2
+        assert done.stderr == (
+            f"flipguard: Expected `--out` to be a folder for a run, but got {name}, and '{name}' "
+            f"is what flipguard calls the folder of {name} beside the runs that use them; choose "
+            "another name.\n"
+        )
+        assert not (runs / name).exists()
 
 
 def test_a_finished_run_is_not_trained_again(runs):
@@ -172,3 +205,25 @@ def test_methods_are_listed():
     assert [row["name"] for row in json.loads(done.stdout)] == list(METHODS)
     plain = flipguard(Path.cwd(), "methods").stdout
     assert all(name in plain for name in METHODS)
+
+
+def test_one_method_is_shown_with_its_options():
+    elodi = flipguard(Path.cwd(), "methods", "elodi").stdout
+    assert elodi.startswith(f"elodi: {METHODS['elodi'].sentence}\n")
+    assert "needs  members, which it trains\n" in elodi
+    for option in METHODS["elodi"].options:
+        assert any(line.startswith(f"{option.name} ") for line in elodi.splitlines())
+    assert "alpha            0.8          Share of the pull in the loss.\n" in elodi
+    assert "online           true         " in elodi
+    assert elodi.endswith("--method elodi --set options.NAME=VALUE\n")
+    assert max(map(len, elodi.splitlines())) <= 80
+    none = flipguard(Path.cwd(), "methods", "none").stdout
+    assert none.endswith("needs  nothing but data\n\nIt has no options.\n")
+    (row,) = json.loads(flipguard(Path.cwd(), "methods", "elodi", "--json").stdout)
+    assert row["options"]["members"] == 8
+    refused = flipguard(Path.cwd(), "methods", "eldi")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "flipguard: Expected a method, but got 'eldi'; did you mean elodi? `flipguard methods` "
+        "lists all.\n"
+    )

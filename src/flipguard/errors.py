@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import difflib
 import unicodedata
 from collections.abc import Iterable
 
@@ -49,6 +50,21 @@ def listed(values: Iterable[object], *, most: int = 3) -> str:
     shown = ", ".join(_short(value) for value in values[:most])
     rest = len(values) - most
     return f"{shown} and {rest:,} more" if rest > 0 else shown
+
+
+def nearest(name: str, known: Iterable[str], *, all_in: str) -> str:
+    """How a refusal of a name ends: the names that are most like it, and where all of them are.
+
+    >>> nearest("fd-ml", ["fd-lm", "fd-kl", "elodi"], all_in="`flipguard methods` lists all")
+    'did you mean fd-lm or fd-kl? `flipguard methods` lists all.'
+    >>> nearest("nosuch", ["fd-lm"], all_in="`flipguard methods` lists all")
+    '`flipguard methods` lists all.'
+    """
+    close = difflib.get_close_matches(name[:100], list(known), n=3)
+    if not close:
+        return f"{all_in}."
+    said = " or ".join([", ".join(close[:-1]), close[-1]] if close[1:] else close)
+    return f"did you mean {said}? {all_in}."
 
 
 def _short(value: object, *, longest: int = 60) -> str:

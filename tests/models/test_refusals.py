@@ -31,7 +31,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 @pytest.mark.parametrize("spec", ["", "timm", "hf", "MLP", " mlp", "nothing:width=3", ":"])
 def test_specs_that_name_nothing(spec: str) -> None:
-    assert "one of mlp, conv1d" in refused(spec)
+    assert "all are mlp, conv1d" in refused(spec)
 
 
 @pytest.mark.parametrize("spec", ["timm:", "torchvision:", "hf:", "python:"])
@@ -69,16 +69,18 @@ def test_options(spec: str, part: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "shape", "part"),
     [
-        ("conv2d", (40,), "(channels, height, width) for 'conv2d', with or without the channels"),
-        ("resnet20", (40,), "but got (40,)"),
-        ("lenet5", (1, 1, 8, 8), "but got (1, 1, 8, 8)"),
-        ("conv1d", (3, 32, 32), "(channels, length) for 'conv1d'"),
-        ("conv1d", (2,), "at least 3 long"),
-        ("conv2d", (3, 32, 3), "at least 4 long"),
+        ("conv2d", (40,), "images for 'conv2d', with or without a channel axis"),
+        ("resnet20", (40,), "but got vectors of 40 numbers"),
+        ("lenet5", (1, 1, 8, 8), "but got samples of the shape 1 × 1 × 8 × 8"),
+        ("conv1d", (3, 32, 32), "signals for 'conv1d', with or without a channel axis"),
+        ("conv1d", (3, 32, 32), "but got images of 32 × 32 with 3 channels"),
+        ("conv1d", (2,), "signals of at least 3 for 'conv1d'"),
+        ("conv2d", (3, 32, 3), "images of at least 4 × 4 for 'conv2d'"),
+        ("resnet9", (3, 4, 4), "images of at least 8 × 8 for 'resnet9'"),
         ("mlp", None, "pass the shape of one sample"),
         ("resnet18", None, "pass the shape of one sample"),
-        ("timm:resnet10t", (40,), "(channels, height, width) for 'timm:resnet10t'"),
-        ("torchvision:resnet18", (32, 32), "(channels, height, width)"),
+        ("timm:resnet10t", (40,), "images with a channel axis for 'timm:resnet10t'"),
+        ("torchvision:resnet18", (32, 32), "but got samples of the shape 32 × 32"),
         ("torchvision:resnet18", (1, 32, 32), "3 channels"),
         ("torchvision:vit_b_32", (3, 32, 64), "square"),
     ],

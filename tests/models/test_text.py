@@ -71,7 +71,7 @@ def test_a_tokenizer_that_cannot_pad(bert: Path) -> None:
 
 @pytest.mark.parametrize("spec", ["mlp", "hf:", None])
 def test_only_folders_have_tokenizers(spec: Any) -> None:
-    with pytest.raises(InputError, match="`spec` to be hf:PATH, but got"):
+    with pytest.raises(InputError, match="`model` to be hf:PATH, but got"):
         tokenizer_for(spec)
 
 

@@ -251,7 +251,10 @@ def test_an_entry_is_read_whole() -> None:
         (entry('row = ["ELODI"]'), "tested, but got 'row'."),
         (ENTRY + entry("[[explained]]"), "entry 3: expected `study`, but got "),
         ("[[explained]]\nstudy = 'elodi.table6'", "expected `scales`, but got 'study'."),
-        (entry(study='"elodi.table66"'), "entry 1: Expected a study, pct.table2a, "),
+        (
+            entry(study='"elodi.table66"'),
+            "entry 1: Expected a study, but got 'elodi.table66'; did you mean elodi.table6",
+        ),
         (entry(study='"elodi.figure9"'), "there is none of elodi.figure9: "),
         (entry(scales='["mnist"]'), "expected `scales` to be of agnews, "),
         (entry(scales="[]"), "expected `scales` to be a list of names, but got []."),

@@ -200,6 +200,42 @@ def test_little_work_is_done_here(
     torch.set_num_threads(1)
 
 
+def test_what_auto_decides_is_said_and_no_epoch_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_process: None
+) -> None:
+    monkeypatch.setattr(side_by_side, "cores", lambda: 2)
+    lines: list[str] = []
+    assert train(apart(), tmp_path / "run", report=lines.append).finished
+    assert re.fullmatch(
+        r"members one by one: about \d+ s for all of them, of which further processes would save "
+        r"less than their start takes",
+        lines[0],
+    )
+    assert lines[1].startswith("  member 1: epoch 1/2 ")
+    assert [line.split()[1] for line in lines if line.startswith("  epoch ")] == [
+        "2/2",
+        *["1/2", "2/2"] * 2,
+    ]
+    lines = []
+    monkeypatch.setattr(side_by_side, "cores", lambda: 1)
+    assert train(apart(), tmp_path / "one" / "run", report=lines.append).finished
+    assert lines[0] == "members one by one: one core"
+    assert sum(line.startswith("  epoch 1/2") for line in lines) == 3
+
+
+def test_the_time_left_is_told_once_there_is_something_to_tell_it_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_by_side, "TOLD_EVERY", 0.0)
+    configs, folders = begun(apart(epochs=100), tmp_path / "run")
+    lines: list[str] = []
+    crew = side_by_side.Crew(configs, folders, range(3), deadline=None, report=lines.append)
+    for epoch in (1, 14, 15):
+        crew._count(0, f"epoch {epoch}/100  task 1.0")
+    assert lines[:2] == ["  1 of 300 epochs", "  14 of 300 epochs"]
+    assert re.fullmatch(r"  15 of 300 epochs  \d+ s left", lines[2])
+
+
 @pytest.mark.usefixtures("two_cores")
 @pytest.mark.parametrize("executable", ["/bin/false", "/nowhere/python"])
 def test_where_no_process_starts_members_are_trained_here(

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flipguard.cli.output import show, write_text
 from flipguard.errors import MissingExtraError
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from flipguard.methods import Method
+
+Name = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="One of them, with its options.", show_default=False),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
 
 
@@ -17,21 +27,20 @@ def register(app: typer.Typer) -> None:
     app.command("methods")(methods)
 
 
-def methods(json: AsJson = False) -> None:
-    """What training methods there are, a line each.
+def methods(name: Name = None, json: AsJson = False) -> None:
+    """What training methods there are, a line each; or one of them, with its options.
 
-    Example: [bold]flipguard methods --json[/bold]
+    Example: [bold]flipguard methods elodi[/bold]
     """
     import json as json_module
 
     try:
-        from flipguard.methods import METHODS
+        from flipguard.methods import METHODS, method_of
     except ModuleNotFoundError as problem:
         raise MissingExtraError(
             "Listing methods", package=problem.name or "torch", extra="train"
         ) from problem
-    from rich.table import Table
-
+    chosen = list(METHODS.values()) if name is None else [method_of(name)[0]]
     if json:
         rows = [
             {
@@ -41,12 +50,47 @@ def methods(json: AsJson = False) -> None:
                 "needs": sorted(method.needs),
                 "options": {option.name: option.default for option in method.options},
             }
-            for method in METHODS.values()
+            for method in chosen
         ]
         write_text(json_module.dumps(rows, indent=2, ensure_ascii=False) + "\n", "-")
+    parts = [_listed(chosen)] if name is None else _card(chosen[0])
+    show(parts, stdout_taken=json)
+
+
+def _listed(methods: list[Method]) -> RenderableType:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for column in ("method", "what it is", "paper"):
         table.add_column(column, no_wrap=column == "method")
-    for method in METHODS.values():
+    for method in methods:
         table.add_row(method.name, method.sentence, method.paper)
-    show([table], stdout_taken=json)
+    return table
+
+
+def _card(method: Method) -> Iterator[RenderableType]:
+    """What the documentation says of a method: sentence, paper, needs and options."""
+    from rich.table import Table
+
+    from flipguard.methods.base import written
+
+    yield f"{method.name}: {method.sentence}"
+    facts = Table(box=None, pad_edge=False, show_header=False)
+    facts.add_row("paper", method.paper)
+    facts.add_row("needs", method.needed() or "nothing but data")
+    yield facts
+    yield ""
+    if not method.options:
+        yield "It has no options."
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("option", "default", "what it is"):
+        table.add_column(column, no_wrap=column != "what it is")
+    for option in method.options:
+        choices = f" One of {', '.join(option.choices)}." if option.choices else ""
+        # What is left out is said so: a configuration has no word for nothing.
+        default = "none" if option.default is None else written(option.default)
+        table.add_row(option.name, default, f"{option.sentence}{choices}")
+    yield table
+    yield ""
+    yield f"Set one with: flipguard train --method {method.name} --set options.NAME=VALUE"

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flipguard.errors import MissingExtraError
+from flipguard.errors import InputError, MissingExtraError, printable
+
+if TYPE_CHECKING:
+    from flipguard.training import Config
+
+STANDARD_ERROR = 2
 
 Method = Annotated[
     str | None,
@@ -82,6 +89,7 @@ def train(
     try:
         from flipguard.training import train as trained
         from flipguard.training.config import assigned, fixed, from_dict, read_toml
+        from flipguard.training.interrupting import epoch_first, interrupted
     except ModuleNotFoundError as problem:
         raise MissingExtraError(
             "Training", package=problem.name or "torch", extra="train"
@@ -101,13 +109,16 @@ def train(
     if fuse is not None:
         values["machine"] = {**values.get("machine", {}), "fuse": fuse}
     settings = from_dict(assigned(values, set or []))
+    stopped_by_hand = False
     try:
-        run = trained(settings, out, resume=resume, report=lambda s: typer.echo(s))
+        with epoch_first(_say_that_the_epoch_is_finished):
+            run = trained(settings, out, resume=resume, report=lambda s: typer.echo(s))
+            stopped_by_hand = interrupted() and not run.finished
     except KeyboardInterrupt:
-        begun = (out / "run.json").exists()
-        way_on = f"flipguard train --out {out} --resume" if begun else "the same command again"
-        typer.echo(f"{out}: interrupted; go on from the last kept state with: {way_on}", err=True)
-        raise typer.Exit(130) from None
+        stopped_by_hand = True
+    if stopped_by_hand:
+        typer.echo(f"{out}: interrupted{_way_on(out, settings)}", err=True)
+        raise typer.Exit(130)
     if run.finished:
         typer.echo(
             f"{out}: finished; predictions of the test set are in {out}/predictions/test.npz"
@@ -116,8 +127,45 @@ def train(
         typer.echo(f"{out}: stopped in time; go on with: flipguard train --out {out} --resume")
 
 
+def _say_that_the_epoch_is_finished() -> None:
+    # Past all buffers: the signal may have come while one of them was being written.
+    with suppress(OSError):
+        os.write(
+            STANDARD_ERROR,
+            b"interrupted: the epoch is finished first; press Ctrl-C again to stop at once\n",
+        )
+
+
+def _way_on(out: Path, settings: Config) -> str:
+    """What was kept of a run that was interrupted, and how it goes on."""
+    from flipguard.training import Run
+    from flipguard.training.folder import CHECKPOINT
+    from flipguard.training.train import trains_members
+
+    if not (out / "run.json").exists():
+        if trains_members(settings):
+            return (
+                " while members were trained, and what is finished of them stays; go on with: the "
+                "same command again"
+            )
+        return " before anything was kept; run the same command again"
+    resumed = f"flipguard train --out {out} --resume"
+    if (out / CHECKPOINT).exists():
+        return f"; go on from the last kept state with: {resumed}"
+    run = Run.read(out)
+    if trains_members(run.config) and "members" not in run.document:
+        return f" while members were trained, whose states are kept; go on with: {resumed}"
+    return f" before an epoch was kept; begin it again with: {resumed}"
+
+
 def _begun(out: Path) -> dict[str, Any]:
     from flipguard.training import Run
     from flipguard.training.config import as_dict
 
+    if not (out / "run.json").exists():
+        raise InputError(
+            f"Expected {printable(str(out))} to be a run, but there is no run.json in it; give the "
+            "folder that `flipguard train --out` wrote or, if members were being trained, give "
+            "the same command as before without `--resume`, which goes on with them."
+        )
     return as_dict(Run.read(out).config)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flipguard.errors import InputError
+from flipguard.errors import InputError, listed, nearest
 from flipguard.losses import SharedClasses
 from flipguard.methods.companions import Companions
 from flipguard.models import Inputs, classify
@@ -22,6 +22,24 @@ Parts: TypeAlias = dict[str, Tensor]
 
 Need: TypeAlias = Literal["old", "one_old", "same_classes", "same_layout", "members", "held_out"]
 """What a method cannot do without; a run that lacks it is refused before any work."""
+
+
+NEEDS: Mapping[Need, str] = {
+    "old": "an old run",
+    "one_old": "exactly one",
+    "same_classes": "old's classes",
+    "same_layout": "old's architecture",
+    "members": "members, which it trains",
+    "held_out": "a part of the training samples to measure on",
+}
+
+# What an option must be, by what its default is.
+KINDS: Mapping[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +63,31 @@ class Method:
     options: tuple[Option, ...] = ()
     needs: frozenset[Need] = frozenset()
 
+    def needed(self) -> str:
+        """What it cannot do without, in words; nothing if it can do without all."""
+        return ", ".join(words for need, words in NEEDS.items() if need in self.needs)
+
     def complete(self, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """All options: those given, checked, and the defaults of the others."""
         known = {option.name: option for option in self.options}
         unknown = [name for name in given if name not in known]
         if unknown:
-            options = ", ".join(known) or "no options"
+            if not known:
+                raise InputError(
+                    f"Expected no options of `{self.name}`, which has none, but got "
+                    f"{listed(unknown)}; leave them out."
+                )
+            where = f"`flipguard methods {self.name}` lists all"
             raise InputError(
-                f"Expected the options of `{self.name}`, {options}, but got {', '.join(unknown)}."
+                f"Expected the options of `{self.name}`, but got {listed(unknown)}; "
+                + nearest(unknown[0], known, all_in=where)
             )
         return {name: _checked(self.name, option, given) for name, option in known.items()}
+
+
+def written(value: Scalar) -> str:
+    """A value as it is written in a configuration, and behind ``--set options.NAME=``."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _checked(method: str, option: Option, given: Mapping[str, Scalar]) -> Scalar:
@@ -70,8 +103,8 @@ def _checked(method: str, option: Option, given: Mapping[str, Scalar]) -> Scalar
         return float(value)
     if default is not None and value is not None and type(value) is not type(default):
         raise InputError(
-            f"Expected `{option.name}` of `{method}` to be of the kind of its default, "
-            f"{default!r}, but got {value!r}."
+            f"Expected `{option.name}` of `{method}` to be {KINDS[type(default)]}, such as "
+            f"{written(default)}, but got {value!r}."
         )
     return value
 

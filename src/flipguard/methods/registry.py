@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from flipguard.errors import InputError
+from flipguard.errors import InputError, listed, nearest
 from flipguard.methods.base import Method
 from flipguard.methods.bayesian import BU_CR
 from flipguard.methods.codistilled import CODISTILL_CE, CODISTILL_SKL
@@ -57,7 +57,8 @@ def method_of(name: str) -> tuple[Method, dict[str, str]]:
     base, plus, extra = name.partition("+")
     method = METHODS.get(base)
     if method is None:
-        raise InputError(f"Expected a method, {', '.join(METHODS)}, but got {name!r}.")
+        hint = nearest(base, METHODS, all_in="`flipguard methods` lists all")
+        raise InputError(f"Expected a method, but got {listed([name])}; {hint}")
     if not plus:
         return method, {}
     if not any(option.name == "plus" and extra in option.choices for option in method.options):

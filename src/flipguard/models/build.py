@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from flipguard.errors import InputError, listed
+from flipguard.errors import InputError, listed, nearest
 from flipguard.models.hugging import transformers_maker
 from flipguard.models.libraries import Maker, python_maker, timm_maker, torchvision_maker
 from flipguard.models.options import read_options
@@ -51,7 +51,7 @@ def build_model(
 def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bool) -> Maker:
     if not isinstance(spec, str):
         raise InputError(
-            f"Expected `spec` to be a text that names a model, but got {type(spec).__name__}; "
+            f"Expected `model` to be a text that names a model, but got {type(spec).__name__}; "
             "write for instance 'resnet20'."
         )
     name, colon, rest = spec.partition(":")
@@ -62,12 +62,12 @@ def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bo
         return partial(NETS[name], classes=classes, input_shape=input_shape, **options)
     if name not in LIBRARIES or not colon:
         raise InputError(
-            f"Expected `spec` to be one of {', '.join(MODELS)}, but got {listed([spec])}; options "
-            "follow after a colon."
+            "Expected `model` to name a net, with options after a colon, but got "
+            f"{listed([spec])}; " + nearest(name, NETS, all_in=f"all are {', '.join(MODELS)}")
         )
     if not rest:
         raise InputError(
-            f"Expected `spec` to be {LIBRARIES[name].name}, but got {listed([spec])}; say which "
+            f"Expected `model` to be {LIBRARIES[name].name}, but got {listed([spec])}; say which "
             "model after the colon."
         )
     if name == "hf":

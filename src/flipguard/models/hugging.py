@@ -25,7 +25,7 @@ def path_of(spec: str) -> str:
     path = spec.removeprefix(PREFIX) if isinstance(spec, str) and spec.startswith(PREFIX) else ""
     if not path:
         raise InputError(
-            f"Expected `spec` to be hf:PATH, but got {listed([spec])}; name the folder of a model "
+            f"Expected `model` to be hf:PATH, but got {listed([spec])}; name the folder of a model "
             "of Transformers."
         )
     return path

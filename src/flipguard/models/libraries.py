@@ -126,7 +126,7 @@ def python_maker(address: str, *, classes: int, input_shape: Shape | None) -> Ma
     place, _, name = address.partition(":")
     if not place or not name:
         raise InputError(
-            "Expected `spec` to be python:package.module:function, but got "
+            "Expected `model` to be python:package.module:function, but got "
             f"{listed([spec])}; name the module and the function in it."
         )
     try:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flipguard.errors import InputError, listed
+from flipguard.errors import InputError, listed, nearest
 
 Number = int | float
 
@@ -73,7 +73,7 @@ def read_options(text: str, known: tuple[ModelOption, ...], *, owner: str) -> Ma
             names = ", ".join(by_name) or "none"
             raise InputError(
                 f"Expected the options of '{owner}' to be among {names}, but got {listed([key])}; "
-                f"{_write(known, owner)}."
+                + nearest(key, by_name, all_in=_write(known, owner))
             )
         if key in seen:
             raise InputError(

@@ -9,6 +9,7 @@ from flipguard.errors import InputError
 Shape = tuple[int, ...]
 SIGNAL_AXES = ("length",)
 IMAGE_AXES = ("height", "width")
+WANTED = {SIGNAL_AXES: "signals", IMAGE_AXES: "images"}
 
 
 class Grid(NamedTuple):
@@ -75,10 +76,24 @@ def full_image(name: str, input_shape: Shape) -> Grid:
     """A sample as channels of two axes, for a model from elsewhere, which adds no axis."""
     if len(input_shape) != 3:
         raise InputError(
-            f"Expected `input_shape` to be (channels, height, width) for '{name}', but got "
-            f"{input_shape}; give images with a channel axis, or choose a model for such inputs."
+            f"Expected images with a channel axis for '{name}', but got "
+            f"{described(input_shape)}; add the axis, or choose a model for such inputs."
         )
     return Grid(channels=input_shape[0], sizes=input_shape[1:], bare=False)
+
+
+def described(shape: Shape) -> str:
+    """What data of such samples has, in words.
+
+    >>> described((40,)), described((3, 32, 32))
+    ('vectors of 40 numbers', 'images of 32 × 32 with 3 channels')
+    """
+    if len(shape) == 1:
+        return f"vectors of {shape[0]:,} number{'s' * (shape[0] != 1)}"
+    if len(shape) == 3:
+        channels, height, width = shape
+        return f"images of {height} × {width} with {channels} channel{'s' * (channels != 1)}"
+    return f"samples of the shape {' × '.join(map(str, shape))}"
 
 
 def _grid(name: str, shape: Shape, *, axes: tuple[str, ...], least: int) -> Grid:
@@ -86,13 +101,13 @@ def _grid(name: str, shape: Shape, *, axes: tuple[str, ...], least: int) -> Grid
     sizes = shape if bare else shape[1:]
     if len(sizes) != len(axes):
         raise InputError(
-            f"Expected `input_shape` to be (channels, {', '.join(axes)}) for '{name}', with or "
-            f"without the channels, but got {shape}; choose a model for such inputs, or 'mlp', "
-            "which takes any."
+            f"Expected {WANTED[axes]} for '{name}', with or without a channel axis, but got "
+            f"{described(shape)}; choose a model for such inputs, or 'mlp', which takes any."
         )
     if min(sizes) < least:
         raise InputError(
-            f"Expected `input_shape` to be at least {least} long on each axis for '{name}', but "
-            f"got {shape}; enlarge the inputs, or use 'mlp', which takes any."
+            f"Expected {WANTED[axes]} of at least {' × '.join([str(least)] * len(axes))} for "
+            f"'{name}', but got {described(shape)}; enlarge them, or use 'mlp', which "
+            "takes any."
         )
     return Grid(channels=1 if bare else shape[0], sizes=sizes, bare=bare)

@@ -10,7 +10,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from flipguard.errors import InputError, listed
+from flipguard.errors import InputError, listed, nearest
 from flipguard.studies.claims import places_of, read_claim
 from flipguard.studies.keys import only
 from flipguard.studies.matrix import matrix_lines
@@ -65,10 +65,8 @@ def study_of(id: str) -> Study:
         return found
     if (reason := without_study().get(id)) is not None:
         raise InputError(f"Expected a study, but there is none of {id}: {reason}")
-    raise InputError(
-        f"Expected a study, {', '.join(studies())}, but got {listed([id])}; `flipguard study list` "
-        "says what each of them is."
-    )
+    hint = nearest(id, studies(), all_in="`flipguard study list` says what each of them is")
+    raise InputError(f"Expected a study, but got {listed([id])}; {hint}")
 
 
 def read_study(text: str, *, id: str) -> Study:

@@ -34,6 +34,7 @@ from flipguard.training.folder import (
     write_run,
 )
 from flipguard.training.fusing import Group
+from flipguard.training.interrupting import interrupted, time_is_up
 from flipguard.training.loop import Report, steps_an_epoch
 from flipguard.training.material import Material
 from flipguard.training.optimizers import optimizer_of, restore_optimizer
@@ -46,7 +47,7 @@ Rows = list[dict[str, Any]]
 
 
 def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Report) -> bool:
-    """Trains members as one network; False if time was up before the end."""
+    """Trains members as one network; False if it was stopped before the end."""
     from flipguard.training.predict import write_predictions
     from flipguard.training.train import completed, facts_of, save_model
 
@@ -100,7 +101,7 @@ def _train(
     deadline: float | None,
     report: Report,
 ) -> Joint | None:
-    """The loop; None if time was up."""
+    """The loop; None if time was up, or somebody interrupted it."""
     recipe, machine, fused = configs[0].recipe, configs[0].machine, workshop.fused
     device = workshop.materials[0].device
     captured = replays_members(configs[0], device)
@@ -109,6 +110,8 @@ def _train(
         optimizer_of(configs[0], *fused.decaying(), device, captured=captured),
     )
     progress = _restored(folder, fused, optimizer, len(configs))
+    if interrupted() and progress.epoch < recipe.epochs:
+        return None  # before an epoch was under way: none has to be finished
     if not machine.deterministic:  # which kernel is fastest is not always the same one's turn
         tune(fused, _like_a_batch(workshop, configs), fabric.autocast)
     compile_as(machine, fused)
@@ -181,14 +184,14 @@ def _train(
         progress.timing.append(
             _timing(epoch, now - epoch_began, len(workshop.data.train), len(configs), device)
         )
-        time_is_up = deadline is not None and now > deadline
+        stops = time_is_up(deadline)
         ends = progress.epoch == recipe.epochs
-        if ends or time_is_up or now - kept >= machine.save_seconds:
+        if ends or stops or now - kept >= machine.save_seconds:
             _keep(folder, progress, fused, optimizer)
             kept = time.monotonic()
         each_epoch = (now - began) / (epoch + 1 - first_epoch)
         report(_line(progress, losses, recipe.epochs, each_epoch * (recipe.epochs - epoch - 1)))
-        if time_is_up and not ends:
+        if stops and not ends:
             return None
     return progress
 

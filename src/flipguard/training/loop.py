@@ -24,6 +24,7 @@ from flipguard.models import Inputs, classify, head_of, with_features
 from flipguard.training.config import Config, Recipe, is_measured
 from flipguard.training.devices import peak_memory, seed_dropout
 from flipguard.training.folder import CHECKPOINT, HISTORY, TIMING, read_lines, save, write_lines
+from flipguard.training.interrupting import interrupted, time_is_up
 from flipguard.training.material import Material
 from flipguard.training.measure import Yardstick
 from flipguard.training.optimizers import optimizer_of, restore_optimizer
@@ -93,7 +94,10 @@ def train_loop(
     deadline: float | None = None,
     report: Report,
 ) -> bool:
-    """Trains until the last epoch, or until time is up; says whether it came to the end."""
+    """Trains until the last epoch, or until time is up or somebody interrupts it.
+
+    Says whether it came to the end.
+    """
     recipe, seeds = config.recipe, config.seeds
     trainee, device = Trainee(student, objective), material.device
     captured = replays(config, objective, material, fabric)
@@ -110,6 +114,8 @@ def train_loop(
     if progress.history and fabric.is_global_zero:
         # A process that was killed may have kept the state, but not said so yet.
         write_lines(folder / HISTORY, progress.history)
+    if fabric.broadcast(interrupted()) and progress.epoch < recipe.epochs:
+        return False  # before an epoch was under way: none has to be finished
     began, first_epoch = time.monotonic(), progress.epoch
     kept = began
     batch, steps = recipe.batch_size * recipe.accumulate, steps_an_epoch(recipe, len(material))
@@ -209,15 +215,15 @@ def train_loop(
             }
         )
         now = time.monotonic()
-        time_is_up = fabric.broadcast(deadline is not None and now > deadline)
+        stops = fabric.broadcast(time_is_up(deadline))
         ends = progress.epoch == recipe.epochs
         if fabric.is_global_zero:
-            if ends or time_is_up or now - kept >= config.machine.save_seconds:
+            if ends or stops or now - kept >= config.machine.save_seconds:
                 _keep(folder, progress, student, objective, optimizer)
                 kept = time.monotonic()
             each = (now - began) / (epoch + 1 - first_epoch)
             report(_line(progress, row, recipe, left=each * (recipe.epochs - epoch - 1)))
-        if time_is_up and not ends:
+        if stops and not ends:
             return False
     return True
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from flipguard.errors import FlipguardError, InputError
 from flipguard.training.config import Config, as_dict, from_dict
 from flipguard.training.folder import Run
+from flipguard.training.interrupting import ask_elsewhere, interrupted, passed_on, waits
 from flipguard.training.loop import Report
 
 LINE, REFUSED, END = "line", "refused", "end"
@@ -22,6 +26,9 @@ def train_in_processes(
     from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
     told = multiprocessing.get_context("spawn").SimpleQueue()
+    # Not an event, whose lock a process that is killed could keep.
+    asked = multiprocessing.get_context("spawn").RawValue("b", 0)
+    patient = waits()
     refusals: list[str] = []
 
     def listen() -> None:
@@ -31,26 +38,50 @@ def train_in_processes(
             else:
                 refusals.append(said[1])
 
-    listener = threading.Thread(target=listen)
+    def ask() -> None:
+        asked.value = 1
+
+    listener = threading.Thread(target=listen, daemon=True)
     listener.start()
+    others = set(multiprocessing.active_children())
     problem: BaseException | None = None
     try:
-        fabric.launch(_work, as_dict(config), out, resume, told)
+        with passed_on(ask):
+            fabric.launch(_work, as_dict(config), out, resume, told, asked, patient)
     except (ProcessRaisedException, ProcessExitedException) as one:
         problem = one
-    finally:
-        told.put((END, ""))
-        listener.join()
+    except KeyboardInterrupt:
+        # Files are replaced as a whole, so that none is left half. What they still say is not
+        # waited for: one that is killed amid a line would keep the way for it.
+        for child in set(multiprocessing.active_children()) - others:
+            child.kill()
+        raise
+    told.put((END, ""))
+    listener.join()
     if problem is not None:
         if not refusals:
+            if interrupted():  # before they could wait: they were still starting
+                raise KeyboardInterrupt from problem
             raise problem
         raise InputError(refusals[0]) from problem
     return Run.read(out)
 
 
-def _work(fabric: Any, values: dict[str, Any], out: Path, resume: bool, told: Any) -> None:
+def _work(
+    fabric: Any,
+    values: dict[str, Any],
+    out: Path,
+    resume: bool,
+    told: Any,
+    asked: Any,
+    patient: bool,
+) -> None:
     """What every process does; only the first one talks."""
     from flipguard.training.train import train_with
+
+    if patient:
+        _leave_interrupts_to_parent()
+        ask_elsewhere(lambda: bool(asked.value))
 
     def report(line: str) -> None:
         if fabric.is_global_zero:
@@ -61,3 +92,15 @@ def _work(fabric: Any, values: dict[str, Any], out: Path, resume: bool, told: An
     except FlipguardError as problem:
         told.put((REFUSED, str(problem)))
         raise
+
+
+def _leave_interrupts_to_parent() -> None:
+    """A terminal's Ctrl-C reaches all of its processes; the one that started them decides."""
+    parent = os.getppid()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        # The same signal tells that the parent has died: then nobody decides any more.
+        if os.getppid() != parent:
+            signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, handle)

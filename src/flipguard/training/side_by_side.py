@@ -13,7 +13,7 @@ import queue
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,16 @@ from flipguard.errors import InputError
 from flipguard.training.config import Config, Machine, as_dict
 from flipguard.training.devices import cores, peak_memory
 from flipguard.training.folder import HISTORY, TIMING, is_finished, read_lines
+from flipguard.training.interrupting import interrupted, passed_on, time_is_up
 from flipguard.training.loop import Report
-from flipguard.training.worker import ENDED, FAILED, LINE, READY, REFUSED
+from flipguard.training.worker import ENDED, FAILED, LINE, READY, REFUSED, STOP
 from flipguard.training.workforce import Said, Worker
 
 # Seconds that further processes must save: a start takes about half of it, most for torch.
 WORTH = 6.0
 TOLD_EVERY = 5.0  # seconds between lines on how far all have come
+# The share that must be done before the time left is told: before, it is the time of starting.
+TELLING = 0.05
 
 
 def apart(machine: Machine, fabric: Any) -> bool:
@@ -65,7 +68,7 @@ def train_side_by_side(
     deadline: float | None,
     report: Report,
 ) -> bool:
-    """Trains members in several processes, where that is faster; False if time was up before.
+    """Trains members in several processes, where that is faster; False if stopped before.
 
     The first member is trained here for an epoch, which is then known to last so long. If all
     that is left, shared by the processes, saves more than their start costs, they are started;
@@ -76,22 +79,41 @@ def train_side_by_side(
     most = cores() // (machine.threads or 1)
     # One of several processes already, as those of a pool are: the cores are taken.
     nested = multiprocessing.parent_process() is not None
-    if min(most, len(left)) < 2 or nested or not sys.executable:
+    if len(left) < 2:
         return True
-    begun = bool(read_lines(folders[left[0]] / TIMING))
-    each = _seconds_an_epoch(fabric, configs[left[0]], folders[left[0]])
-    if deadline is not None and time.monotonic() > deadline:
+    if most < 2 or nested or not sys.executable:
+        report(f"members one by one: {_why_alone(machine, nested)}")
+        return True
+    first = left[0]
+    begun = bool(read_lines(folders[first] / TIMING))
+    lines: list[str] = []
+    if not begun:
+        _begin(fabric, configs[first], folders[first], lines.append)
+
+    def tell_first_epoch() -> None:
+        for line in lines:
+            report(f"  member {first + 1}: {line}")
+
+    if time_is_up(deadline):
+        tell_first_epoch()
         # Every start comes further by an epoch: if not here, then one member after the other.
-        return begun
+        return begun and not interrupted()
+    each = float(read_lines(folders[first] / TIMING)[-1]["seconds"])
     left = [i for i, folder in enumerate(folders) if not is_finished(folder)]
     crew = Crew(configs, folders, left, deadline=deadline, report=report)
     processes = min(most, len(left), _fitting())
     seconds = each * (crew.epochs - crew.done)
     if deadline is not None:
         seconds = min(seconds, deadline - time.monotonic())
-    if processes == 1 < len(left):
-        report("members one by one: memory for one process; `--fuse off` gives it all threads")
     if processes < 2 or seconds * (1 - 1 / processes) < WORTH:
+        if processes == 1 < len(left):
+            report("members one by one: memory for one process; `--fuse off` gives it all threads")
+        elif len(left) > 1:
+            report(
+                f"members one by one: about {seconds:.0f} s for all of them, of which further "
+                "processes would save less than their start takes"
+            )
+        tell_first_epoch()
         return True
     return crew.train(processes)
 
@@ -121,12 +143,12 @@ class Crew:
         return sum(self._at.values())
 
     def train(self, processes: int) -> bool:
-        """Trains them; False if time was up before all had ended."""
+        """Trains them; False if time was up, or somebody interrupted it, before all had ended."""
         threads = self._configs[0].machine.threads or 1
         said: queue.SimpleQueue[Said] = queue.SimpleQueue()
         workers: list[Worker] = []
         busy: dict[Worker, int] = {}
-        in_time = True
+        in_time, listening = True, ExitStack()
         each = "one thread" if threads == 1 else f"{threads} threads"
         more = cores() // processes  # members with more threads end in other last digits
         self._report(
@@ -139,9 +161,16 @@ class Crew:
                     workers.append(Worker(said, threads=threads))
             except OSError as problem:
                 return self._go_on_alone(str(problem))
+            # Put where this waits: a signal's handler may come amid anything, and must not write.
+            listening.enter_context(passed_on(lambda: said.put((workers[0], STOP, ""))))
             starting = set(workers)
-            while starting or busy:
+            while busy or (starting and in_time):
                 worker, kind, text = said.get()
+                if kind == STOP:
+                    in_time = False
+                    for one in workers:
+                        one.stop()
+                    continue
                 if kind == LINE:
                     self._count(busy[worker], text)
                     continue
@@ -160,6 +189,7 @@ class Crew:
                     busy[worker] = self._waiting.pop(0)
                     self._give(worker, busy[worker])
         finally:
+            listening.close()
             for worker in workers:
                 worker.end()
         return in_time
@@ -189,12 +219,19 @@ class Crew:
         now = time.monotonic()
         if now - self._told >= TOLD_EVERY:
             self._told = now
-            each = (now - self._began) / max(self.done - self._before, 1)
-            left = each * (self.epochs - self.done)
-            self._report(f"  {self.done} of {self.epochs} epochs  {left:.0f} s left")
+            self._report(f"  {self.done} of {self.epochs} epochs{self._time_left(now)}")
+
+    def _time_left(self, now: float) -> str:
+        done = self.done - self._before
+        left = self.epochs - self.done
+        if done < TELLING * (done + left):
+            return ""
+        return f"  {(now - self._began) / done * left:.0f} s left"
 
     def _tell_end(self, index: int) -> None:
         rows = read_lines(self._folders[index] / HISTORY)
+        if not _epochs_of(self._folders[index]):
+            return  # it was stopped before it began
         rate = rows[-1]["test"]["error_rate"] if rows else float("nan")
         self._report(
             f"  member {index + 1} of {len(self._configs)}: epoch "
@@ -215,16 +252,22 @@ class Crew:
         )
 
 
-def _seconds_an_epoch(fabric: Any, config: Config, folder: Path) -> float:
-    """How long an epoch lasts here: as it did when the member was begun, or is begun now."""
+def _begin(fabric: Any, config: Config, folder: Path, report: Report) -> None:
+    """Trains a member for an epoch, and keeps its state: nothing that is measured is lost."""
     from flipguard.training.train import train_with
 
-    if not read_lines(folder / TIMING):
-        # Stopped after its first epoch, with a state: nothing that is measured is lost.
-        machine = dataclasses.replace(config.machine, minutes=0.0)
-        hurried = dataclasses.replace(config, machine=machine)
-        train_with(fabric, hurried, folder, resume=True, report=lambda _: None)
-    return float(read_lines(folder / TIMING)[-1]["seconds"])
+    machine = dataclasses.replace(config.machine, minutes=0.0)
+    hurried = dataclasses.replace(config, machine=machine)
+    train_with(fabric, hurried, folder, resume=True, report=report)
+
+
+def _why_alone(machine: Machine, nested: bool) -> str:
+    if nested:
+        return "this is one of several processes already"
+    if not sys.executable:
+        return "no further process starts here (it is not known where Python is)"
+    threads = machine.threads or 1
+    return f"{threads} threads for each leave no cores for another" if threads > 1 else "one core"
 
 
 def _epochs_of(folder: Path) -> int:

@@ -16,7 +16,7 @@ from torch import nn
 
 from flipguard._version import __version__
 from flipguard.data import DataSet, build_augmentation
-from flipguard.errors import InputError, listed
+from flipguard.errors import InputError, listed, printable
 from flipguard.losses import SharedClasses
 from flipguard.methods import METHODS, Method, Objective, Old, Setting, method_of
 from flipguard.models import architecture, build_model, checkpoint_blocks, same_layout
@@ -48,6 +48,7 @@ from flipguard.training.fusing import teachers_asked
 from flipguard.training.loop import Report, steps_an_epoch, train_loop
 from flipguard.training.material import Material, data_of, held_out_of, input_shape_of
 from flipguard.training.measure import Yardstick, logits_on
+from flipguard.training.members import FOLDER as MEMBERS
 from flipguard.training.members import (
     given_members,
     guide_of,
@@ -60,6 +61,7 @@ from flipguard.training.processes import train_in_processes
 from flipguard.training.replaying import replays, replays_members
 from flipguard.training.reuse import check_reuse, reused_members
 from flipguard.training.seeds import derived
+from flipguard.training.views import FOLDER as VIEWS
 from flipguard.training.views import plan_of
 
 # Training samples that the rates of every epoch are measured on.
@@ -107,6 +109,12 @@ def completed(config: Config) -> tuple[Method, Config]:
     # Methods that stay near old's weights start from them.
     fine_tune = config.fine_tune or "same_layout" in method.needs
     return method, dataclasses.replace(config, options=options, model=model, fine_tune=fine_tune)
+
+
+def trains_members(config: Config) -> bool:
+    """Whether a run has members of its own that are trained before it."""
+    method, config = completed(config)
+    return "members" in method.needs and not config.guides and not config.options.get("one_phase")
 
 
 def _train_one(
@@ -361,6 +369,12 @@ def old_of(run: Run, data: DataSet, device: torch.device) -> Old:
 
 def check_folder(out: Path, config: Config, *, resume: bool) -> None:
     """Refuses a folder that holds something else than this run."""
+    if (name := out.absolute().name) in (MEMBERS, VIEWS):
+        raise InputError(
+            f"Expected `--out` to be a folder for a run, but got {printable(str(out))}, and "
+            f"{name!r} is what flipguard calls the folder of {name} beside the runs that use them; "
+            "choose another name."
+        )
     if not (out / RUN).exists():
         if (out / CHECKPOINT).exists():
             raise InputError(

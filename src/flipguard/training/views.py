@@ -29,6 +29,7 @@ from flipguard.training.config import Config
 from flipguard.training.devices import free_memory
 from flipguard.training.folder import MODEL, Run, digest_of
 from flipguard.training.fusing import APART
+from flipguard.training.interrupting import time_is_up
 from flipguard.training.loop import Report
 from flipguard.training.material import Material
 from flipguard.training.seeds import derived
@@ -144,7 +145,7 @@ class Plan:
                 store.write(chunk, self._rows(chunk, ensemble, material, fabric))
                 now = time.monotonic()
                 # After a chunk and not before it, so that every start comes further.
-                if deadline is not None and now > deadline and count < len(missing):
+                if time_is_up(deadline) and count < len(missing):
                     return False
                 if now - told >= TELL:
                     left = (now - began) / count * (len(missing) - count)

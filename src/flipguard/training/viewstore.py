@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from flipguard.errors import InputError, printable
 from flipguard.training.folder import sweep, written
+from flipguard.training.interrupting import time_is_up
 
 SCHEMA = "flipguard.views/1"
 TABLE, DONE, LOCK = "logits.bin", "views.json", "lock"
@@ -102,7 +103,7 @@ class ViewStore:
         with file:
             waited = False
             while not self._is_ours(file.fileno()):
-                if deadline is not None and time.monotonic() > deadline:
+                if time_is_up(deadline):
                     yield False
                     return
                 if not waited:

@@ -5,7 +5,8 @@ seconds, it is already tied to the life of whoever started it. It imports nothin
 own script, so that a script without a guard around its main part can train side by side as well.
 
 It is told on its standard input, a line each: first where modules are found, then members. It
-answers on what was its standard output. When the input ends, so does it, at once.
+answers on what was its standard output. Told to stop, it ends the epoch under way, and keeps it.
+When the input ends, so does it, at once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 READY, LINE, ENDED, REFUSED, FAILED = "ready", "line", "ended", "refused", "failed"
 FINISHED, STOPPED = "finished", "stopped"  # how it ended; stopped: time was up
+STOP = "stop"  # what it is told amid a member
 
 
 def main() -> None:
@@ -30,7 +32,8 @@ def main() -> None:
     _die_with_parent()
     answer = _Answers()
     told: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(told,), daemon=True).start()
+    stop = threading.Event()
+    threading.Thread(target=_listen, args=(told, stop), daemon=True).start()
     settings = told.get()
     # Where the caller finds its own modules, so that a factory in one of them is found here.
     sys.path[:] = settings["path"]
@@ -39,10 +42,12 @@ def main() -> None:
 
         from flipguard.errors import FlipguardError
         from flipguard.training.config import from_dict
+        from flipguard.training.interrupting import ask_elsewhere
         from flipguard.training.several import train_several
         from flipguard.training.train import train
 
         torch.set_num_threads(settings["threads"])
+        ask_elsewhere(stop.is_set)
         answer(READY)
         while True:
             job = told.get()
@@ -83,13 +88,17 @@ class _Answers:
             os._exit(1)  # nobody is there
 
 
-def _listen(told: queue.SimpleQueue[dict[str, Any]]) -> None:
+def _listen(told: queue.SimpleQueue[dict[str, Any]], stop: threading.Event) -> None:
     """Passes on what is told. An end means that nobody waits any more, or that the caller died.
 
     Then it must not go on: a run that is resumed would be written by two.
     """
     for line in sys.stdin:
-        told.put(json.loads(line))
+        said = json.loads(line)
+        if STOP in said:
+            stop.set()
+        else:
+            told.put(said)
     os._exit(0)
 
 

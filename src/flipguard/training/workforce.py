@@ -53,6 +53,10 @@ class Worker:
             self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()
 
+    def stop(self) -> None:
+        """Asks it to end the epoch under way, and to keep it."""
+        self.tell({worker.STOP: True})
+
     def end(self) -> None:
         """Ends it, whatever it does; files are replaced as a whole, so that none is left half."""
         self._process.kill()

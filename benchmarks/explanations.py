@@ -1,0 +1,153 @@
+"""Experiments that test why a study comes out other than the paper.
+
+    python benchmarks/explanations.py samples --out benchmarks/results/explanations/samples.json
+
+- samples: whether a small student of ELODI errs less or more than an untreated net, by how many
+  training samples there are. A thousand are learnt by heart, and an ensemble's answers are a
+  remedy; of ten thousand there is more to learn than a small net holds.
+- rounding: how much two runs churn that differ by rounding alone, one in float32 and one in
+  float64, with the same first weights and order and no augmentation; beside runs of two seeds, with
+  augmentation and without. A CPU repeats a run bit for bit, and other hardware does not.
+
+Finished runs in `--work` are not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flipguard.data import load_data
+from flipguard.training import train
+from flipguard.training.config import from_dict
+from flipguard.training.folder import HISTORY, Run, read_lines
+from flipguard.training.material import Material
+from flipguard.training.measure import logits_on
+from flipguard.training.predict import load_model
+
+# Training samples, epochs, and the net.
+SAMPLES = (
+    (1_000, 100, "mlp:hidden=64"),
+    (10_000, 30, "mlp:hidden=64"),
+    (10_000, 30, "mlp:hidden=32"),
+)
+
+
+def error_of(out: Path, values: dict[str, Any]) -> float:
+    """The test error of a run, which is trained unless it is there."""
+    began = (out / "run.json").exists()
+    run = train(from_dict(values), out, resume=began, report=lambda _: None)
+    return float(read_lines(run.folder / HISTORY)[-1]["test"]["error_rate"])
+
+
+def samples(given: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for count, epochs, model in SAMPLES:
+        for seed in range(given.seeds):
+            found = {}
+            for method, options in (("none", {}), ("elodi", {"members": 8, "alpha": 0.8})):
+                place = given.work / f"{count}-{model.replace(':', '_')}" / str(seed) / method
+                values = {
+                    "method": method,
+                    "data": f"mnist1d:train={count},test=10000",
+                    "model": model,
+                    "options": options,
+                    "recipe": {
+                        "epochs": epochs,
+                        "learning_rate": 2e-2,
+                        "augment": "shift-scale-noise",
+                    },
+                    "seeds": {"seed": seed},
+                    "machine": {
+                        "device": "cpu",
+                        "threads": 1,
+                        "measure_every": epochs,
+                        "fuse": "on",
+                    },
+                }
+                found[method] = error_of(place, values)
+            rows.append({"samples": count, "model": model, "epochs": epochs, "seed": seed, **found})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def rounding(given: argparse.Namespace) -> list[dict[str, Any]]:
+    base = {
+        "method": "none",
+        "data": "mnist1d:train=1000,test=10000",
+        "model": "mlp:hidden=192,depth=2",
+    }
+    recipe = {"epochs": 100, "learning_rate": 2e-2, "weight_decay": 0.3}
+    ways = {  # augmentation, the seed of the second run, its precision
+        "another seed, with augmentation": ("shift-scale-noise", 100, "32-true"),
+        "another seed, without augmentation": ("none", 100, "32-true"),
+        "the same seed, without augmentation, in float64": ("none", 0, "64-true"),
+    }
+    rows = []
+    for way, (augment, other, precision) in ways.items():
+        for seed in range(given.seeds):
+            says = []
+            for number, kind in ((seed, "32-true"), (seed + other, precision)):
+                values = {
+                    **base,
+                    "recipe": {**recipe, "augment": augment},
+                    "seeds": {"seed": number},
+                    "machine": {
+                        "device": "cpu",
+                        "threads": 1,
+                        "measure_every": 100,
+                        "precision": kind,
+                    },
+                }
+                out = given.work / "rounding" / f"{augment}-{number}-{kind}"
+                error_of(out, values)
+                says.append(answers_of(out))
+            churn = float((says[0] != says[1]).double().mean())
+            rows.append({"way": way, "seed": seed, "churn": churn})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def answers_of(out: Path) -> Tensor:
+    """The classes that a finished run gives to the test samples."""
+    run = Run.read(out)
+    data = load_data(run.config.data)
+    material = Material(data.test, device=torch.device("cpu"), model=run.config.model)
+    return logits_on(load_model(run), material).argmax(1)
+
+
+EXPERIMENTS = {"samples": samples, "rounding": rounding}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("experiment", choices=EXPERIMENTS)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--work", type=Path, default=Path("/tmp/flipguard-explanations"))
+    parser.add_argument("--seeds", type=int, default=5)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = EXPERIMENTS[given.experiment](given)
+    document = {
+        "command": f"python benchmarks/explanations.py {given.experiment} "
+        f"--seeds {given.seeds} --out FILE",
+        "machine": {
+            "device": f"a core ({platform.machine()} CPU)",
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "rows": rows,
+    }
+    given.out.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
