@@ -64,7 +64,7 @@ from flipguard.training.config import Config, Recipe
 from flipguard.training.optimizers import optimizer_of
 from flipguard.training.workshop import Together
 
-CLASSES, ALPHA = 100, 0.8
+ALPHA = 0.8
 BATCHES = {"resnet20": 512, "resnet56": 1024, "resnet18": 512, "vit": 512, "mlp": 100}
 Step = Callable[[Tensor, Tensor], None]
 # How members are trained, and how the student is, of every way; what only one device can is below.
@@ -94,7 +94,8 @@ class Bench:
     def __init__(self, net: str, given: argparse.Namespace) -> None:
         self.net, self.members, self.given = net, given.members, given
         self.device = torch.device(given.device)
-        self.shape = (40,) if net == "mlp" else (3, 32, 32)
+        # MNIST-1D's, and CIFAR-100's.
+        self.shape, self.classes = ((40,), 10) if net == "mlp" else ((3, 32, 32), 100)
         self.batch = given.batch or BATCHES[net]
         self.config = Config(recipe=Recipe(optimizer="sgd", learning_rate=0.01, momentum=0.9))
         self.known: dict[tuple[str, str], tuple[float, float]] = {}
@@ -107,9 +108,9 @@ class Bench:
 
             sizes = {"img_size": 32, "patch_size": 4, "depth": 6, "embed_dim": 192, "num_heads": 3}
             torch.manual_seed(seed)
-            model = timm.create_model("vit_tiny_patch16_224", num_classes=CLASSES, **sizes)
+            model = timm.create_model("vit_tiny_patch16_224", num_classes=self.classes, **sizes)
         else:
-            model = build_model(self.net, classes=CLASSES, input_shape=self.shape, seed=seed)
+            model = build_model(self.net, classes=self.classes, input_shape=self.shape, seed=seed)
         layout = torch.channels_last if last and self.net != "mlp" else torch.contiguous_format
         return model.to(self.device).to(memory_format=layout).train()
 
@@ -117,7 +118,7 @@ class Bench:
         drawn = torch.randn(*axes, self.batch, *self.shape, device=self.device)
         if last and drawn.dim() == 4:
             drawn = drawn.contiguous(memory_format=torch.channels_last)
-        target = torch.randint(0, CLASSES, (*axes, self.batch), device=self.device)
+        target = torch.randint(0, self.classes, (*axes, self.batch), device=self.device)
         return drawn, target
 
     def autocast(self, half: bool) -> AbstractContextManager[Any]:
@@ -252,7 +253,9 @@ class Bench:
 
     def stored_views(self) -> Callable[[Tensor, Tensor], Tensor]:
         """A table of answers on the device; the targets stand for where the samples are."""
-        table = torch.randn(self.given.samples, CLASSES, device=self.device, dtype=torch.float16)
+        table = torch.randn(
+            self.given.samples, self.classes, device=self.device, dtype=torch.float16
+        )
         return lambda _, places: table.index_select(0, places).float()
 
     # Members in processes.

@@ -17,7 +17,7 @@ SMALL, LARGE = 0.005, 0.02  # shares of samples that may be given up, and that a
 LIMITS = {
     "mnist1d": "Steps of such small perceptrons last two milliseconds: take the flips from "
     "here, and the ratios of costs from a task of your own size. They are not those of [the perceptron whose steps were "
-    "measured alone](ensembles.md#a-perceptron-for-vectors-of-40-numbers): that is another net, and here the cost is of whole runs, with "
+    "measured alone](ensembles.md#a-perceptron-of-the-size-of-mnist-1d): that is another net, and here the cost is of whole runs, with "
     "their start and what they measure after every epoch, on a machine with other work.",
     "cifar100": "Three seeds shared the GPU, which slows what fills it more than the untreated update, whose steps the host "
     "starts: costs are too high here, and [those of an idle machine](ensembles.md) are lower. Twenty epochs are few: the students "
@@ -353,11 +353,11 @@ NETS = {
     "resnet56": "ResNet-56",
     "resnet18": "ResNet-18, 64 channels wide",
     "vit": "a small ViT",
-    "mlp": "a perceptron for vectors of 40 numbers",
+    "mlp": "a perceptron of the size of MNIST-1D",
 }
 # What is to be known of a net beside its name.
 OF_NETS = {
-    "mlp": " It has two hidden layers of 100 (40-100-100-100: 40 numbers in, as MNIST-1D has, and 100 classes). "
+    "mlp": " It has two hidden layers of 100 (40-100-100-10, as MNIST-1D has it). "
     "[Whole runs on MNIST-1D](cheaper.md#mnist-1d) cost other multiples: they are of another net, with the start of every run and what "
     "it measures after its epochs, on a machine with other work.",
 }

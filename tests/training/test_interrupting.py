@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,14 @@ WAYS = {
     "side by side": (*MEMBERS, "--fuse", "auto", "--set", "recipe.epochs=250"),
     "fused": (*MEMBERS, "--fuse", "on"),
 }
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_terminal() -> Iterator[None]:
+    """What is started in the background has the signal ignored, and so would all that follows."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def begun(

@@ -46,7 +46,9 @@ def time_is_up(deadline: float | None) -> bool:
 
 
 def interrupt() -> None:
-    """Asks training to stop, here and in the processes that listen."""
+    """Asks training to stop, here and in the processes that listen; only where it is waited for."""
+    if not _state.waits:  # nobody would take it back afterwards
+        return
     _state.asked = True
     for tell in _state.listeners:
         tell()
