@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flipguard.models.nets import Net
+from flipguard.models.nets import Net, convolved
 from flipguard.models.shapes import Shape, image, needed
 
 # LeCun et al. put their digits of 28 pixels into images of 32, whose corners the kernels reach.
@@ -34,11 +34,11 @@ class ConvNet2d(Net):
         super().__init__(input_shape=needed("conv2d", input_shape))
         self.bare = grid.bare
         self.body = nn.Sequential(
-            *_convolved(grid.channels, width),
+            *convolved(grid.channels, width),
             nn.MaxPool2d(2),
-            *_convolved(width, 2 * width),
+            *convolved(width, 2 * width),
             nn.MaxPool2d(2),
-            *_convolved(2 * width, 4 * width),
+            *convolved(2 * width, 4 * width),
         )
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(4 * width, classes)
@@ -87,8 +87,3 @@ class LeNet5(Net):
         hidden = F.relu(self.third(hidden.flatten(1)))
         features: Tensor = self.dropout(F.relu(self.fourth(hidden)))
         return features
-
-
-def _convolved(before: int, after: int) -> tuple[nn.Module, ...]:
-    # Batch normalisation has a bias of its own.
-    return nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()

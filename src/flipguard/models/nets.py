@@ -25,3 +25,9 @@ class Net(nn.Module, ABC):
     def forward(self, inputs: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(inputs))
         return logits
+
+
+def convolved(before: int, after: int) -> tuple[nn.Module, ...]:
+    """A 3x3 convolution that keeps the size, normalised, with ReLU."""
+    # Batch normalisation has a bias of its own.
+    return nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()

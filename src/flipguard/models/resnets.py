@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flipguard.models.nets import Net
+from flipguard.models.nets import Net, convolved
 from flipguard.models.shapes import Shape, image, needed
 
 
@@ -69,7 +69,7 @@ class ResNet9(Net):
         grid = image("resnet9", input_shape, least=8)
         super().__init__(input_shape=needed("resnet9", input_shape))
         self.bare = grid.bare
-        self.stem = _convolved(grid.channels, width)
+        self.stem = nn.Sequential(*convolved(grid.channels, width))
         self.body = nn.Sequential(
             _halved(width, 2 * width),
             _Residual(2 * width),
@@ -92,23 +92,16 @@ class ResNet9(Net):
 class _Residual(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.first = _convolved(channels, channels)
-        self.second = _convolved(channels, channels)
+        self.first = nn.Sequential(*convolved(channels, channels))
+        self.second = nn.Sequential(*convolved(channels, channels))
 
     def forward(self, inputs: Tensor) -> Tensor:
         added: Tensor = inputs + self.second(self.first(inputs))
         return added
 
 
-def _convolved(before: int, after: int) -> nn.Sequential:
-    # Batch normalisation has a bias of its own.
-    return nn.Sequential(
-        nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()
-    )
-
-
 def _halved(before: int, after: int) -> nn.Sequential:
-    return nn.Sequential(*_convolved(before, after), nn.MaxPool2d(2))
+    return nn.Sequential(*convolved(before, after), nn.MaxPool2d(2))
 
 
 class ResNet(Net):
