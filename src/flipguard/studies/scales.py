@@ -49,12 +49,10 @@ class Scale:
 
     def of_paper(self, paper: str) -> Scale:
         """As one paper has it; what the user set comes last."""
-        own = dict(self.papers.get(paper, {}))
-        if "recipe" in own:  # says what differs
-            own["recipe"] = {**self.recipe, **own["recipe"]}
+        own = self.papers.get(paper, {})
         scale = dataclasses.replace(self, **own, papers={})
         for text in self.given:
-            if text.partition(".")[0] in own:
+            if re.split(r"[.=]", text)[0] in own:
                 scale = scale._set(text)
         return scale
 
