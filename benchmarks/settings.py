@@ -45,27 +45,33 @@ ALIKE: dict[str, tuple[str, Options]] = {
         f"elodi alpha={alpha:g}": ("elodi", {"members": MEMBERS, "alpha": alpha})
         for alpha in (0.5, 0.8, 0.9, 0.95, 0.99)
     },
-    "elodi alpha=0.1 sum": ("elodi", {"members": MEMBERS, "alpha": 0.1, "class_reduction": "sum"}),
+    **{
+        f"elodi alpha={alpha:g} sum": (
+            "elodi",
+            {"members": MEMBERS, "alpha": alpha, "class_reduction": "sum"},
+        )
+        for alpha in (0.1, 0.3, 0.8, 0.95)
+    },
     "elodi alpha=0.8 k=10": ("elodi", {"members": MEMBERS, "alpha": 0.8, "k": 10}),
     **{f"entropy alpha={alpha:g}": ("entropy", {"alpha": alpha}) for alpha in (0.15, 0.3, 0.5)},
     **{f"skl alpha={alpha:g}": ("skl", {"alpha": alpha}) for alpha in (0.05, 0.1)},
     **{
         f"codistill-skl beta={beta:g}": ("codistill-skl", {"beta": beta})
-        for beta in (0.04, 0.2, 1.0, 3.0)
+        for beta in (0.04, 0.2, 0.5, 1.0, 3.0)
     },
     **{
         f"codistill-skl beta={beta:g} entropy {alpha:g}": (
             "codistill-skl",
             {"beta": beta, "plus": "entropy", "alpha": alpha},
         )
-        for beta, alpha in ((1.0, 0.15), (3.0, 0.3))
+        for beta, alpha in ((0.5, 0.05), (1.0, 0.15), (3.0, 0.3))
     },
     **{
         f"codistill-ce beta={beta:g}": ("codistill-ce", {"beta": beta}) for beta in (0.04, 0.2, 0.5)
     },
 }
 AFTER: dict[str, tuple[str, Options]] = {
-    **{f"fd-lm weight={weight:g}": ("fd-lm", {"weight": weight}) for weight in (0.05, 0.2, 1.0)},
+    **{f"fd-lm weight={weight:g}": ("fd-lm", {"weight": weight}) for weight in (0.05, 0.2, 1, 2)},
     "fd-lm weight=0.2 base=0": ("fd-lm", {"weight": 0.2, "base": 0.0}),
     **{f"fd-kl weight={weight:g}": ("fd-kl", {"weight": weight}) for weight in (0.2, 1.0)},
     "kd weight=0.2": ("kd", {"weight": 0.2}),
@@ -105,9 +111,8 @@ def one(side: str, way: str, given: argparse.Namespace) -> tuple[str, str, Tenso
         "data_root": str(given.root),
         "model": given.model,
         "preset": given.preset,
-        "recipe": {"epochs": given.epochs, "batch_size": 512}
-        if on_gpu
-        else {"epochs": given.epochs},
+        "recipe": {"epochs": given.epochs, "clip": given.clip}
+        | ({"batch_size": 512} if on_gpu else {}),
         "seeds": {"seed": int(side)},
         "old": [str(given.work / str(int(side) - 1) / "none")] if way in AFTER else [],
         "machine": {
@@ -169,7 +174,7 @@ class Table:
             "command": f"python benchmarks/settings.py --data {given.data} --data-root DIR "
             f"--out FILE --model {given.model} --preset {given.preset} --epochs {given.epochs} "
             f"--pairs {given.pairs} --views {given.views} --at-once {given.at_once} "
-            f"--compile {given.compile}",
+            f"--compile {given.compile}" + (f" --clip {given.clip:g}" if given.clip else ""),
             "machine": {
                 "device": torch.cuda.get_device_name() if given.device != "cpu" else "CPU",
                 "torch": torch.__version__,
@@ -217,6 +222,7 @@ def main() -> None:
     parser.add_argument("--views", type=int, default=5, help="stored for ELODI's students; 0: none")
     parser.add_argument("--ways", nargs="+", help="only these, and what they are held against")
     parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--clip", type=float, help="the largest norm of a gradient")
     parser.add_argument("--compile", choices=("off", "parts"), default="off")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()

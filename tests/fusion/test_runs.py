@@ -31,7 +31,6 @@ from tests.training.tiny import (
     everything_in,
     history_of,
     images_file,
-    make_old,
     tiny,
     trained,
     with_old,
@@ -252,10 +251,15 @@ def test_one_order_for_all_members(tmp_path: Path) -> None:
     assert len(members_in(tmp_path / "on")) == 6
 
 
-def test_members_start_from_old_weights(tmp_path: Path) -> None:
-    old = make_old(tmp_path / "old")
+@pytest.mark.parametrize("method", ["none", "ensemble"])
+def test_members_start_from_old_weights(method: str, tmp_path: Path) -> None:
+    """All from those of one model, or each from those of a member of old's."""
+    options = THREE if method == "ensemble" else {}
+    config = tiny(method, options=options, seeds=Seeds(seed=7))
+    old = trained(config, tmp_path / "olds" / "old")
+    student = "elodi" if method == "none" else "ensemble"
     for way in ("on", "off"):
-        config = fused(fuse=way, fine_tune=True, machine={"precision": "32-true"})
+        config = fused(student, fuse=way, fine_tune=True, machine={"precision": "32-true"})
         trained(with_old(config, old), tmp_path / way / "run")
     for first, second in zip(
         members_in(tmp_path / "on"), members_in(tmp_path / "off"), strict=True

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from flipguard.errors import InputError
 from flipguard.methods import METHODS
-from flipguard.studies.graph import key_of
+from flipguard.studies.graph import Node, key_of
 from flipguard.studies.papers import paper_tables
 from flipguard.studies.planning import Plan, plan_of
 from flipguard.studies.reading import read_study, studies, study_of, without_study
 from flipguard.studies.scales import scale_of, scales
 from flipguard.studies.study import ALWAYS, COUNTED
+from flipguard.training import Run, starts
+from flipguard.training.members import member_config, member_folder
 
 MACHINE = {"device": "cpu", "threads": 1}
 FIRST = (
@@ -195,6 +199,77 @@ def test_what_old_had_not_seen() -> None:
             assert ((old.samples, old.classes), (new.samples, new.classes)) == (scope, (1.0, None))
 
 
+def fine_tuned_ensembles(plan: Plan) -> list[tuple[Node, Node]]:
+    """Old and new, of the rows whose ensembles start from old's weights."""
+    nodes = {node.folder: node for node in plan.nodes}
+    pairs = [(nodes[update.old], nodes[update.new]) for update in plan.updates]
+    return [pair for pair in pairs if pair[1].config.method == "ensemble" and pair[1].config.old]
+
+
+def test_members_of_a_fine_tuned_ensemble_start_from_those_of_old() -> None:
+    plan = planned("pct.table7", seeds=2)
+    nodes = {node.folder: node for node in plan.nodes}
+    pairs = fine_tuned_ensembles(plan)
+    assert len(pairs) == 2 * 2  # more samples and more classes
+    for old, new in pairs:
+        assert old.config.method == "ensemble"
+        assert not old.config.fine_tune
+        assert new.config.fine_tune
+        assert len(new.members) == len(old.members) == 4
+        assert new.after == {old.folder, *new.members}
+        for start, member in zip(old.members, new.members, strict=True):
+            assert nodes[member].config.old == (str(start),)
+            assert nodes[member].after == {start}
+            assert nodes[member].config.fine_tune
+            assert not nodes[start].config.old
+    # New ones are others than those from scratch, and old ones are the same.
+    scratch = {u.old: u.new for u in plan.updates if not nodes[u.new].config.fine_tune}
+    for old, new in pairs:
+        assert new.folder != scratch[old.folder]
+        assert not set(new.members) & set(nodes[scratch[old.folder]].members)
+
+
+@pytest.mark.parametrize("out", ["out", "some/../out"])
+def test_members_that_a_study_plans_are_those_that_a_run_looks_for(
+    out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would be trained a second time, one after the other, by the run itself."""
+    monkeypatch.setattr(starts, "is_finished", lambda _: True)
+    plan = plan_of(
+        study_of("pct.table7"), scale_of("mnist1d"), seeds=[0], out=Path(out), machine=MACHINE
+    )
+    for old, new in fine_tuned_ensembles(plan):
+        named = [os.path.relpath(member, old.folder) for member in old.members]
+        run = Run(
+            folder=Path(new.config.old[0]),
+            config=old.config,
+            status="finished",
+            class_names=(),
+            input_shape=None,
+            document={"members": named},
+        )
+        wanted = starts.starts_of(new.config, run)
+        configs = [member_config(new.config, i, start) for i, start in enumerate(wanted)]
+        assert [member_folder(one, new.folder) for one in configs] == list(new.members)
+        # And they wait for runs that are planned.
+        waited = {folder for node in plan.nodes for folder in node.after}
+        assert set(old.members) <= waited <= {node.folder for node in plan.nodes}
+
+
+def test_an_old_ensemble_with_too_few_members_is_refused_by_the_plan() -> None:
+    text = files("flipguard.studies").joinpath("catalog/pct.table7.toml").read_text()
+    fewer = 'old = { method = "ensemble", options = { members = 2 } }\nnew = { follows'
+    text = text.replace('old = "like new"\nnew = { follows', fewer)
+    with pytest.raises(InputError, match="to have 4 members for as many new ones to start from"):
+        plan_of(
+            read_study(text, id="pct.table7"),
+            scale_of("mnist1d"),
+            seeds=[0],
+            out=Path("out"),
+            machine=MACHINE,
+        )
+
+
 def test_a_teacher_is_of_its_students_kind() -> None:
     plan = planned("elodi.table10", seeds=1)
     nodes = {node.folder: node for node in plan.nodes}
@@ -209,10 +284,13 @@ def test_a_teacher_is_of_its_students_kind() -> None:
 
 def test_a_paper_has_a_recipe_of_its_own_and_the_user_the_last_word() -> None:
     scale = scale_of("mnist1d")
-    assert scale.of_paper("churn").recipe == {**scale.recipe, "weight_decay": 0.3}
-    assert scale.of_paper("pct").recipe == scale.recipe
-    told = scale.set(["recipe.weight_decay=0.1", "recipe.epochs=3"]).of_paper("churn").recipe
-    assert (told["weight_decay"], told["epochs"]) == (0.1, 3)
+    churn, pct = scale.of_paper("churn"), scale.of_paper("pct")
+    assert (pct.recipe, pct.data) == (scale.recipe, scale.data)
+    assert (churn.recipe["weight_decay"], churn.data) == (0.3, "mnist1d:train=1000,test=10000")
+    assert "warmup" not in churn.recipe  # in place of the scale's, and not beside it
+    told = scale.set(["recipe.weight_decay=0.1", "data=cifar10"]).of_paper("churn")
+    assert told.recipe == {**churn.recipe, "weight_decay": 0.1}
+    assert told.data == "cifar10"
     assert scale_of("agnews").set(["model=x"]).of_paper("elodi").roles == {"small": "hf:x"}
 
 
@@ -224,7 +302,7 @@ def test_options_of_a_paper_become_those_of_a_scale() -> None:
     assert {one["k"] for one in of("mnist1d", "elodi")} == {None, 3}
     assert {one["k"] for one in of("cifar100", "elodi")} == {None, 10}
     assert {one["k"] for one in of("imagenet", "elodi")} == {None, 10}
-    assert {one["weight"] for one in of("mnist1d", "fd-lm")} == {0.05}
+    assert {one["weight"] for one in of("mnist1d", "fd-lm")} == {0.3}
     assert {one["weight"] for one in of("imagenet", "fd-lm")} == {1.0}
     few = planned("elodi.table1", most_members=2)
     assert {n.config.options.get("members") for n in few.nodes} == {None, 2}

@@ -149,12 +149,11 @@ def test_untreated_runs_that_differ_by_seed_become_one_job(plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        ((REFUSED, "Expected this, but got that."), "could not be trained: Expected this"),
         ((FAILED, "Traceback …\nValueError: odd"), "could not be trained (ValueError: odd)"),
         ((GONE, "signal 9"), "ended from outside (signal 9), perhaps for want of memory"),
     ],
 )
-def test_a_run_that_fails_is_named_and_nothing_new_is_begun(
+def test_a_process_that_fails_is_named_and_nothing_new_is_begun(
     plan: Plan, answer: tuple[str, str], says: str
 ) -> None:
     bad = plan.nodes[4]
@@ -166,6 +165,29 @@ def test_a_run_that_fails_is_named_and_nothing_new_is_begun(
     assert "\n" not in str(refused.value)
     assert len(Obedient.jobs) <= 6
     assert Obedient.ended == 2
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_run_that_is_refused_is_named_and_the_others_go_on(plan: Plan, several: bool) -> None:
+    needed = {folder for node in plan.nodes for folder in node.after}
+    bad = [node.folder for node in plan.nodes if node.folder in needed][: 2 if several else 1]
+    Obedient.answers = {str(folder): (REFUSED, "Expected this, but got that.") for folder in bad}
+    told: list[str] = []
+    with pytest.raises(InputError) as refused:
+        train_all(plan.nodes, Crew(processes=2), cost=one, report=told.append)
+    assert str(refused.value).startswith(f"{bad[0]} could not be trained: Expected this, but")
+    assert ("So it was with 1 other run." in str(refused.value)) == several
+    assert len(told) == len(bad)
+    assert all("the others go on" in line for line in told)
+    begun = {Path(folder) for job in Obedient.jobs for folder in job}
+    lost = _with_all_that_need_them(plan, set(bad))
+    assert begun == {node.folder for node in plan.nodes} - (lost - set(bad))
+    assert Obedient.ended == 2
+
+
+def _with_all_that_need_them(plan: Plan, lost: set[Path]) -> set[Path]:
+    more = lost | {node.folder for node in plan.nodes if node.after & lost}
+    return lost if more == lost else _with_all_that_need_them(plan, more)
 
 
 def test_a_folder_with_something_else_is_refused_before_any_work(plan: Plan) -> None:

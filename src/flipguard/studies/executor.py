@@ -59,7 +59,8 @@ def train_all(
 ) -> int:
     """Trains every run that is not finished, in this order where it can; how many there were.
 
-    A run that fails stops the others from being begun; those that are under way are still finished.
+    A run that is refused, such as one that diverges, is left out with all that need it, and named
+    at the end. A process that fails stops others from being begun; runs under way are finished.
     At the deadline, by `time.monotonic`, all stop after the epoch that they are in.
     """
     left = [node for node in nodes if not node.is_finished]
@@ -83,6 +84,7 @@ class _Work:
     begun: dict[Path, float] = field(default_factory=dict)  # the share of a run that is done
     kinds: dict[Path, str] = field(default_factory=dict)
     done: float = 0.0  # units behind all of them
+    refused: list[str] = field(default_factory=list)  # why, of runs that cannot be trained
     failed: str | None = None
 
     def train(self) -> None:
@@ -114,6 +116,9 @@ class _Work:
                         open_folders -= {node.folder for node in job}
                         self._reach(job, 1.0)
                     idle.append(worker)
+                elif kind == REFUSED:
+                    self._refuse(worker, text)
+                    idle.append(worker)
                 else:
                     self._fail(worker, kind, text)
                 if self.failed is None:
@@ -128,6 +133,10 @@ class _Work:
                 worker.end()
         if self.failed is not None:
             raise InputError(self.failed)
+        if self.refused:
+            others = len(self.refused) - 1
+            more = f" So it was with {others} other run{'s'[: others - 1]}." if others else ""
+            raise InputError(self.refused[0] + more)
 
     def _left(self) -> float:
         """Seconds that are left, below 0 once time is up."""
@@ -188,13 +197,16 @@ class _Work:
         if word == "epoch" and done.isdecimal() and of.isdecimal() and int(of):
             self._reach(self.busy.get(worker, ()), int(done) / int(of))
 
+    def _refuse(self, worker: Worker, text: str) -> None:
+        where = self.busy.pop(worker)[0].folder
+        self.refused.append(f"{where} could not be trained: {text}")
+        self.report(f"{self.refused[-1]} What needs it is left out, and the others go on.")
+
     def _fail(self, worker: Worker, kind: str, text: str) -> None:
         job = self.busy.pop(worker, ())
         where = str(job[0].folder) if job else "a process that trains"
         last = (text.strip().splitlines() or [kind])[-1]
-        if kind == REFUSED:
-            told = f"{where} could not be trained: {text}"
-        elif kind == GONE:
+        if kind == GONE:
             told = (
                 f"Expected the process that trains {where} to live, but it was ended from outside "
                 f"({last}), perhaps for want of memory; run the same command again with fewer "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from flipguard.studies.study import OLD, Model, Scalar, Study
 from flipguard.training.config import Config, as_dict, fixed, from_dict
 from flipguard.training.folder import is_finished
 from flipguard.training.members import member_config, member_count, member_folder
+from flipguard.training.starts import own_starts
 from flipguard.training.train import completed
 
 RUNS = "runs"
@@ -37,6 +39,7 @@ class Node:
     after: frozenset[Path]
     role: str
     seed: int
+    members: tuple[Path, ...] = ()  # that it trains for itself, in their order
 
     @property
     def name(self) -> str:
@@ -83,9 +86,9 @@ class Graph:
         config = self._config(model, options, seed, [one.folder for one in olds], guides)
         _, config = completed(config)
         folder = self._runs / key_of(config)
-        members = self._members(config, method, model, seed)
+        members = self._members(config, method, model, seed, olds)
         after = {one.folder for one in olds} | set(guides) | set(members)
-        return self._keep(folder, config, after, model.role, seed)
+        return self._keep(folder, config, after, model.role, seed, members)
 
     def parts(self, model: Model, *, seed: int) -> list[Node]:
         """The runs whose mean a model is, where it is an ensemble of given ones; else none."""
@@ -95,10 +98,21 @@ class Graph:
         return list(self._guides(model, method, self._options(model, method, named), seed))
 
     def _keep(
-        self, folder: Path, config: Config, after: Iterable[Path], role: str | None, seed: int
+        self,
+        folder: Path,
+        config: Config,
+        after: Iterable[Path],
+        role: str | None,
+        seed: int,
+        members: Iterable[Path] = (),
     ) -> Node:
         node = Node(
-            folder=folder, config=config, after=frozenset(after), role=role or "", seed=seed
+            folder=folder,
+            config=config,
+            after=frozenset(after),
+            role=role or "",
+            seed=seed,
+            members=tuple(members),
         )
         return self.nodes.setdefault(folder, node)
 
@@ -176,19 +190,35 @@ class Graph:
                 # By its place, so that members of two architectures share no order of samples.
                 yield self._member(config, index, guide.role, seed)
 
-    def _members(self, config: Config, method: Method, model: Model, seed: int) -> list[Path]:
+    def _members(
+        self, config: Config, method: Method, model: Model, seed: int, olds: Sequence[Node]
+    ) -> list[Path]:
         """The members that a run trains for itself; here each is a run like others."""
         if "members" not in method.needs or config.guides or config.options.get("one_phase"):
             return []
+        if config.fine_tune and olds and olds[0].members:
+            return [node.folder for node in self._started(config, model.role, seed, olds[0])]
         return [
             self._member(config, index, model.role, seed).folder
             for index in range(member_count(config))
         ]
 
+    def _started(self, config: Config, role: str | None, seed: int, old: Node) -> Iterator[Node]:
+        """The members that start each from a member of old's, which must be there by then."""
+        by_place = {os.path.normpath(folder): folder for folder in old.members}
+        for index, start in enumerate(own_starts(config, old.folder, old.members)):
+            wanted = member_config(config, index, start)
+            yield self._keep_member(wanted, [by_place[start]], role, seed)
+
     def _member(self, config: Config, index: int, role: str | None, seed: int) -> Node:
-        _, member = completed(member_config(config, index))
-        folder = member_folder(member_config(config, index), self._runs / "any")
-        return self._keep(folder, member, map(Path, member.old), role, seed)
+        wanted = member_config(config, index)
+        return self._keep_member(wanted, map(Path, wanted.old), role, seed)
+
+    def _keep_member(
+        self, wanted: Config, after: Iterable[Path], role: str | None, seed: int
+    ) -> Node:
+        folder = member_folder(wanted, self._runs / "any")
+        return self._keep(folder, completed(wanted)[1], after, role, seed)
 
 
 def first_of(count: int, seed: int, generation: int) -> int:

@@ -198,6 +198,8 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
         yield f"Note: {note}"
     if "seconds" in result.facts:
         took = in_words(result.facts["seconds"])
+        if (processes := result.facts.get("processes", 1)) > 1:
+            took += f" ({processes} at a time)"
         yield f"{result.facts['runs']} runs, {took} of training: {result.facts['command']}"
 
 

@@ -230,10 +230,14 @@ def facts_of(
     *,
     differences: Sequence[str],
     runs: int,
+    processes: int,
     seconds: float,
     roles: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Where, when and with what a study was run; `seconds` are those of all its runs, added up."""
+    """Where, when and with what a study was run.
+
+    `seconds` are those of all its runs, added up; each took longer for those that ran beside it.
+    """
     import torch
 
     name = _processor()
@@ -250,6 +254,7 @@ def facts_of(
         "differences": list(differences),
         **({"roles": dict(roles)} if roles else {}),
         "runs": runs,
+        "processes": processes,
         "seconds": round(seconds, 1),
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
     }

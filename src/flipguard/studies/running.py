@@ -69,7 +69,7 @@ def _written(task: Task, plan: Plan, command: str, measured: Updates) -> Result:
     result = Result(
         study=plan.study,
         scale=plan.scale.name,
-        given=plan.scale.given,
+        given=plan.scale.given_beside_places,
         seeds=plan.seeds,
         rows=collected(plan, measured),
         facts=facts_of(
@@ -78,6 +78,7 @@ def _written(task: Task, plan: Plan, command: str, measured: Updates) -> Result:
             differences=differences(plan),
             roles=roles_of(plan),
             runs=len(plan.nodes),
+            processes=task.crew.processes,
             seconds=sum(trained_seconds(node.folder) for node in plan.nodes),
         ),
     )

@@ -56,6 +56,11 @@ class Scale:
                 scale = scale._set(text)
         return scale
 
+    @property
+    def given_beside_places(self) -> tuple[str, ...]:
+        """What was set, less where files are, which changes nothing that is trained."""
+        return tuple(text for text in self.given if not text.startswith("data_root="))
+
     def models(self, role: str) -> Sequence[str]:
         """The model of a role, or its several ones; none if this scale lacks it."""
         return self.many.get(role, [self.roles[role]] if role in self.roles else [])

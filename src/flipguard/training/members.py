@@ -41,8 +41,11 @@ class Mean(nn.Module):
         return torch.stack([classify(member, inputs).float() for member in self.members]).mean(0)
 
 
-def member_config(config: Config, index: int) -> Config:
-    """The configuration of a member: untreated, and with a seed of its own."""
+def member_config(config: Config, index: int, start: str | None = None) -> Config:
+    """The configuration of a member: untreated, and with a seed of its own.
+
+    Where the student starts from old's weights, so does a member, or from a `start` of its own.
+    """
     calibrated = config.options.get("guide") == "calibrated"
     seeds = Seeds(seed=derived(config.seeds.seed, "member", index) % 2**31)
     if config.recipe.member_order == "shared":
@@ -54,8 +57,7 @@ def member_config(config: Config, index: int) -> Config:
         scope=without_held_out(config.scope) if calibrated else config.scope,
         method="none",
         options={},
-        # Where the student starts from old's weights, so do its members.
-        old=config.old if config.fine_tune else (),
+        old=() if not config.fine_tune else config.old if start is None else (start,),
         guides=(),
         seeds=seeds,
         # The seeds say it already: a member is the same, whoever asked for it.
@@ -78,14 +80,16 @@ def members_of(
     out: Path,
     *,
     reused: Sequence[Run] = (),
+    starts: Sequence[str] = (),
     deadline: float | None,
     report: Report,
 ) -> list[Run] | None:
     """The members of a run, trained if they are not there yet; None if time was up before.
 
     Those that are taken over come last, so that whoever takes over from this run gets newer ones.
+    The others start from `starts`, where there are any: one each.
     """
-    all_wanted = _wanted(config, out, reused)
+    all_wanted = _wanted(config, out, reused, starts)
     count, places = len(all_wanted), [member_folder(wanted, out) for wanted in all_wanted]
     if reused:
         report(f"{len(reused)} members taken over, {count} of this run's own")
@@ -137,8 +141,12 @@ def _one_by_one(
     return runs
 
 
-def _wanted(config: Config, out: Path, reused: Sequence[Run]) -> list[Config]:
+def _wanted(
+    config: Config, out: Path, reused: Sequence[Run], starts: Sequence[str]
+) -> list[Config]:
     """The first members that a run has, but for those that are taken over."""
+    if starts:  # none of which is taken over: what starts from old's members is no such member
+        return [member_config(config, index, start) for index, start in enumerate(starts)]
     count = member_count(config)
     # Known by its name a member is the same wherever it lies; none may count twice.
     taken = {run.folder.resolve().name for run in reused}

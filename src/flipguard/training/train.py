@@ -61,6 +61,7 @@ from flipguard.training.processes import train_in_processes
 from flipguard.training.replaying import replays, replays_members
 from flipguard.training.reuse import check_reuse, reused_members
 from flipguard.training.seeds import derived
+from flipguard.training.starts import refuse_start, starts_of
 from flipguard.training.views import FOLDER as VIEWS
 from flipguard.training.views import plan_of
 
@@ -143,7 +144,7 @@ def _train_one(
     student = new_model("")
     olds = tuple(old_of(run, data, fabric.device) for run in old_runs)
     check_layouts(method, config, student, olds)
-    if config.fine_tune:
+    if config.fine_tune and method.name != "ensemble":
         start_from(olds[0], student)
     student = placed(student, fabric.device)
     learned, apart = data.train, data.train
@@ -211,7 +212,15 @@ def _train_one(
         runs: list[Run] | None = given_members(config, data.class_names)
         if not config.guides:
             reused = reused_members(config, old_runs, data)
-            runs = members_of(fabric, config, out, reused=reused, deadline=deadline, report=report)
+            runs = members_of(
+                fabric,
+                config,
+                out,
+                reused=reused,
+                starts=starts_of(config, old_runs[0]) if config.fine_tune else (),
+                deadline=deadline,
+                report=report,
+            )
         if runs is None:
             return tell("stopped")
         # Relative, so that a folder of runs can be moved as a whole.
@@ -434,6 +443,10 @@ def _check_needs(method: Method, config: Config, olds: list[Run]) -> None:
         )
     check_one_phase(config)
     check_reuse(config, olds)
+    if config.fine_tune:
+        refuse_start(method, olds[0])
+        if trains_members(config):
+            starts_of(config, olds[0])  # refuses what members cannot start from, before any work
 
 
 def check_layouts(
@@ -445,7 +458,8 @@ def check_layouts(
             f"Expected `{method.name}` to keep old's classes, but they are others; where classes "
             "are added, use fd-lm, fd-kl or elodi."
         )
-    if config.fine_tune:
+    # An ensemble has no weights but its members', which are looked at when each of them begins.
+    if config.fine_tune and method.name != "ensemble":
         near = "same_layout" in method.needs
         old = olds[0]
         difference = same_layout(old.model, student) if near else difference_of(old, student)

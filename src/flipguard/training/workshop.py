@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from flipguard.data import ArraySplit, DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError
 from flipguard.fusion import Fused, checkpoint_segments, fuse, needs
+from flipguard.methods import METHODS, Old
 from flipguard.models import build_model
 from flipguard.training.config import Config
 from flipguard.training.devices import free_memory, placed
@@ -47,6 +49,23 @@ class Together(nn.Module):
 class JointYardstick(Yardstick):
     """Old models' answers on a split, against which all members are held at once."""
 
+    def __init__(
+        self,
+        material: Material,
+        olds: Sequence[tuple[Old, ...]],  # of each member; all have equally many
+        most: int | None = None,
+        *,
+        autocast: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
+        every = {old.name: old for each in olds for old in each}
+        super().__init__(material, tuple(every.values()), most, autocast=autocast)
+        self._names = [[old.name for old in each] for each in olds]
+        # A row a member: what its own first old says, then its second.
+        self._against = [
+            torch.stack([self._says[name] for name in names])
+            for names in zip(*self._names, strict=True)
+        ]
+
     @torch.no_grad()
     def rates_of_all(self, fused: Fused) -> list[dict[str, Any]]:
         """What `rates` says of each member."""
@@ -65,28 +84,24 @@ class JointYardstick(Yardstick):
         fused.train(training)
         says = torch.cat(said, 1)
         wrong = says != self._target
-        masks = {"": {"error_rate": wrong}}
-        for name, old in self._says.items():
-            right = old == self._target
-            masks[name] = {
-                "negative_flip_rate": right & wrong,
-                "positive_flip_rate": ~right & ~wrong,
-                "churn": old != says,
+        against = [
+            {
+                "negative_flip_rate": _shares((old == self._target) & wrong),
+                "positive_flip_rate": _shares((old != self._target) & ~wrong),
+                "churn": _shares(old != says),
             }
-        found = {
-            name: {rate: _shares(mask) for rate, mask in each.items()}
-            for name, each in masks.items()
-        }
-        own = found.pop("")["error_rate"]
+            for old in self._against
+        ]
+        own = _shares(wrong)
         return [
             {
                 "error_rate": own[index],
                 "old": {
                     name: {rate: values[index] for rate, values in each.items()}
-                    for name, each in found.items()
+                    for name, each in zip(names, against, strict=True)
                 },
             }
-            for index in range(fused.count)
+            for index, names in enumerate(self._names)
         ]
 
 
@@ -118,9 +133,12 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
         )
     shape = input_shape_of(data)
     assert shape is not None  # of all but texts
-    olds = tuple(old_of(Run.read(Path(old)), data, fabric.device) for old in first.old)
+    # Each once, also where all members have the same.
+    folders = dict.fromkeys(old for config in configs for old in config.old)
+    known = {old: old_of(Run.read(Path(old)), data, fabric.device) for old in folders}
+    olds = [tuple(known[old] for old in config.old) for config in configs]
     members = []
-    for folder, config in zip(group.folders, configs, strict=True):
+    for folder, config, own in zip(group.folders, configs, olds, strict=True):
         check_folder(folder, config, resume=True)
         check_data(folder, config, data)
         member = build_model(
@@ -131,10 +149,8 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
             pretrained=config.pretrained,
         )
         if config.fine_tune:
-            from flipguard.methods import METHODS
-
-            check_layouts(METHODS["none"], config, member, olds)
-            start_from(olds[0], member)
+            check_layouts(METHODS["none"], config, member, own)
+            start_from(own[0], member)
         members.append(placed(member, fabric.device))
     # On the device once, and not once a member.
     learned = data.train.to(fabric.device) if isinstance(data.train, ArraySplit) else data.train

@@ -1,0 +1,225 @@
+"""Members of a fine-tuned run: each starts from the member of old's that is its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from flipguard.training import Config, Machine, Run, Scope, Seeds, side_by_side
+from flipguard.training.folder import MODEL
+from tests.training.test_fine_tune import NARROW, first_weights
+from tests.training.test_refusals import refused
+from tests.training.tiny import bytes_of, history_of, make_old, tiny, trained, with_old
+
+Weights = dict[str, Tensor]
+MEMBERS = 3
+
+
+def old_run(method: str, out: Path, **changes: Any) -> Run:
+    """An old run with members."""
+    options = {"members": MEMBERS, **changes.pop("options", {})}
+    return trained(tiny(method, epochs=1, seeds=Seeds(seed=7), options=options, **changes), out)
+
+
+@pytest.fixture(scope="module")
+def olds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("olds")
+    return {
+        "ensemble": old_run("ensemble", folder / "ensemble"),
+        "elodi": old_run("elodi", folder / "elodi"),
+        "narrow": old_run("ensemble", folder / "narrow", scope=Scope(classes=NARROW)),
+        "other": old_run("ensemble", folder / "other", model="mlp:hidden=12"),
+        "one phase": old_run("elodi", folder / "one", options={"one_phase": True}),
+    }
+
+
+def tuned(method: str, old: Run, *, fuse: str = "off", **changes: Any) -> Config:
+    """A run that starts from another one."""
+    options = {"members": MEMBERS} if method in ("ensemble", "elodi") else {}
+    options |= changes.pop("options", {})
+    config = tiny(method, fine_tune=True, options=options, machine={"fuse": fuse}, **changes)
+    return with_old(config, old)
+
+
+def members_of(run: Run) -> list[Run]:
+    """In the order in which a run lists them."""
+    return [Run.read(run.folder / place) for place in run.document["members"]]
+
+
+def weights_of(*runs: Run) -> list[Weights]:
+    return [load_file(run.folder / MODEL) for run in runs]
+
+
+def equal(first: Weights, second: Weights) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[n], second[n]) for n in first)
+
+
+# -- where they start ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "old"), [("ensemble", "ensemble"), ("ensemble", "elodi"), ("elodi", "elodi")]
+)
+def test_each_member_starts_from_its_own(
+    method: str,
+    old: str,
+    olds: dict[str, Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = first_weights(monkeypatch)
+    run = trained(tuned(method, olds[old]), tmp_path / "run")
+    starts = weights_of(*members_of(olds[old]))
+    assert not equal(starts[0], starts[1])
+    assert [equal(*pair) for pair in zip(seen[:MEMBERS], starts, strict=True)] == [True] * MEMBERS
+    if method == "elodi":  # whose student comes after its members, and starts from old's student
+        (student,) = weights_of(olds[old])
+        assert equal(seen[MEMBERS], student)
+    assert len(seen) == MEMBERS + (method == "elodi")
+    for member, start in zip(members_of(run), members_of(olds[old]), strict=True):
+        (place,) = member.config.old
+        assert Path(place).samefile(start.folder)
+        assert list(history_of(member.folder)[0]["test"]["old"]) == [place]
+
+
+def test_with_more_classes_too(
+    olds: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = first_weights(monkeypatch)
+    trained(tuned("ensemble", olds["narrow"]), tmp_path / "run")
+    starts = weights_of(*members_of(olds["narrow"]))
+    for begun, start in zip(seen, starts, strict=True):
+        for name, tensor in start.items():
+            assert torch.equal(begun[name][: len(tensor)], tensor)
+    assert {len(begun["head.weight"]) for begun in seen} == {10}
+
+
+def test_fewer_members_start_from_the_first_of_more(
+    olds: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = first_weights(monkeypatch)
+    trained(tuned("ensemble", olds["ensemble"], options={"members": 2}), tmp_path / "run")
+    starts = weights_of(*members_of(olds["ensemble"]))
+    assert [equal(*pair) for pair in zip(seen, starts[:2], strict=True)] == [True, True]
+
+
+def test_all_start_from_an_old_one_without_members_of_its_own(
+    olds: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given runs are no members of old's, and those of one phase are gone with its state."""
+    guides = tuple(
+        str(make_old(tmp_path / f"guide{width}", model=f"mlp:hidden={width}").folder)
+        for width in (8, 12)
+    )
+    guided = trained(
+        tiny("elodi", epochs=1, options={"guide": "heterogeneous"}, guides=guides),
+        tmp_path / "guided",
+    )
+    assert guided.document["members"]
+    for name, old in (("guided", guided), ("phase", olds["one phase"])):
+        seen = first_weights(monkeypatch)
+        trained(tuned("ensemble", old), tmp_path / f"from-{name}")
+        (start,) = weights_of(old)
+        assert [equal(begun, start) for begun in seen] == [True] * MEMBERS
+        monkeypatch.undo()
+
+
+def test_what_is_taken_over_is_not_started_from(
+    olds: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = first_weights(monkeypatch)
+    run = trained(tuned("elodi", olds["elodi"], options={"reuse": 1}), tmp_path / "run")
+    taken, *others = weights_of(*members_of(olds["elodi"]))
+    assert [equal(*pair) for pair in zip(seen[:2], others, strict=True)] == [True, True]
+    assert equal(weights_of(*members_of(run))[-1], taken)
+    assert len(seen) == 2 + 1
+    # With all of them taken over, only the student starts.
+    seen.clear()
+    trained(tuned("elodi", olds["elodi"], options={"reuse": 3}), tmp_path / "all")
+    assert len(seen) == 1
+
+
+# -- as one network, side by side, and resumed ---------------------------------------------------
+
+
+def test_side_by_side_they_are_those_of_the_loop(
+    olds: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_by_side, "cores", lambda: 2)
+    monkeypatch.setattr(side_by_side, "WORTH", -1.0)
+    beside, alone = (
+        trained(tuned("ensemble", olds["ensemble"], fuse=fuse), tmp_path / fuse / "run")
+        for fuse in ("auto", "off")
+    )
+    for first, second in zip(members_of(beside), members_of(alone), strict=True):
+        assert first.folder.name == second.folder.name
+        assert bytes_of(first.folder) == bytes_of(second.folder)
+    assert bytes_of(beside.folder) == bytes_of(alone.folder)
+
+
+@pytest.mark.parametrize("fuse", ["on", "off"])
+def test_they_are_stopped_and_go_on(fuse: str, olds: dict[str, Run], tmp_path: Path) -> None:
+    config = tuned("ensemble", olds["ensemble"], fuse=fuse, epochs=3)
+    whole = trained(config, tmp_path / "whole" / "run")
+    machine = Machine(threads=1, device="cpu", save_seconds=0.0, fuse=config.machine.fuse)
+    hurried = dataclasses.replace(config, machine=dataclasses.replace(machine, minutes=1e-9))
+    folder = tmp_path / "stopped" / "run"
+    assert not trained(hurried, folder).finished
+    again = trained(config, folder, resume=True)
+    assert bytes_of(again.folder) == bytes_of(whole.folder)
+    assert again.document["members"] == whole.document["members"]
+
+
+def test_a_folder_of_runs_is_moved_before(olds: dict[str, Run], tmp_path: Path) -> None:
+    """Old lists its members by where they lie beside it."""
+    shutil.copytree(olds["ensemble"].folder.parent, tmp_path / "moved")
+    moved = Run.read(tmp_path / "moved" / "ensemble")
+    runs = [
+        trained(tuned("ensemble", old), tmp_path / name / "run")
+        for name, old in (("here", olds["ensemble"]), ("there", moved))
+    ]
+    assert bytes_of(runs[0].folder)[MODEL] == bytes_of(runs[1].folder)[MODEL]
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "old"), [("ensemble", "ensemble"), ("elodi", "elodi")])
+def test_old_has_too_few(method: str, old: str, olds: dict[str, Run], tmp_path: Path) -> None:
+    config = tuned(method, olds[old], options={"members": 4})
+    said = refused(config, tmp_path / "run")
+    assert f"Expected {olds[old].folder} to have 4 members for as many new ones" in said
+    assert "but it has 3; set `options.members` to 3 or less" in said
+    # Without fine-tuning it makes no difference how many old has.
+    assert trained(dataclasses.replace(config, fine_tune=False), tmp_path / "run").finished
+
+
+@pytest.mark.parametrize("method", ["none", "fd-lm", "elodi", "dropout", "l2-sp", "ewc", "mixout"])
+def test_one_model_does_not_start_from_several(
+    method: str, olds: dict[str, Run], tmp_path: Path
+) -> None:
+    said = refused(tuned(method, olds["ensemble"]), tmp_path / "run")
+    assert f"Expected `{method}` to start from one model's weights, but " in said
+    assert "is an ensemble; give one of its members as `--old`" in said
+    assert ("leave `fine_tune` out" in said) == (method not in ("l2-sp", "ewc", "mixout"))
+
+
+def test_members_of_another_architecture(olds: dict[str, Run], tmp_path: Path) -> None:
+    for fuse in ("off", "on", "auto"):
+        said = refused(tuned("ensemble", olds["other"], fuse=fuse), tmp_path / "run")
+        assert "Expected fine-tuning to have old's architecture, but " in said
+
+
+def test_members_that_are_gone(olds: dict[str, Run], tmp_path: Path) -> None:
+    shutil.copytree(olds["ensemble"].folder, tmp_path / "alone")
+    said = refused(tuned("ensemble", Run.read(tmp_path / "alone")), tmp_path / "run")
+    assert f"the members of {tmp_path / 'alone'} to be finished runs for new ones to start" in said
+    assert f"found none in '{olds['ensemble'].document['members'][0]}'" in said
+    assert "leave `fine_tune` out" in said
