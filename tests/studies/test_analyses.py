@@ -104,7 +104,7 @@ def result_of(plan: Plan, out: Path) -> Result:
         given=(),
         seeds=plan.seeds,
         rows=collected(plan),
-        facts={"roles": {"small": "mlp:hidden=64"}},
+        facts={"setting": {"data": "d", "epochs": 3, "models": {"small": "mlp:hidden=64"}}},
     )
     path = out / "results" / f"{plan.study.id}.mnist1d.json"
     write_result(result, path)

@@ -294,6 +294,11 @@ def test_a_paper_has_a_recipe_of_its_own_and_the_user_the_last_word() -> None:
     assert scale_of("agnews").set(["model=x"]).of_paper("elodi").roles == {"small": "hf:x"}
 
 
+def test_where_files_are_is_no_setting() -> None:
+    scale = scale_of("cifar100").set(["data_root=/some/where", "recipe.epochs=3"])
+    assert (scale.data_root, scale.given_beside_places) == ("/some/where", ("recipe.epochs=3",))
+
+
 def test_options_of_a_paper_become_those_of_a_scale() -> None:
     def of(scale: str, method: str) -> list[dict[str, object]]:
         plan = planned("elodi.table1", scale)

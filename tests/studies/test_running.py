@@ -74,6 +74,8 @@ def test_a_study_is_trained_and_printed_beside_the_paper(ran: tuple[Path, Ran]) 
     assert lines[place].split() == ["FD-LM", "30.24", "30.47", "2.35", "11.06", "0.36"]
     assert lines[place + 1].split()[0] == "here"
     assert any(line.startswith("Agreement: ") for line in lines)
+    assert "Here: mnist1d:train=200,test=300, 2 epochs; ResNet-18 is mlp:hidden=64." in lines
+    assert any(line.startswith(f"{RUNS} runs, 2 of them at a time, ") for line in lines)
     assert [line for line in lines if cell_len(line) > 100] == []
 
 
@@ -98,7 +100,12 @@ def test_the_document(ran: tuple[Path, Ran]) -> None:
     document = json.loads((out / "results" / f"{ID}.mnist1d.json").read_text())
     assert document["schema"] == "flipguard.study/1"
     assert document["set"] == ["recipe.epochs=2", "data=mnist1d:train=200,test=300"]
-    assert document["runs"] == RUNS
+    assert (document["runs"], document["processes"]) == (RUNS, 2)
+    assert document["setting"] == {
+        "data": "mnist1d:train=200,test=300",
+        "epochs": 2,
+        "models": {"ResNet-18": "mlp:hidden=64"},
+    }
     assert set(document["versions"]) == {"flipguard", "torch", "python"}
     found = document["agreement"]
     assert found["agree"] + found["disagree"] + found["undecided"] == found["clear"] > 10

@@ -190,17 +190,20 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
             missing.setdefault(row.why_not, []).append(line_name(result, row))
     for why, names in missing.items():
         yield f"- Not run: {'; '.join(names)}. {why}"
-    if roles := result.facts.get("roles"):
-        yield f"Models: {'; '.join(f'{role} is {model}' for role, model in roles.items())}."
+    if setting := result.facts.get("setting"):
+        models = "; ".join(f"{name} is {model}" for name, model in setting["models"].items())
+        yield f"Here: {setting['data']}, {setting['epochs']} epochs; {models}."
     if others := result.facts.get("differences"):
         yield f"Other than in the paper: {'; '.join(others)}."
     for note in (*result.study.notes, *_notes_of_rows(result)):
         yield f"Note: {note}"
     if "seconds" in result.facts:
         took = in_words(result.facts["seconds"])
-        if (processes := result.facts.get("processes", 1)) > 1:
-            took += f" ({processes} at a time)"
-        yield f"{result.facts['runs']} runs, {took} of training: {result.facts['command']}"
+        processes = result.facts.get("processes", 1)
+        at_once = f", {processes} of them at a time" if processes > 1 else ""
+        yield (
+            f"{result.facts['runs']} runs{at_once}, {took} of training: {result.facts['command']}"
+        )
 
 
 def _contradicted(result: Result, group: Contradictions, most: int | None) -> Iterator[str]:

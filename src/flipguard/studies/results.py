@@ -232,7 +232,7 @@ def facts_of(
     runs: int,
     processes: int,
     seconds: float,
-    roles: Mapping[str, str],
+    setting: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Where, when and with what a study was run.
 
@@ -252,7 +252,7 @@ def facts_of(
         },
         "command": command,
         "differences": list(differences),
-        **({"roles": dict(roles)} if roles else {}),
+        "setting": dict(setting),
         "runs": runs,
         "processes": processes,
         "seconds": round(seconds, 1),

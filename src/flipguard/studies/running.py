@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from flipguard.errors import InputError
 from flipguard.studies.collect import Updates, collected
@@ -76,7 +77,7 @@ def _written(task: Task, plan: Plan, command: str, measured: Updates) -> Result:
             task.device,
             command,
             differences=differences(plan),
-            roles=roles_of(plan),
+            setting=setting_of(plan),
             runs=len(plan.nodes),
             processes=task.crew.processes,
             seconds=sum(trained_seconds(node.folder) for node in plan.nodes),
@@ -86,10 +87,17 @@ def _written(task: Task, plan: Plan, command: str, measured: Updates) -> Result:
     return result
 
 
-def roles_of(plan: Plan) -> dict[str, str]:
-    """Which model each role of a matrix is, whose cells are named by roles alone."""
+def setting_of(plan: Plan) -> dict[str, Any]:
+    """On what it was trained, how long, and what stands here for the paper's architectures."""
     roles = plan.scale.roles
-    return {role: roles[role] for role in plan.study.matrix if role in roles}
+    # The cells of a matrix are named by roles.
+    names = {} if plan.study.matrix else plan.study.names
+    used = {node.role for node in plan.nodes}
+    return {
+        "data": plan.scale.data,
+        "epochs": max(node.config.recipe.epochs for node in plan.nodes),
+        "models": {names.get(role, role): roles[role] for role in roles if role in used},
+    }
 
 
 @contextmanager
