@@ -16,7 +16,8 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-exclude_patterns = ["_build"]
+# pages/ holds the programs that render pages, and no page.
+exclude_patterns = ["_build", "pages"]
 
 # Pages are plain Markdown, for GitHub too. There is no mathematics in them that needs a renderer.
 myst_enable_extensions = ["colon_fence", "html_image"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.studies.made_up import as_in_the_paper
 from tests.studies.test_running import flipguard
 
 from flipguard.errors import InputError
@@ -45,21 +46,15 @@ def entry(*lines: str, **changes: str) -> str:
 
 def made_up() -> Result:
     """As in the paper, but for ELODI: its old models err less than all, and it flips most."""
-    study = study_of(ID)
-    rows = []
-    for place, line in enumerate(study.lines):
-        assert line.paper is not None
-        values = {
-            metric: tuple((cell.value or 0) / 100 + 0.0001 * seed for seed in range(3))
-            for metric, cell in line.paper.cells.items()
+    elodi = {
+        place: {
+            OLD: (0.2501, 0.2502, 0.2503),
+            FLIPS: (0.1, 0.1001, 0.1003 + 0.0001 * place),
         }
-        if line.label == "ELODI":
-            values[OLD] = (0.2501, 0.2502, 0.2503)
-            values[FLIPS] = (0.1, 0.1001, 0.1003 + 0.0001 * place)
-        rows.append(Row(place=place, values=values))
-    return Result(
-        study=study, scale="mnist1d", given=(), seeds=(0, 1, 2), rows=tuple(rows), facts={}
-    )
+        for place, line in enumerate(study_of(ID).lines)
+        if line.label == "ELODI"
+    }
+    return as_in_the_paper(ID, but=elodi)
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ import inspect
 import re
 import sys
 import tomllib
-from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent
+from pages.places import DOCS
 
 
 def modules() -> dict[str, dict]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from pages.figures import mean, percent, with_range
+from pages.places import committed
 
-from figures import mean, percent, with_range  # beside this file
-
-RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
 NETS = {"resnet20": "ResNet-20", "resnet56": "ResNet-56"}
 
 
 def cifar_page() -> str:
     """`flipguard train` against a bare script, from the committed rows."""
-    document = json.loads((RESULTS / "cifar.json").read_text())
+    document = committed("cifar")
     machine, rows = document["machine"], document["rows"]
     found: dict[tuple[str, int], dict[str, dict]] = {}
     for row in rows:
@@ -57,7 +54,7 @@ def cifar_page() -> str:
 
 def texts_page() -> str:
     """An update of an intent classifier, from the committed rows."""
-    document = json.loads((RESULTS / "texts.json").read_text())
+    document = committed("texts")
     machine, rows, recipe = document["machine"], document["rows"], document["recipe"]
     methods = {
         name: [row for row in rows if row["method"] == name]

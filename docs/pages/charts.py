@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from labels import NEAR, Box, placed  # beside this file
+from pages.labels import NEAR, Box, placed
 
 WIDTH, HEIGHT = 760, 500
 LEFT, RIGHT, TOP, BOTTOM = 62, 24, 64, 58

@@ -15,8 +15,9 @@ from rich.text import Text
 
 from flipguard import Policy, check, compare, read_predictions
 from flipguard.render.terminal import comparison_parts, verdict_parts
+from pages.places import ROOT
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "road_signs.py"
+EXAMPLE = ROOT / "examples" / "road_signs.py"
 WIDTH = 80
 
 # The colours of the report in the dark.

@@ -19,9 +19,10 @@ from flipguard.studies.render import markdown_of
 from flipguard.studies.results import Result, Row, read_result
 from flipguard.studies.scales import scales
 from flipguard.studies.words import ratio, short
+from pages import places
+from pages.places import DOCS
 
-DOCS = Path(__file__).resolve().parent
-RESULTS = DOCS.parent / "benchmarks" / "results" / "studies"
+RESULTS = places.RESULTS / "studies"
 CATALOG = Path(str(studying.__file__)).parent / "catalog"
 VERDICTS = {
     "agree": "as in the paper",

@@ -1,28 +1,25 @@
-"""Pages of what was measured on runs and reports, from the committed rows."""
+"""The page of what `flipguard demo` shows for several seeds."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
+from pages.places import committed
 
 
 def demo_page() -> str:
     """What `flipguard demo` shows for several seeds, from the committed rows."""
-    document = json.loads((RESULTS / "demo.json").read_text())
+    document = committed("demo")
     machine, rows = document["machine"], document["rows"]
     judged = [row for row in rows if "verdict" in row]
     seeds = sorted({row["seed"] for row in rows})
-    agree = sum(_demo_agrees([row for row in judged if row["seed"] == seed]) for seed in seeds)
+    agree = sum(_agrees([row for row in judged if row["seed"] == seed]) for seed in seeds)
     lines = [
         "# What the demo shows",
         "",
         f"Measured by `{document['command']}` ({machine['device']}, torch {machine['torch']}, Python "
         f"{machine['python']}): the updates of `flipguard demo` for {len(seeds)} seeds. Its sizes and settings were "
         "chosen by looking at seeds 0 and 1; the others were not looked at. Old is a perceptron that was itself "
-        f"distilled from {document['old']['members']} members; `elodi` has {_demo_options(judged, 'elodi')}, `fd-lm` "
-        f"{_demo_options(judged, 'fd-lm')}.",
+        f"distilled from {document['old']['members']} members; `elodi` has {_options(judged, 'elodi')}, `fd-lm` "
+        f"{_options(judged, 'fd-lm')}.",
         "",
         f"In {agree} of {len(seeds)} seeds `elodi` has the lowest negative flip rate of the three, at no higher error "
         "than the control.",
@@ -61,7 +58,7 @@ def demo_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _demo_agrees(rows: list[dict]) -> bool:
+def _agrees(rows: list[dict]) -> bool:
     found = {row["update"]: row for row in rows}
     flips = {name: row["negative_flip_rate"] for name, row in found.items()}
     return (
@@ -70,29 +67,6 @@ def _demo_agrees(rows: list[dict]) -> bool:
     )
 
 
-def _demo_options(rows: list[dict], update: str) -> str:
+def _options(rows: list[dict], update: str) -> str:
     options = next(row["options"] for row in rows if row["update"] == update)
     return ", ".join(f"{name} = {value}" for name, value in options.items())
-
-
-def report_page() -> str:
-    """What a report weighs and how soon it answers, from the committed rows."""
-    document = json.loads((RESULTS / "report.json").read_text())
-    machine = document["machine"]
-    lines = [
-        "# Size and speed of the report",
-        "",
-        f"Measured by `{document['command']}` ({machine['device']}, {machine['browser']}, Python {machine['python']}). A "
-        "page answers when a filter that is clicked at once has changed the table of samples; the median of three times. "
-        "Writing includes the start of the chart library, once a process. More than 10,000 flips are not carried, and the "
-        "page says so.",
-        "",
-        "| samples | flips | size | written in | answers in |",
-        "|---:|---:|---:|---:|---:|",
-    ]
-    for row in document["rows"]:
-        lines.append(
-            f"| {row['samples']:,} | {row['flips']:,} | {row['bytes'] / 1e6:.2f} MB "
-            f"| {row['seconds_to_write']:.1f} s | {row['seconds_to_answer']:.2f} s |"
-        )
-    return "\n".join(lines) + "\n"

@@ -1,0 +1,118 @@
+"""The rows of ELODI's ways to pay less, held against eight members."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pages.figures import mean, signed
+from pages.places import committed, is_committed
+
+CHEAPER = {"mnist1d": "MNIST-1D", "cifar100": "CIFAR-100"}
+AFTER_ELODI, AFTER_UNTREATED = "elodi", "untreated"
+EIGHT = "fused"  # the way that the cheaper ones are held against
+
+
+def cheaper_documents() -> dict[str, dict]:
+    """What was measured of ELODI's price, by data set: as many as there are."""
+    found = {name: f"cheaper_{name}" for name in CHEAPER}
+    return {name: committed(file) for name, file in found.items() if is_committed(file)}
+
+
+def by_way(rows: list[dict]) -> dict[str, list[dict]]:
+    """The rows of every way, in the order in which the first seed has them."""
+    found: dict[str, list[dict]] = {}
+    for row in rows:
+        found.setdefault(row["way"], []).append(row)
+    return found
+
+
+def flips_after(rows: list[dict], old: str) -> list[float]:
+    return [row["old"][old]["negative_flip_rate"] for row in rows]
+
+
+def typed(row: dict) -> str:
+    """A way as it is typed."""
+    if row["method"] != "elodi":
+        return (
+            f"`{row['method']}`"
+            + {"none": ", the control", "ensemble": " of 8, the paragon"}[row["method"]]
+        )
+    options = {name: value for name, value in row["options"].items() if name != "alpha"}
+    told = [f"`{name}={str(value).lower()}`" for name, value in options.items()]
+    return ", ".join(told + ["`--fuse off`"] * (row["way"] == "one by one"))
+
+
+class Against(NamedTuple):
+    """What a way saves and gives up against eight members of the same seeds: means over them."""
+
+    price: float
+    price_of_eight: float
+    flips: float  # more, as a share
+    error: float  # more, as a share
+
+    @property
+    def saved(self) -> float:
+        """Plain trainings that it takes less."""
+        return self.price_of_eight - self.price
+
+    def told(self) -> str:
+        """Its price and what it gives up, in a few words."""
+        return (
+            f"{self.price:.1f} trainings instead of {self.price_of_eight:.1f}, NFR {signed(100 * self.flips, 2)} and error "
+            f"{signed(100 * self.error, 2)} points"
+        )
+
+
+def against_eight(ways: dict[str, list[dict]], way: str) -> Against | None:
+    """A way held against eight members; None if it is no way of ELODI, or of other old models."""
+    pairs = paired(ways, way)
+    if way in ("none", "ensemble", EIGHT) or not pairs:
+        return None
+    return Against(
+        price=mean([a["trainings"] for a, _ in pairs]),
+        price_of_eight=mean([b["trainings"] for _, b in pairs]),
+        flips=mean(more_flips(pairs)),
+        error=mean(more_errors(pairs)),
+    )
+
+
+def measured(*names: str) -> str:
+    """What a way gave on every data set that has it, for a page of another kind."""
+    told = []
+    for name, document in cheaper_documents().items():
+        ways = by_way(document["rows"])
+        for way in names:
+            if way in ways and (found := against_eight(ways, way)) is not None:
+                beside = f", `{way}`" if len(names) > 1 else ""
+                told.append(f"{CHEAPER[name]}{beside}: {found.told()}")
+    return "; ".join(told)
+
+
+def paired(ways: dict[str, list[dict]], way: str) -> list[tuple[dict, dict]]:
+    """The rows of a way beside those of eight members; none if some have other old models."""
+    by_seed = {row["seed"]: row for row in ways[EIGHT]}
+    pairs = [
+        (row, by_seed[row["seed"]])
+        for row in ways[way]
+        if row["seed"] in by_seed and _same_old(row, by_seed[row["seed"]])
+    ]
+    return pairs if len(pairs) == len(ways[way]) else []
+
+
+def more_flips(pairs: list[tuple[dict, dict]]) -> list[float]:
+    return [
+        a["old"][AFTER_ELODI]["negative_flip_rate"] - b["old"][AFTER_ELODI]["negative_flip_rate"]
+        for a, b in pairs
+    ]
+
+
+def more_errors(pairs: list[tuple[dict, dict]]) -> list[float]:
+    return [a["error_rate_new"] - b["error_rate_new"] for a, b in pairs]
+
+
+def _same_old(one: dict, other: dict) -> bool:
+    """Whether two rows were held against the same old models."""
+    return all(
+        one["old"][name]["error_rate_old"] == other["old"][name]["error_rate_old"]
+        for name in (AFTER_ELODI, AFTER_UNTREATED)
+    )

@@ -1,0 +1,13 @@
+"""Tables in pages that are otherwise written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def filled(page: Path, name: str, lines: list[str]) -> str:
+    """A page written by hand, with what is between two marks put in anew."""
+    start, end = f"<!-- generated: {name} -->", "<!-- end -->"
+    before, _, rest = page.read_text().partition(start)
+    after = rest.partition(end)[2]
+    return "\n".join([f"{before}{start}", "", *lines, "", f"{end}{after}"])

@@ -1,0 +1,81 @@
+"""The cards of the metrics."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+
+import numpy as np
+
+from flipguard import METRICS, Predictions, compare
+from pages.places import DOCS
+
+NEEDS = {
+    "target": "targets",
+    "old scores": "old's scores",
+    "new scores": "new's scores",
+    "logits": "logits on both sides",
+    "control": "a control",
+}
+# The example of all cards.
+TARGETS = [0, 1, 2, 0, 1]
+OLD = [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.3, 0.6, 0.1], [0.1, 0.2, 0.7]]
+NEW = [[0.8, 0.1, 0.1], [0.5, 0.4, 0.1], [0.1, 0.1, 0.8], [0.6, 0.3, 0.1], [0.5, 0.2, 0.3]]
+CONTROL = [1, 1, 1, 0, 2]
+
+
+def metrics_page() -> str:
+    """A card a metric: what it says, its formula, an example that was computed just now."""
+    cards = tomllib.loads((DOCS / "cards.toml").read_text())
+    missing, extra = set(METRICS) - set(cards), set(cards) - set(METRICS)
+    if missing or extra:
+        sys.exit(f"docs/cards.toml lacks {sorted(missing)} and has too much: {sorted(extra)}.")
+    example = _example()
+    lines = [
+        "# Metrics",
+        "",
+        "Rates are between 0 and 1 in code and files, and in percent where a person reads.",
+        "Undefined is `nan` in Python and `null` in JSON, never 0. Every metric is a pure function",
+        "of counts that add, so shards can be counted apart.",
+        "",
+        "The example on each card is one and the same: five samples, of which the old model gets",
+        "the first three right.",
+        "",
+        "| sample | target | old's probabilities | new's probabilities | control's label |",
+        "|---|---|---|---|---|",
+    ]
+    for i, target in enumerate(TARGETS):
+        lines.append(f"| {i + 1} | {target} | {OLD[i]} | {NEW[i]} | {CONTROL[i]} |")
+    for name, metric in METRICS.items():
+        card = cards[name]
+        needs = ", ".join(NEEDS[n] for n in sorted(metric.needs)) or "predicted labels only"
+        estimate = example[name]
+        better = {"lower": "lower is better", "higher": "higher is better", "neither": ""}
+        interval = (
+            ""
+            if estimate.low != estimate.low
+            else (f", interval {estimate.low:.3f} to {estimate.high:.3f}")
+        )
+        value = "undefined here" if not estimate.is_defined else f"{estimate.value:.4g}{interval}"
+        lines += [
+            "",
+            f"## `{name}`",
+            "",
+            metric.sentence + (f" ({better[metric.better]})" if better[metric.better] else ""),
+            "",
+            f"- **When to use it.** {card['use']}",
+            f"- **Formula.** `{metric.formula}`",
+            f"- **Needs.** {needs}",
+            f"- **Example.** {value}",
+            f"- **Paper.** {card['paper']}",
+            f"- **Pitfalls.** {card['beware']}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _example():
+    return compare(
+        old=Predictions.from_arrays(logits=np.log(OLD), targets=TARGETS),
+        new=Predictions.from_arrays(logits=np.log(NEW)),
+        control=Predictions.from_arrays(labels=CONTROL),
+    )
