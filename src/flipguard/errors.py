@@ -4,6 +4,7 @@
 
     FlipguardError            anything below; its text is one sentence that says what to do
     ├── InputError            a prediction table that cannot be read, or two that cannot be compared
+    │   └── DivergedError     a training whose losses or weights are no longer finite
     ├── PolicyError           a gate policy that cannot be read, or does not fit the comparison
     └── MissingExtraError     an optional dependency that this call needs is not installed
 """
@@ -24,6 +25,10 @@ class FlipguardError(Exception):
 
 class InputError(FlipguardError):
     """A prediction table cannot be read, or two of them cannot be compared."""
+
+
+class DivergedError(InputError):
+    """A training came to losses or weights that are not finite: these settings are to blame."""
 
 
 class PolicyError(FlipguardError):

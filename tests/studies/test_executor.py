@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import time
 from collections.abc import Mapping
@@ -17,8 +18,17 @@ from flipguard.studies.graph import Node
 from flipguard.studies.planning import Plan, plan_of
 from flipguard.studies.reading import study_of
 from flipguard.studies.scales import scale_of
-from flipguard.training.worker import ENDED, FAILED, LINE, READY, REFUSED, STOPPED
+from flipguard.training.worker import DIVERGED, ENDED, FAILED, LINE, READY, REFUSED, STOPPED
 from flipguard.training.workforce import GONE
+
+FINISHED_RUN = json.dumps(
+    {
+        "schema": "flipguard.run/1",
+        "status": "finished",
+        "config": {},
+        "data": {"class_names": ["a", "b"], "input_shape": [40]},
+    }
+)
 
 
 class Obedient:
@@ -49,6 +59,11 @@ class Obedient:
         Obedient.jobs.append(folders)
         Obedient.minutes += [one["config"]["machine"]["minutes"] for one in together]
         answer = next((self.answers[f] for f in folders if f in self.answers), None)
+        if answer is not None and answer[0] == DIVERGED:
+            for folder in folders:
+                if folder not in self.answers:  # which the worker trains alone then
+                    Path(folder).mkdir(parents=True)
+                    (Path(folder) / "run.json").write_text(FINISHED_RUN)
         if answer is None:
             self._said.put((self, LINE, "epoch 1/2  loss 1.0"))
             self._said.put((self, ENDED, "finished"))
@@ -149,6 +164,7 @@ def test_untreated_runs_that_differ_by_seed_become_one_job(plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
+        ((REFUSED, "Expected this, but got that."), "could not be trained: Expected this"),
         ((FAILED, "Traceback …\nValueError: odd"), "could not be trained (ValueError: odd)"),
         ((GONE, "signal 9"), "ended from outside (signal 9), perhaps for want of memory"),
     ],
@@ -168,13 +184,21 @@ def test_a_process_that_fails_is_named_and_nothing_new_is_begun(
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_a_run_that_is_refused_is_named_and_the_others_go_on(plan: Plan, several: bool) -> None:
+def test_a_run_that_diverges_is_named_and_the_others_go_on(plan: Plan, several: bool) -> None:
     needed = {folder for node in plan.nodes for folder in node.after}
     bad = [node.folder for node in plan.nodes if node.folder in needed][: 2 if several else 1]
-    Obedient.answers = {str(folder): (REFUSED, "Expected this, but got that.") for folder in bad}
+    Obedient.answers = {str(folder): (DIVERGED, "Expected this, but got that.") for folder in bad}
     told: list[str] = []
+    done: list[tuple[int, int]] = []
     with pytest.raises(InputError) as refused:
-        train_all(plan.nodes, Crew(processes=2), cost=one, report=told.append)
+        train_all(
+            plan.nodes,
+            Crew(processes=2),
+            cost=one,
+            report=told.append,
+            progress=lambda *shares: done.append(shares),
+        )
+    assert done[-1] == (1000 * len(plan.nodes), 1000 * len(plan.nodes))
     assert str(refused.value).startswith(f"{bad[0]} could not be trained: Expected this, but")
     assert ("So it was with 1 other run." in str(refused.value)) == several
     assert len(told) == len(bad)
@@ -183,6 +207,18 @@ def test_a_run_that_is_refused_is_named_and_the_others_go_on(plan: Plan, several
     lost = _with_all_that_need_them(plan, set(bad))
     assert begun == {node.folder for node in plan.nodes} - (lost - set(bad))
     assert Obedient.ended == 2
+
+
+def test_of_runs_that_were_one_network_only_those_that_diverged_are_lost(plan: Plan) -> None:
+    train_all(plan.nodes, Crew(fuse=True), cost=one)
+    network = max(Obedient.jobs, key=len)
+    Obedient.jobs, Obedient.answers = [], {network[0]: (DIVERGED, "Expected finite losses.")}
+    with pytest.raises(InputError) as refused:
+        train_all(plan.nodes, Crew(fuse=True), cost=one)
+    assert str(refused.value) == f"{network[0]} could not be trained: Expected finite losses."
+    begun = {Path(folder) for job in Obedient.jobs for folder in job}
+    lost = _with_all_that_need_them(plan, {Path(network[0])}) - {Path(network[0])}
+    assert begun == {node.folder for node in plan.nodes} - lost
 
 
 def _with_all_that_need_them(plan: Plan, lost: set[Path]) -> set[Path]:

@@ -78,7 +78,8 @@ def test_a_run_that_fails_spares_the_studies_that_are_complete(
     monkeypatch.setattr(running, "train_all", fails)
     done = flipguard("run", *TWO, "pct.figure6", *SMALL, "--out", str(out))
     assert done.code == 2
-    assert done.err.splitlines()[-1].endswith("Expected this, but got that.")
+    last = done.err.splitlines()[-1]
+    assert last.endswith("but got that. There is no result of pct.figure6.")
     assert results_in(out) == [f"{study}.mnist1d.json" for study in TWO]
     assert "pct.table4b at mnist1d: " in done.out
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flipguard.errors import InputError
+from flipguard.errors import DivergedError, InputError
 from flipguard.training import Seeds
 from flipguard.training.config import Config, is_measured
 from flipguard.training.folder import TIMING, is_finished, read_lines
@@ -84,6 +85,30 @@ def test_several_that_are_stopped_in_time_go_on(fuse: str, tmp_path: Path) -> No
     without = [rarely(config, minutes=None) for config in configs]
     assert train_several(without, folders, report=lambda _: None)
     assert all(map(is_finished, folders))
+
+
+def test_of_several_that_are_one_network_one_that_diverges_loses_none_of_the_others(
+    tmp_path: Path,
+) -> None:
+    steep = {"optimizer": "sgd", "learning_rate": 30.0, "momentum": 0.9}
+    configs = [
+        tiny(epochs=3, seeds=Seeds(seed=s), recipe=steep, machine={"fuse": "on"}) for s in range(5)
+    ]
+    alone = [tmp_path / "alone" / str(seed) for seed in range(5)]
+    for config, folder in zip(configs, alone, strict=True):
+        with suppress(DivergedError):
+            trained(config, folder)
+    fine = [is_finished(folder) for folder in alone]
+    assert set(fine) == {False, True}
+    folders = [tmp_path / "together" / str(seed) for seed in range(5)]
+    told: list[str] = []
+    with pytest.raises(DivergedError, match="Expected finite losses and weights"):
+        train_several(configs, folders, report=told.append)
+    assert [is_finished(folder) for folder in folders] == fine
+    assert [line for line in told if line.startswith("one by one: Expected finite losses")]
+    assert not list((tmp_path / "together").glob(".together-*"))
+    kept = [(a, b) for a, b, is_fine in zip(alone, folders, fine, strict=True) if is_fine]
+    assert all(bytes_of(one) == bytes_of(other) for one, other in kept)
 
 
 def test_every_epoch_or_some(tmp_path: Path) -> None:

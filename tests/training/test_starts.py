@@ -64,6 +64,15 @@ def equal(first: Weights, second: Weights) -> bool:
 # -- where they start ----------------------------------------------------------------------------
 
 
+def test_old_is_found_behind_a_link(olds: dict[str, Run], tmp_path: Path) -> None:
+    link = tmp_path / "service" / "current"
+    link.parent.mkdir()
+    link.symlink_to(olds["ensemble"].folder)
+    run = trained(tuned("ensemble", Run.read(link)), tmp_path / "run")
+    starts = [Path(member.config.old[0]) for member in members_of(run)]
+    assert starts == [member.folder.resolve() for member in members_of(olds["ensemble"])]
+
+
 @pytest.mark.parametrize(
     ("method", "old"), [("ensemble", "ensemble"), ("ensemble", "elodi"), ("elodi", "elodi")]
 )

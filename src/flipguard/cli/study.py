@@ -160,7 +160,13 @@ def run(
         raise MissingExtraError(
             "Running a study", package=problem.name or "torch", extra="train"
         ) from problem
-    from flipguard.cli.study_parts import named, outcome_parts, plan_parts, what_is_left
+    from flipguard.cli.study_parts import (
+        named,
+        outcome_parts,
+        plan_parts,
+        what_is_left,
+        without_results,
+    )
 
     if minutes is not None and not 0 < minutes < float("inf"):
         raise InputError(f"Expected `--minutes` to be above 0, but got {minutes:g}.")
@@ -197,7 +203,7 @@ def run(
         raise typer.Exit(130) from None
     show(outcome_parts(task, outcome), stdout_taken=False)
     if outcome.failed is not None:
-        raise InputError(outcome.failed)
+        raise InputError(f"{outcome.failed}{without_results(outcome)}")
     if outcome.missing:
         typer.echo(f"flipguard: {what_is_left(task, outcome)}", err=True)
 

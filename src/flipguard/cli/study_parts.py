@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 MOST_NAMED = 6
@@ -39,12 +39,23 @@ def what_is_left(task: Task, outcome: Outcome) -> str:
     """What a later call would go on with."""
     from flipguard.studies.costs import in_words
 
-    left, missing = task.left, outcome.missing
-    studies = ", ".join(missing) if len(missing) <= MOST_NAMED else f"{len(missing)} studies"
+    left = task.left
     return (
         f"time is up, and {len(left)} of {len(task.nodes)} runs are left, about "
-        f"{in_words(task.seconds(left))}, of {studies}; the same command goes on from here."
+        f"{in_words(task.seconds(left))}, of {_named(outcome.missing)}; the same command goes on "
+        "from here."
     )
+
+
+def without_results(outcome: Outcome) -> str:
+    """Which studies lack runs, behind the sentence that says why."""
+    if len(outcome.results) + len(outcome.missing) < 2 or not outcome.missing:
+        return ""
+    return f" There is no result of {_named(outcome.missing)}."
+
+
+def _named(studies: Sequence[str]) -> str:
+    return ", ".join(studies) if len(studies) <= MOST_NAMED else f"{len(studies)} studies"
 
 
 def plan_parts(task: Task) -> list[RenderableType]:

@@ -19,7 +19,7 @@ from flipguard.studies.graph import Node
 from flipguard.training.config import Config, as_dict
 from flipguard.training.seeds import Seeds
 from flipguard.training.train import check_folder
-from flipguard.training.worker import ENDED, FINISHED, LINE, READY, REFUSED
+from flipguard.training.worker import DIVERGED, ENDED, FINISHED, LINE, READY, REFUSED
 from flipguard.training.workforce import GONE, Said, Worker
 
 Told = Callable[[int, int], None]
@@ -59,8 +59,9 @@ def train_all(
 ) -> int:
     """Trains every run that is not finished, in this order where it can; how many there were.
 
-    A run that is refused, such as one that diverges, is left out with all that need it, and named
-    at the end. A process that fails stops others from being begun; runs under way are finished.
+    A run that diverges is left out with all that need it, and named at the end. Whatever else is
+    refused or fails would meet others too, as a full disk does: it stops them from being begun, and
+    those that are under way are finished.
     At the deadline, by `time.monotonic`, all stop after the epoch that they are in.
     """
     left = [node for node in nodes if not node.is_finished]
@@ -84,7 +85,7 @@ class _Work:
     begun: dict[Path, float] = field(default_factory=dict)  # the share of a run that is done
     kinds: dict[Path, str] = field(default_factory=dict)
     done: float = 0.0  # units behind all of them
-    refused: list[str] = field(default_factory=list)  # why, of runs that cannot be trained
+    diverged: list[str] = field(default_factory=list)  # what is said of runs that did
     failed: str | None = None
 
     def train(self) -> None:
@@ -116,8 +117,8 @@ class _Work:
                         open_folders -= {node.folder for node in job}
                         self._reach(job, 1.0)
                     idle.append(worker)
-                elif kind == REFUSED:
-                    self._refuse(worker, text)
+                elif kind == DIVERGED:
+                    open_folders -= self._leave_out(self.busy.pop(worker), text)
                     idle.append(worker)
                 else:
                     self._fail(worker, kind, text)
@@ -133,10 +134,10 @@ class _Work:
                 worker.end()
         if self.failed is not None:
             raise InputError(self.failed)
-        if self.refused:
-            others = len(self.refused) - 1
+        if self.diverged:
+            others = len(self.diverged) - 1
             more = f" So it was with {others} other run{'s'[: others - 1]}." if others else ""
-            raise InputError(self.refused[0] + more)
+            raise InputError(self.diverged[0] + more)
 
     def _left(self) -> float:
         """Seconds that are left, below 0 once time is up."""
@@ -197,16 +198,27 @@ class _Work:
         if word == "epoch" and done.isdecimal() and of.isdecimal() and int(of):
             self._reach(self.busy.get(worker, ()), int(done) / int(of))
 
-    def _refuse(self, worker: Worker, text: str) -> None:
-        where = self.busy.pop(worker)[0].folder
-        self.refused.append(f"{where} could not be trained: {text}")
-        self.report(f"{self.refused[-1]} What needs it is left out, and the others go on.")
+    def _leave_out(self, job: Job, text: str) -> set[Path]:
+        """Gives up the runs of a job that diverged, and those that need them; what finished."""
+        lost = [node for node in job if not node.is_finished]
+        self.diverged += [f"{node.folder} could not be trained: {text}" for node in lost]
+        self.report(f"{self.diverged[-1]} What needs it is left out, and the others go on.")
+        self._reach(job, 1.0)
+        while lost:
+            folders = {node.folder for node in lost}
+            lost = [node for node in self.waiting if node.after & folders]
+            gone = {node.folder for node in lost}
+            self.waiting = [node for node in self.waiting if node.folder not in gone]
+            self._reach(tuple(lost), 1.0)
+        return {node.folder for node in job if node.is_finished}
 
     def _fail(self, worker: Worker, kind: str, text: str) -> None:
         job = self.busy.pop(worker, ())
         where = str(job[0].folder) if job else "a process that trains"
         last = (text.strip().splitlines() or [kind])[-1]
-        if kind == GONE:
+        if kind == REFUSED:
+            told = f"{where} could not be trained: {text}"
+        elif kind == GONE:
             told = (
                 f"Expected the process that trains {where} to live, but it was ended from outside "
                 f"({last}), perhaps for want of memory; run the same command again with fewer "

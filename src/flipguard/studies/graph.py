@@ -205,8 +205,10 @@ class Graph:
 
     def _started(self, config: Config, role: str | None, seed: int, old: Node) -> Iterator[Node]:
         """The members that start each from a member of old's, which must be there by then."""
-        by_place = {os.path.normpath(folder): folder for folder in old.members}
-        for index, start in enumerate(own_starts(config, old.folder, old.members)):
+        # As the training names them, which looks behind links.
+        by_place = {os.path.realpath(folder): folder for folder in old.members}
+        places = [Path(place) for place in by_place]
+        for index, start in enumerate(own_starts(config, old.folder, places)):
             wanted = member_config(config, index, start)
             yield self._keep_member(wanted, [by_place[start]], role, seed)
 

@@ -112,7 +112,6 @@ def read_study(text: str, *, id: str) -> Study:
         histogram=histogram,
         matrix=tuple(given.get("matrix", ())),
         axis=given.get("axis"),
-        names=MappingProxyType({role: name for name, role in reversed(roles.items())}),
         test_samples=given.get("test_samples"),
     )
 

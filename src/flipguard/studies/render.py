@@ -192,7 +192,8 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
         yield f"- Not run: {'; '.join(names)}. {why}"
     if setting := result.facts.get("setting"):
         models = "; ".join(f"{name} is {model}" for name, model in setting["models"].items())
-        yield f"Here: {setting['data']}, {setting['epochs']} epochs; {models}."
+        epochs = setting["epochs"]
+        yield f"Here: {setting['data']}, {epochs} epoch{'s' * (epochs != 1)}; {models}."
     if others := result.facts.get("differences"):
         yield f"Other than in the paper: {'; '.join(others)}."
     for note in (*result.study.notes, *_notes_of_rows(result)):

@@ -230,7 +230,7 @@ def facts_of(
     *,
     differences: Sequence[str],
     runs: int,
-    processes: int,
+    processes: int | None,
     seconds: float,
     setting: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -254,7 +254,7 @@ def facts_of(
         "differences": list(differences),
         "setting": dict(setting),
         "runs": runs,
-        "processes": processes,
+        **({} if processes is None else {"processes": processes}),
         "seconds": round(seconds, 1),
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
     }

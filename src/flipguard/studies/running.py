@@ -16,7 +16,7 @@ from flipguard.studies.costs import trained_seconds
 from flipguard.studies.differences import differences
 from flipguard.studies.executor import Told, train_all
 from flipguard.studies.planning import Plan
-from flipguard.studies.results import Result, facts_of, result_path, write_result
+from flipguard.studies.results import Result, facts_of, read_result, result_path, write_result
 from flipguard.studies.tasks import Task
 
 LOCK = ".lock"
@@ -42,6 +42,8 @@ def run_studies(
     """Trains what is missing, for so many minutes at most, and writes what came out."""
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     failed = None
+    there = {node.folder for node in task.nodes if node.is_finished}
+    unfinished = {p.study.id for p in task.plans if any(n.folder not in there for n in p.nodes)}
     with alone_in(task.out):
         try:
             train_all(
@@ -60,13 +62,16 @@ def run_studies(
         measured: Updates = {}
         for plan in task.plans:
             if all(node.folder in there for node in plan.nodes):
-                results.append(_written(task, plan, command, measured))
+                processes = _processes(task, plan, trained=plan.study.id in unfinished)
+                results.append(_written(task, plan, command, measured, processes))
             else:
                 missing.append(plan.study.id)
     return Outcome(results=tuple(results), missing=tuple(missing), failed=failed)
 
 
-def _written(task: Task, plan: Plan, command: str, measured: Updates) -> Result:
+def _written(
+    task: Task, plan: Plan, command: str, measured: Updates, processes: int | None
+) -> Result:
     result = Result(
         study=plan.study,
         scale=plan.scale.name,
@@ -79,7 +84,7 @@ def _written(task: Task, plan: Plan, command: str, measured: Updates) -> Result:
             differences=differences(plan),
             setting=setting_of(plan),
             runs=len(plan.nodes),
-            processes=task.crew.processes,
+            processes=processes,
             seconds=sum(trained_seconds(node.folder) for node in plan.nodes),
         ),
     )
@@ -89,15 +94,36 @@ def _written(task: Task, plan: Plan, command: str, measured: Updates) -> Result:
 
 def setting_of(plan: Plan) -> dict[str, Any]:
     """On what it was trained, how long, and what stands here for the paper's architectures."""
-    roles = plan.scale.roles
+    scale = plan.scale
+    names: dict[str, str] = {}
     # The cells of a matrix are named by roles.
-    names = {} if plan.study.matrix else plan.study.names
+    for place in () if plan.study.matrix else {update.line: 0 for update in plan.updates}:
+        line = plan.study.lines[place]
+        if line.paper is not None:
+            names |= {line.old.role or "": line.paper.old or line.old.role or ""}
+            names |= {line.new.role or "": line.paper.new or line.new.role or ""}
     used = {node.role for node in plan.nodes}
     return {
-        "data": plan.scale.data,
+        "data": scale.data,
         "epochs": max(node.config.recipe.epochs for node in plan.nodes),
-        "models": {names.get(role, role): roles[role] for role in roles if role in used},
+        "models": {
+            names.get(role, role): " or ".join(scale.models(role))
+            for role in (*scale.roles, *scale.many)
+            if role in used
+        },
     }
+
+
+def _processes(task: Task, plan: Plan, *, trained: bool) -> int | None:
+    """How many runs shared the device, where this call trained some; else what was noted before."""
+    if trained:
+        return min(task.crew.processes, len(plan.nodes))
+    path = result_path(task.out, plan.study.id, plan.scale.name)
+    try:
+        before = read_result(path, plan.study).facts.get("processes")
+    except InputError:
+        return None
+    return before if isinstance(before, int) else None
 
 
 @contextmanager

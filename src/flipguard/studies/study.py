@@ -172,7 +172,6 @@ class Study:
     histogram: Histogram | None = None
     matrix: tuple[str, ...] = ()  # roles, every two of which are compared
     axis: str | None = None  # what `x` of the lines is
-    names: Mapping[str, str] = field(default_factory=dict)  # the paper's architectures, by role
     test_samples: int | None = None  # of the paper, where not its whole test set
 
     @property

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flipguard.errors import InputError
+from flipguard.errors import DivergedError
 from flipguard.fusion import CapturedStep, Fused, tune
 from flipguard.training.config import Config, is_measured
 from flipguard.training.devices import compile_as, peak_memory, placed, seed_dropout
@@ -271,7 +271,7 @@ def _refuse_divergence(losses: Sequence[float], fused: Fused, epoch: int) -> Non
         loss, _ = found[bad[0]]
         what = "weights that are not" if loss - loss == 0 else f"task = {loss}"
         names = ", ".join(str(index + 1) for index in bad)
-        raise InputError(
+        raise DivergedError(
             f"Expected finite losses and weights, but got {what} of member{'s' * (len(bad) > 1)} "
             f"{names} in epoch {epoch + 1}; lower the learning rate, and the state of the epoch "
             "before it is as it was."

@@ -202,6 +202,12 @@ def _begun(configs: Sequence[Config], folders: Sequence[Path]) -> Iterator[Group
             group.end()  # nothing was reached yet
 
 
+def forget_groups(configs: Sequence[Config], folders: Sequence[Path]) -> None:
+    """Removes the joint states of members, so that each begins anew and alone."""
+    for group in _begun(configs, folders):
+        group.end()
+
+
 def _remove_empty(folder: Path) -> None:
     with suppress(OSError):
         folder.rmdir()

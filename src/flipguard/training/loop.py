@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flipguard.errors import InputError
+from flipguard.errors import DivergedError, InputError
 from flipguard.fusion import CapturedStep
 from flipguard.methods import Objective, Step
 from flipguard.models import Inputs, classify, head_of, with_features
@@ -289,7 +289,7 @@ def _refuse_divergence(losses: dict[str, float], student: nn.Module, epoch: int)
     if not said and not bool(weights.isfinite().all()):
         said = ["weights that are not"]
     if said:
-        raise InputError(
+        raise DivergedError(
             f"Expected finite losses and weights, but got {said[0]} in epoch {epoch + 1}; lower "
             "the learning rate or the weight of the term, and the state of the epoch before it is "
             "as it was."

@@ -7,9 +7,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from flipguard.errors import DivergedError
 from flipguard.training.config import Config
 from flipguard.training.devices import exactness, fabric_of
-from flipguard.training.fusing import train_together
+from flipguard.training.fusing import forget_groups, train_together
 from flipguard.training.loop import Report
 from flipguard.training.train import train
 
@@ -17,14 +18,21 @@ from flipguard.training.train import train
 def train_several(configs: Sequence[Config], folders: Sequence[Path], *, report: Report) -> bool:
     """Trains untreated runs of one kind: together what can be, and one by one what is left.
 
-    False if time was up before they ended, which `machine.minutes` of the first says of all.
+    False if time was up before they ended, which `machine.minutes` of the first says of all. One
+    that diverges takes none of the others with it: they are trained alone then, and it is refused
+    once they are finished.
     """
     minutes = configs[0].machine.minutes
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     fabric = fabric_of(configs[0].machine)
     with exactness(configs[0].machine, fabric.device):
-        if not train_together(fabric, configs, folders, deadline=deadline, report=report):
-            return False
+        try:
+            if not train_together(fabric, configs, folders, deadline=deadline, report=report):
+                return False
+        except DivergedError as problem:
+            report(f"one by one: {problem}")
+            forget_groups(configs, folders)
+    diverged: DivergedError | None = None
     for config, folder in zip(configs, folders, strict=True):
         if deadline is not None:
             if time.monotonic() > deadline:
@@ -32,6 +40,11 @@ def train_several(configs: Sequence[Config], folders: Sequence[Path], *, report:
             left = (deadline - time.monotonic()) / 60
             machine = dataclasses.replace(config.machine, minutes=max(left, 0.0))
             config = dataclasses.replace(config, machine=machine)
-        if not train(config, folder, resume=True, report=report).finished:
-            return False
+        try:
+            if not train(config, folder, resume=True, report=report).finished:
+                return False
+        except DivergedError as problem:
+            diverged = diverged or problem
+    if diverged is not None:
+        raise diverged
     return True

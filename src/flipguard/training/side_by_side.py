@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 
-from flipguard.errors import InputError
+from flipguard.errors import DivergedError, InputError
 from flipguard.training.config import Config, Machine, as_dict
 from flipguard.training.devices import cores, peak_memory
 from flipguard.training.folder import HISTORY, TIMING, is_finished, read_lines
 from flipguard.training.interrupting import interrupted, passed_on, time_is_up
 from flipguard.training.loop import Report
-from flipguard.training.worker import ENDED, FAILED, LINE, READY, REFUSED, STOP
+from flipguard.training.worker import DIVERGED, ENDED, FAILED, LINE, READY, REFUSED, STOP
 from flipguard.training.workforce import Said, Worker
 
 # Seconds that further processes must save: a start takes about half of it, most for torch.
@@ -241,8 +241,8 @@ class Crew:
 
     def _refuse(self, kind: str, text: str, index: int | None) -> None:
         """What one process refuses, all do; the others' members have their states."""
-        if kind == REFUSED:
-            raise InputError(text)
+        if kind in (REFUSED, DIVERGED):
+            raise (DivergedError if kind == DIVERGED else InputError)(text)
         who = "a process for members" if index is None else f"the process of member {index + 1}"
         if kind == FAILED:
             raise RuntimeError(f"In {who}:\n{text}")

@@ -23,8 +23,10 @@ def starts_of(config: Config, old: Run) -> tuple[str, ...]:
     """The runs that members start from, in their order; none if all start from old itself."""
     # Runs that old was given are not its own members, and may be of any architecture.
     named = () if old.config.guides else old.document.get("members", ())
-    starts = own_starts(config, old.folder, [old.folder / place for place in named])
-    gone = [os.path.relpath(one, old.folder) for one in starts if not is_finished(Path(one))]
+    # They lie beside the folder itself, and not beside a link to it.
+    place = Path(os.path.realpath(old.folder))
+    starts = own_starts(config, old.folder, [place / name for name in named])
+    gone = [os.path.relpath(one, place) for one in starts if not is_finished(Path(one))]
     if gone:
         raise InputError(
             f"Expected the members of {old.folder} to be finished runs for new ones to start from, "

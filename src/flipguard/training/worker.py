@@ -21,7 +21,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-READY, LINE, ENDED, REFUSED, FAILED = "ready", "line", "ended", "refused", "failed"
+READY, LINE, ENDED, FAILED = "ready", "line", "ended", "failed"
+REFUSED, DIVERGED = "refused", "diverged"
 FINISHED, STOPPED = "finished", "stopped"  # how it ended; stopped: time was up
 STOP = "stop"  # what it is told amid a member
 
@@ -40,7 +41,7 @@ def main() -> None:
     try:
         import torch
 
-        from flipguard.errors import FlipguardError
+        from flipguard.errors import DivergedError, FlipguardError
         from flipguard.training.config import from_dict
         from flipguard.training.interrupting import ask_elsewhere
         from flipguard.training.several import train_several
@@ -67,6 +68,8 @@ def main() -> None:
                     report=lambda line: answer(LINE, line),
                 )
                 answer(ENDED, run.status)
+            except DivergedError as problem:
+                answer(DIVERGED, str(problem))
             except FlipguardError as problem:
                 answer(REFUSED, str(problem))
     except Exception:
