@@ -117,7 +117,7 @@ def _series(figure: Any, result: Result, rows: Sequence[Row]) -> None:
     """A curve a group, a panel a metric; groups with axes of their own get panels of their own."""
     metrics = result.study.metrics
     panels, axis_names = _groups(result, rows)
-    named = any(group for shown in panels for group in shown)
+    apart = len(panels) > 1
     figure.subplots_adjust(hspace=0.45)
     for height, (shown, axis) in enumerate(zip(panels, axis_names, strict=False)):
         for number, metric in enumerate(metrics, start=1):
@@ -133,8 +133,10 @@ def _series(figure: Any, result: Result, rows: Sequence[Row]) -> None:
                 xs, ys, errors = zip(*points, strict=True)
                 axes.errorbar(xs, ys, yerr=errors, marker="o", color=colour, label=group or None)
             axes.set_xlabel(axis, fontsize=8)
-            axes.set_title(f"{short(metric)}{' %' if factor == 100 else ''}", fontsize=9)
-            if number == 1 and named:
+            title = f"{short(metric)}{' %' if factor == 100 else ''}"
+            # A curve that has its panel alone is named above it.
+            axes.set_title(f"{shown[0]}: {title}" if apart else title, fontsize=9)
+            if number == 1 and not apart and any(shown):
                 axes.legend(frameon=False, fontsize=7)
             plain(axes)
 
