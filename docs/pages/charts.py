@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from pages.figures import percent
 from pages.labels import NEAR, Box, placed
 
 WIDTH, HEIGHT = 760, 500
@@ -166,8 +167,8 @@ def _scale_of_errors(low: float, high: float) -> Iterator[str]:
     )
     yield f'<rect x="{right - width}" y="19" width="{width}" height="8" rx="4" fill="url(#errors)"/>'
     yield _text(right - width - 8, 27, "error", size=NOTE_SIZE, kind="faint", anchor="end")
-    yield _text(right - width, 42, _percent(low), size=NOTE_SIZE, kind="faint")
-    yield _text(right, 42, _percent(high), size=NOTE_SIZE, kind="faint", anchor="end")
+    yield _text(right - width, 42, percent(low), size=NOTE_SIZE, kind="faint")
+    yield _text(right, 42, percent(high), size=NOTE_SIZE, kind="faint", anchor="end")
 
 
 def _axes(
@@ -230,7 +231,7 @@ def _marked(point: Point, x: Scale, y: Scale, colour: str) -> Iterator[str]:
 def _labels(points: Sequence[Point], control: Point, x: Scale, y: Scale) -> Iterator[str]:
     """Names beside the points, each where it covers nothing; and that of the control's line."""
     line, end = y(control.breaks.mean), WIDTH - RIGHT - 6
-    told = f"{control.name}: {_percent(control.breaks.mean)} break, {_percent(control.error)} error"
+    told = f"{control.name}: {percent(control.breaks.mean)} break, {percent(control.error)} error"
     yield _text(end, line - 7, told, size=NAME_SIZE, weight=600, anchor="end")
     places = [(x(point.cost.mean), y(point.breaks.mean)) for point in points]
     marks = [_marks(point, x, y) for point in points]
@@ -252,7 +253,7 @@ def _marks(point: Point, x: Scale, y: Scale) -> list[Box]:
 
 
 def _note(point: Point) -> str:
-    return f"{_percent(point.error)} error"
+    return f"{percent(point.error)} error"
 
 
 def _size(point: Point) -> tuple[float, float]:
@@ -272,7 +273,3 @@ def _label(point: Point, place: tuple[float, float], box: Box) -> Iterator[str]:
     yield _text(
         middle, box.top + 11 + LINE, _note(point), size=NOTE_SIZE, kind="faint", anchor="middle"
     )
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"

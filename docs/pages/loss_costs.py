@@ -34,7 +34,7 @@ def loss_costs_page() -> str:
     for row in document["rows"]:
         times, device, peak = row["microseconds"], row["captured"], row["peak"]
         bare, fused = times["bare compiled"], device["bare compiled"]
-        dtype = {"float32": "float32", "bfloat16": "bfloat16"}[row["dtype"]]
+        dtype = row["dtype"]
         lines.append(
             f"| {row['loss']} | {row['samples']:,} x {row['classes']:,} {dtype} | {bare:.0f} "
             f"| {times['ours']:.0f} | {times['ours compiled']:.0f} | {times['ours'] / bare:.2f} "
