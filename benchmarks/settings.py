@@ -57,7 +57,7 @@ ALIKE: dict[str, tuple[str, Options]] = {
     **{f"skl alpha={alpha:g}": ("skl", {"alpha": alpha}) for alpha in (0.05, 0.1)},
     **{
         f"codistill-skl beta={beta:g}": ("codistill-skl", {"beta": beta})
-        for beta in (0.04, 0.2, 0.5, 1.0, 3.0)
+        for beta in (0.04, 0.2, 0.5, 1.0, 1.5, 2.0, 3.0)
     },
     **{
         f"codistill-skl beta={beta:g} entropy {alpha:g}": (
@@ -112,7 +112,8 @@ def one(side: str, way: str, given: argparse.Namespace) -> tuple[str, str, Tenso
         "model": given.model,
         "preset": given.preset,
         "recipe": {"epochs": given.epochs, "clip": given.clip}
-        | ({"batch_size": 512} if on_gpu else {}),
+        | ({"batch_size": 512} if on_gpu else {})
+        | dict(given.recipe),
         "seeds": {"seed": int(side)},
         "old": [str(given.work / str(int(side) - 1) / "none")] if way in AFTER else [],
         "machine": {
@@ -174,7 +175,9 @@ class Table:
             "command": f"python benchmarks/settings.py --data {given.data} --data-root DIR "
             f"--out FILE --model {given.model} --preset {given.preset} --epochs {given.epochs} "
             f"--pairs {given.pairs} --views {given.views} --at-once {given.at_once} "
-            f"--compile {given.compile}" + (f" --clip {given.clip:g}" if given.clip else ""),
+            f"--compile {given.compile}"
+            + (f" --clip {given.clip:g}" if given.clip else "")
+            + "".join(f" --recipe {name}={value}" for name, value in given.recipe),
             "machine": {
                 "device": torch.cuda.get_device_name() if given.device != "cpu" else "CPU",
                 "torch": torch.__version__,
@@ -223,6 +226,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", help="only these, and what they are held against")
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--clip", type=float, help="the largest norm of a gradient")
+    parser.add_argument("--recipe", nargs="*", type=_given, default=[], metavar="NAME=VALUE")
     parser.add_argument("--compile", choices=("off", "parts"), default="off")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
@@ -253,6 +257,12 @@ def main() -> None:
             [(side, way) for way in others for side in sides if way in ALIKE or int(side) % 2], pool
         )
     table.show()
+
+
+def _given(text: str) -> tuple[str, Any]:
+    """One value of the recipe: a number where it is one."""
+    name, _, value = text.partition("=")
+    return name, value if name == "augment" else float(value)
 
 
 def _has_members(wanted: list[str]) -> bool:
