@@ -378,7 +378,17 @@ def test_what_a_scale_cannot_be_told() -> None:
         scale.set(["recipe.epochs"])
     with pytest.raises(InputError, match="`--set model=…` at scale agnews"):
         planned("elodi.table4", "agnews")
+    for to_no_avail, why in (
+        ("roles.smal=lenet5", r"a role of the studies, but got 'smal'; there are small, large"),
+        ("options.fd.weight=1", "Expected a method, but got 'fd'; .*lists all"),
+        ("options.kd.wieght=1", "options of `kd`, but got 'wieght'; did you mean weight"),
+        ("options.elodi.k.10=5", r"options of `elodi`, but got 'k\.10'; .* lists all"),
+    ):
+        with pytest.raises(InputError, match=why):
+            scale.set([to_no_avail])
     assert scale.set(["options.elodi.alpha=0.5"]).options["elodi"]["alpha"] == 0.5
+    told = scale.set(["options.elodi.k={10=5}"])
+    assert (told.option("elodi", "k", 10), told.option("elodi", "k", 7)) == (5, 7)
 
 
 def test_neither_planning_nor_showing_needs_a_table_library() -> None:

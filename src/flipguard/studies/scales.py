@@ -12,7 +12,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from flipguard.errors import InputError, listed
+from flipguard.errors import InputError, listed, nearest
+from flipguard.methods import method_of
 from flipguard.studies.study import Scalar
 
 FILE = "scales.toml"
@@ -114,9 +115,11 @@ class Scale:
         if key == "classes" and text.isdecimal():
             return dataclasses.replace(self, classes=int(text))
         if table == "roles" and name:
+            _check_role(name)
             return dataclasses.replace(self, roles={**self.roles, name: text})
         if table == "options" and "." in name:
-            method, _, option = name.rpartition(".")
+            method, _, option = name.partition(".")
+            _check_option(method, option)
             ours = {**self.options.get(method, {}), option: _parsed(text)}
             return dataclasses.replace(self, options={**self.options, method: ours})
         if table in ("recipe", "machine") and name:
@@ -147,6 +150,24 @@ def scale_of(name: str) -> Scale:
             f"Expected `--scale` to be one of {', '.join(scales())}, but got {listed([name])}."
         )
     return scales()[name]
+
+
+def _check_role(name: str) -> None:
+    """A role that no study has would be set to no avail."""
+    known = dict.fromkeys(one for s in scales().values() for one in (*s.roles, *s.many))
+    if name not in known:
+        raise InputError(
+            f"Expected `--set roles.NAME` with a role of the studies, but got {listed([name])}; "
+            f"there are {', '.join(known)}."
+        )
+
+
+def _check_option(method: str, option: str) -> None:
+    """So would an option that the method does not have."""
+    known = {one.name for one in method_of(method)[0].options}
+    if option not in known:
+        hint = nearest(option, known, all_in=f"`flipguard methods {method}` lists all")
+        raise InputError(f"Expected the options of `{method}`, but got {listed([option])}; {hint}")
 
 
 def _is_number(value: object) -> bool:
