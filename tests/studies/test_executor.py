@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -107,6 +107,20 @@ def test_every_run_once_and_after_those_that_it_needs(plan: Plan) -> None:
     assert Obedient.ended == 3
     assert told == sorted(told)
     assert told[-1] == (1000 * len(plan.nodes), 1000 * len(plan.nodes))
+
+
+def test_finished_runs_are_told_while_others_are_under_way(plan: Plan) -> None:
+    told: list[Path] = []
+    begun: list[int] = []
+
+    def finished(folders: Collection[Path]) -> None:
+        told.extend(folders)
+        begun.append(len(Obedient.jobs))
+
+    train_all(plan.nodes, Crew(processes=1), cost=one, finished=finished)
+    assert told == [Path(folder) for (folder,) in Obedient.jobs]
+    # The next one is begun before.
+    assert begun == [*range(2, len(plan.nodes) + 1), len(plan.nodes)]
 
 
 def test_no_more_processes_than_runs(plan: Plan) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.studies.test_running import Ran, flipguard
 
 from flipguard.errors import InputError
 from flipguard.studies import running
+from flipguard.studies.graph import Node
 from flipguard.studies.overview import Tally, overview_line
 from flipguard.studies.reading import studies, study_of
 from flipguard.studies.render import verdict_lines
@@ -82,6 +85,31 @@ def test_a_run_that_fails_spares_the_studies_that_are_complete(
     assert last.endswith("but got that. There is no result of pct.figure6.")
     assert results_in(out) == [f"{study}.mnist1d.json" for study in TWO]
     assert "pct.table4b at mnist1d: " in done.out
+
+
+def test_a_result_is_written_before_all_is_trained(
+    stopped_and_ended: tuple[Path, Ran, list[str], Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, *_ = stopped_and_ended
+    shutil.rmtree(out / "results")
+    first = prepared(
+        TWO[:1], scale="mnist1d", out=out, seeds=2, settings=[SMALL[1], SMALL[3]]
+    ).nodes
+    shutil.rmtree(first[-1].folder)
+    there: list[list[str]] = []
+    train = running.train_all
+
+    def stopped_after_one(nodes: Sequence[Node], *args: Any, **more: Any) -> int:
+        train([node for node in nodes if node.folder == first[-1].folder], *args, **more)
+        there.append(results_in(out))
+        return 1
+
+    monkeypatch.setattr(running, "train_all", stopped_after_one)
+    done = flipguard("run", *TWO, *SMALL, "--out", str(out))
+    assert done.code == 0, done.err
+    # The other one, for which nothing was trained, is written at the end.
+    assert there == [[f"{TWO[0]}.mnist1d.json"]]
+    assert results_in(out) == [f"{study}.mnist1d.json" for study in TWO]
 
 
 def test_runs_are_shared_and_those_of_the_first_come_first(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import queue
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from flipguard.training.worker import DIVERGED, ENDED, FINISHED, LINE, READY, RE
 from flipguard.training.workforce import GONE, Said, Worker
 
 Told = Callable[[int, int], None]
+Finished = Callable[[Collection[Path]], None]
 # The share that must be done before the time left is told: before, it is the time of starting.
 TELLING = 0.05
 # Runs in one network: beyond some, a GPU is full, and more would end together and late.
@@ -55,9 +56,12 @@ def train_all(
     cost: Callable[[Node], float],
     deadline: float | None = None,
     progress: Told = lambda _done, _total: None,
+    finished: Finished = lambda _: None,
     report: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Trains every run that is not finished, in this order where it can; how many there were.
+
+    `finished` is told the folders of runs as they are, while others are under way.
 
     A run that diverges is left out with all that need it, and named at the end. Whatever else is
     refused or fails would meet others too, as a full disk does: it stops them from being begun, and
@@ -68,7 +72,7 @@ def train_all(
     for node in left:
         check_folder(node.folder, node.config, resume=True)
     if left:
-        _Work(left, crew, cost, deadline, progress, report).train()
+        _Work(left, crew, cost, deadline, progress, finished, report).train()
     return len(left)
 
 
@@ -79,6 +83,7 @@ class _Work:
     cost: Callable[[Node], float]
     deadline: float | None
     progress: Told
+    finished: Finished
     report: Callable[[str], None]
     busy: dict[Worker, Job] = field(default_factory=dict)
     units: dict[Path, int] = field(default_factory=dict)  # shares of the work, in milliseconds
@@ -107,6 +112,7 @@ class _Work:
                     if self._left() <= -GRACE:
                         break
                     continue
+                ended: set[Path] = set()
                 if kind == LINE:
                     self._count(worker, text)
                 elif kind == READY:
@@ -114,19 +120,22 @@ class _Work:
                 elif kind == ENDED:
                     job = self.busy.pop(worker)
                     if text == FINISHED:
-                        open_folders -= {node.folder for node in job}
+                        ended = {node.folder for node in job}
                         self._reach(job, 1.0)
                     idle.append(worker)
                 elif kind == DIVERGED:
-                    open_folders -= self._leave_out(self.busy.pop(worker), text)
+                    ended = self._leave_out(self.busy.pop(worker), text)
                     idle.append(worker)
                 else:
                     self._fail(worker, kind, text)
+                open_folders -= ended
                 if self.failed is None:
                     while idle and self._left() > 0 and (job := self._ready(open_folders)):
                         self._give(idle.pop(), job)
                 if self.done >= TELLING * total:
                     self.progress(min(round(self.done), total), total)
+                if ended:
+                    self.finished(ended)  # last: the workers have something to do meanwhile
                 if not self.busy and len(idle) == len(workers):
                     break  # what is left needs a run that was stopped before its end
         finally:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,13 @@ def run_studies(
     progress: Told = lambda _done, _total: None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """Trains what is missing, for so many minutes at most, and writes what came out."""
+    """Trains what is missing, for so many minutes at most, and writes what came out.
+
+    A study's result is written as soon as its runs are there, while those of others are trained.
+    """
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     failed = None
-    there = {node.folder for node in task.nodes if node.is_finished}
-    unfinished = {p.study.id for p in task.plans if any(n.folder not in there for n in p.nodes)}
+    writing = _Writing(task, command)
     with alone_in(task.out):
         try:
             train_all(
@@ -52,44 +54,73 @@ def run_studies(
                 cost=task.seconds_of,
                 deadline=deadline,
                 progress=progress,
+                finished=writing.go_on,
                 report=report,
             )
         except InputError as problem:
             # Raised by whoever called, once what is complete is written.
             failed = str(problem)
-        there = {node.folder for node in task.nodes if node.is_finished}
-        results, missing = [], []
-        measured: Updates = {}
-        for plan in task.plans:
-            if all(node.folder in there for node in plan.nodes):
-                processes = _processes(task, plan, trained=plan.study.id in unfinished)
-                results.append(_written(task, plan, command, measured, processes))
-            else:
-                missing.append(plan.study.id)
-    return Outcome(results=tuple(results), missing=tuple(missing), failed=failed)
-
-
-def _written(
-    task: Task, plan: Plan, command: str, measured: Updates, processes: int | None
-) -> Result:
-    result = Result(
-        study=plan.study,
-        scale=plan.scale.name,
-        given=plan.scale.given_beside_places,
-        seeds=plan.seeds,
-        rows=collected(plan, measured),
-        facts=facts_of(
-            task.device,
-            command,
-            differences=differences(plan),
-            setting=setting_of(plan),
-            runs=len(plan.nodes),
-            processes=processes,
-            seconds=sum(trained_seconds(node.folder) for node in plan.nodes),
-        ),
+        writing.end()
+    written = writing.results
+    return Outcome(
+        results=tuple(written[plan.study.id] for plan in task.plans if plan.study.id in written),
+        missing=tuple(plan.study.id for plan in task.plans if plan.study.id not in written),
+        failed=failed,
     )
-    write_result(result, result_path(task.out, result.study.id, result.scale))
-    return result
+
+
+class _Writing:
+    """Measures and writes studies, each once all of its runs are finished."""
+
+    def __init__(self, task: Task, command: str) -> None:
+        self.results: dict[str, Result] = {}
+        self._task, self._command = task, command
+        self._measured: Updates = {}
+        there = {node.folder for node in task.nodes if node.is_finished}
+        # What every study waits for; those that wait for nothing were trained before.
+        self._open = {p.study.id: {n.folder for n in p.nodes} - there for p in task.plans}
+        self._trained = {study for study, folders in self._open.items() if folders}
+
+    def go_on(self, finished: Collection[Path]) -> None:
+        """Writes the studies that these runs complete."""
+        for plan in self._task.plans:
+            waits_for = self._open[plan.study.id]
+            if not waits_for:
+                continue
+            waits_for -= set(finished)
+            if not waits_for:
+                # What cannot be measured or written is said at the end: others are being trained.
+                with suppress(InputError):
+                    self._write(plan)
+
+    def end(self) -> None:
+        """Writes whatever is complete and not written, in the order of the task."""
+        for plan in self._task.plans:
+            done = plan.study.id in self.results
+            if not done and all(node.is_finished for node in plan.nodes):
+                self._write(plan)
+
+    def _write(self, plan: Plan) -> None:
+        task = self._task
+        processes = _processes(task, plan, trained=plan.study.id in self._trained)
+        result = Result(
+            study=plan.study,
+            scale=plan.scale.name,
+            given=plan.scale.given_beside_places,
+            seeds=plan.seeds,
+            rows=collected(plan, self._measured),
+            facts=facts_of(
+                task.device,
+                self._command,
+                differences=differences(plan),
+                setting=setting_of(plan),
+                runs=len(plan.nodes),
+                processes=processes,
+                seconds=sum(trained_seconds(node.folder) for node in plan.nodes),
+            ),
+        )
+        write_result(result, result_path(task.out, result.study.id, result.scale))
+        self.results[plan.study.id] = result
 
 
 def setting_of(plan: Plan) -> dict[str, Any]:
