@@ -37,8 +37,10 @@ class Mean(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
 
-    def forward(self, inputs: Inputs) -> Tensor:
-        return torch.stack([classify(member, inputs).float() for member in self.members]).mean(0)
+    def forward(self, inputs: Inputs | None = None, **named: Tensor) -> Tensor:
+        """Called as its members are: with one tensor, or with several by name, as texts are."""
+        given = named if inputs is None else inputs
+        return torch.stack([classify(member, given).float() for member in self.members]).mean(0)
 
 
 def member_config(config: Config, index: int, start: str | None = None) -> Config:

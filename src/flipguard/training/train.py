@@ -104,12 +104,22 @@ def completed(config: Config) -> tuple[Method, Config]:
     method, named = method_of(config.method)
     options = method.complete({**config.options, **named})
     model = config.model
-    if method.name == "dropout" and "dropout" not in model:
-        joined = "," if "=" in model else ":"
-        model = f"{model}{joined}dropout={options['rate']}"
+    if method.name == "dropout":
+        model = _with_dropout(model, options["rate"])
     # Methods that stay near old's weights start from them.
     fine_tune = config.fine_tune or "same_layout" in method.needs
     return method, dataclasses.replace(config, options=options, model=model, fine_tune=fine_tune)
+
+
+def _with_dropout(model: str, rate: object) -> str:
+    """A model with dropout before its last layer, unless it says itself how much."""
+    if model.partition(":")[0] in ("hf", "torchvision", "python"):
+        raise InputError(
+            "Expected `dropout` with a net of flipguard's own or of timm, whose rate can be set, "
+            f"but got {listed([model])}; set it in the model's own configuration, and use `none`."
+        )
+    joined = "," if "=" in model else ":"
+    return model if "dropout" in model else f"{model}{joined}dropout={rate}"
 
 
 def trains_members(config: Config) -> bool:

@@ -1,0 +1,64 @@
+"""Every method on texts, whose batches are several tensors by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from flipguard.errors import InputError
+from flipguard.methods import METHODS
+from flipguard.models import classify, encode_texts, tokenizer_for
+from flipguard.training import load_model
+from tests.models.conftest import bert  # noqa: F401 (a fixture)
+from tests.training.test_material import texts  # noqa: F401 (a fixture)
+from tests.training.tiny import make_old, needs_old, tiny, trained, with_old
+
+RECIPE = {"batch_size": 8, "learning_rate": 1e-3}
+
+
+# Dropout is of the model's own configuration; the Fisher information is of samples of one size.
+REFUSED = {
+    "dropout": "whose rate can be set, but got 'hf:",
+    "ewc": "vectors or images, but got tex",
+}
+
+
+@pytest.mark.parametrize(
+    "method", [*(name for name in METHODS if name not in REFUSED), "codistill-skl+entropy"]
+)
+def test_a_method_trains_and_predicts(
+    method: str,
+    bert: Path,  # noqa: F811
+    texts: str,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    common = {"data": texts, "model": f"hf:{bert}", "recipe": RECIPE, "epochs": 1}
+    config = tiny(method, **common)
+    if needs_old(method):
+        config = with_old(config, make_old(tmp_path / "old", **common))
+    run = trained(config, tmp_path / "run")
+    told = np.load(run.folder / "predictions" / "test.npz")["logits"]
+    sentences = [f"the {('cat', 'dog')[i % 2]} sat" for i in range(12)]
+    batch = encode_texts(sentences, tokenizer=tokenizer_for(config.model), max_length=16)
+    with torch.inference_mode():
+        logits = classify(load_model(run).eval(), batch)
+    np.testing.assert_allclose(told, logits.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", REFUSED)
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    method: str,
+    bert: Path,  # noqa: F811
+    texts: str,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    common = {"data": texts, "model": f"hf:{bert}", "recipe": RECIPE, "epochs": 1}
+    config = tiny(method, **common)
+    if needs_old(method):
+        config = with_old(config, make_old(tmp_path / "old", **common))
+    with pytest.raises(InputError, match=REFUSED[method]):
+        trained(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
