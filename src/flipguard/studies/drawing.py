@@ -137,7 +137,10 @@ def _series(figure: Any, result: Result, rows: Sequence[Row]) -> None:
             # A curve that has its panel alone is named above it.
             axes.set_title(f"{shown[0]}: {title}" if apart else title, fontsize=9)
             if number == 1 and not apart and any(shown):
-                axes.legend(frameon=False, fontsize=7)
+                # Room for it above the curves and their errors, which may be anywhere.
+                low, high = axes.get_ylim()
+                axes.set_ylim(low, high + 0.08 * len(shown) * (high - low))
+                axes.legend(frameon=False, fontsize=7, loc="upper right")
             plain(axes)
 
 
