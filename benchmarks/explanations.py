@@ -84,7 +84,7 @@ def rounding(given: argparse.Namespace) -> list[dict[str, Any]]:
         "data": "mnist1d:train=1000,test=10000",
         "model": "mlp:hidden=192,depth=2",
     }
-    recipe = {"epochs": 100, "learning_rate": 2e-2, "weight_decay": 0.3}
+    recipe = {"epochs": given.epochs, "learning_rate": 2e-2, "weight_decay": 0.3}
     ways = {  # augmentation, the seed of the second run, its precision
         "another seed, with augmentation": ("shift-scale-noise", 100, "32-true"),
         "another seed, without augmentation": ("none", 100, "32-true"),
@@ -102,11 +102,11 @@ def rounding(given: argparse.Namespace) -> list[dict[str, Any]]:
                     "machine": {
                         "device": "cpu",
                         "threads": 1,
-                        "measure_every": 100,
+                        "measure_every": given.epochs,
                         "precision": kind,
                     },
                 }
-                out = given.work / "rounding" / f"{augment}-{number}-{kind}"
+                out = given.work / f"rounding-{given.epochs}" / f"{augment}-{number}-{kind}"
                 error_of(out, values)
                 says.append(answers_of(out))
             churn = float((says[0] != says[1]).double().mean())
@@ -132,12 +132,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("/tmp/flipguard-explanations"))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=100, help="of `rounding`")
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows = EXPERIMENTS[given.experiment](given)
     document = {
         "command": f"python benchmarks/explanations.py {given.experiment} "
-        f"--seeds {given.seeds} --out FILE",
+        f"--seeds {given.seeds} --epochs {given.epochs} --out FILE",
         "machine": {
             "device": f"a core ({platform.machine()} CPU)",
             "torch": torch.__version__,

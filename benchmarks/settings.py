@@ -17,7 +17,9 @@ import json
 import multiprocessing
 import os
 import platform
+import shlex
 import time
+import tomllib
 import traceback
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -177,7 +179,8 @@ class Table:
             f"--pairs {given.pairs} --views {given.views} --at-once {given.at_once} "
             f"--compile {given.compile}"
             + (f" --clip {given.clip:g}" if given.clip else "")
-            + "".join(f" --recipe {name}={value}" for name, value in given.recipe),
+            + "".join(f" --recipe {name}={value}" for name, value in given.recipe)
+            + (f" --ways {shlex.join(given.ways)}" if given.ways else ""),
             "machine": {
                 "device": torch.cuda.get_device_name() if given.device != "cpu" else "CPU",
                 "torch": torch.__version__,
@@ -226,10 +229,12 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", help="only these, and what they are held against")
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--clip", type=float, help="the largest norm of a gradient")
-    parser.add_argument("--recipe", nargs="*", type=_given, default=[], metavar="NAME=VALUE")
+    parser.add_argument("--recipe", action="append", type=_given, default=[], metavar="NAME=VALUE")
     parser.add_argument("--compile", choices=("off", "parts"), default="off")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
+    if unknown := [way for way in given.ways or () if way not in {**ALIKE, **AFTER}]:
+        parser.error(f"--ways: there is no {unknown[0]!r}, but {', '.join([*ALIKE, *AFTER])}")
     given.threads = max((os.cpu_count() or 1) // given.at_once, 1)
     given.root = set_aside(given.data_root, given.data, given.work / "data")
     sides = [str(side) for side in range(2 * given.pairs)]
@@ -260,9 +265,12 @@ def main() -> None:
 
 
 def _given(text: str) -> tuple[str, Any]:
-    """One value of the recipe: a number where it is one."""
+    """One value of the recipe, read as TOML does; what TOML cannot read is text."""
     name, _, value = text.partition("=")
-    return name, value if name == "augment" else float(value)
+    try:
+        return name, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name, value
 
 
 def _has_members(wanted: list[str]) -> bool:

@@ -304,7 +304,7 @@ def test_options_of_a_paper_become_those_of_a_scale() -> None:
         plan = planned("elodi.table1", scale)
         return [dict(n.config.options) for n in plan.nodes if n.config.method == method]
 
-    assert {one["k"] for one in of("mnist1d", "elodi")} == {None, 3}
+    assert {one["k"] for one in of("mnist1d", "elodi")} == {None, 5}
     assert {one["k"] for one in of("cifar100", "elodi")} == {None, 10}
     assert {one["k"] for one in of("imagenet", "elodi")} == {None, 10}
     assert {one["weight"] for one in of("mnist1d", "fd-lm")} == {0.3}
@@ -380,6 +380,8 @@ def test_what_a_scale_cannot_be_told() -> None:
         planned("elodi.table4", "agnews")
     for to_no_avail, why in (
         ("roles.smal=lenet5", r"a role of the studies, but got 'smal'; there are small, large"),
+        ("roles.many_weak=lenet5", "a role of the studies, but got 'many_weak'"),
+        ("options.codistill-skl+entropy.beta=1", r"set options\.codistill-skl\.beta"),
         ("options.fd.weight=1", "Expected a method, but got 'fd'; .*lists all"),
         ("options.kd.wieght=1", "options of `kd`, but got 'wieght'; did you mean weight"),
         ("options.elodi.k.10=5", r"options of `elodi`, but got 'k\.10'; .* lists all"),

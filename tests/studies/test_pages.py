@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -62,7 +63,7 @@ def test_the_page_over_all(pages: ModuleType) -> None:
     )
     assert "| 3 |" in line
     assert "claims that hold" in page
-    assert "the other way, 0 of them explained by a test, and" in page
+    assert re.search(r"the other way, \d+ of them explained by a test, and 0 stayed", page)
     assert line.endswith("| An Abacus | 7 min |")
     promises = [one for one in page.splitlines() if one.startswith("| ELODI flips less")]
     assert [one.rpartition("| NFR ")[2] for one in promises] == [

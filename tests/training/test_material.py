@@ -62,13 +62,17 @@ def test_a_narrow_batch_of_texts_gives_the_same_logits(
         torch.testing.assert_close(classify(model, narrow), classify(model, whole))
 
 
+NAMES = ("cat", "dog")
+
+
 @pytest.fixture
 def texts(tmp_path: Path) -> str:
     folder = tmp_path / "texts"
     folder.mkdir()
     for split, count in (("train", 24), ("test", 12)):
         rows = [
-            {"text": f"the {('cat', 'dog')[i % 2]} sat", "label": ("cat", "dog")[i % 2]}
+            # Of several lengths, so that batches have several widths.
+            {"text": f"the {NAMES[i % 2]} sat" + i % 3 * " the", "label": NAMES[i % 2]}
             for i in range(count)
         ]
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -17,6 +17,7 @@ from flipguard.errors import InputError
 from flipguard.training import Config, Machine, Run, Seeds, predict
 from flipguard.training.config import as_dict, assigned, fixed, from_dict, read_toml
 from flipguard.training.folder import CHECKPOINT, MODEL, RUN
+from flipguard.training.train import completed
 from tests.training.tiny import (
     bytes_of,
     everything_in,
@@ -434,3 +435,13 @@ def test_what_a_machine_cannot_do(machine: dict[str, Any], told: str, tmp_path: 
     config = tiny("none", model="resnet20:width=4", data=images_file(tmp_path / "images.npz"))
     config = dataclasses.replace(config, machine=Machine(device="cpu", **machine))
     assert told in refused(config, tmp_path / "runs" / "run")
+
+
+def test_dropout_has_one_rate() -> None:
+    model = "mlp:hidden=16,dropout=0.2"
+    with pytest.raises(InputError, match=r"mlp:hidden=16,dropout=0\.2 has 0\.2, and `options\.rat"):
+        completed(tiny("dropout", model=model, options={"rate": 0.7}))
+    _, config = completed(tiny("dropout", model=model))
+    assert (config.model, config.options["rate"]) == (model, 0.2)
+    assert completed(config)[1] == config
+    assert completed(tiny("dropout", model="mlp"))[1].model == "mlp:dropout=0.1"

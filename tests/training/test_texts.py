@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -34,14 +36,17 @@ def test_a_method_trains_and_predicts(
     bert: Path,  # noqa: F811
     texts: str,  # noqa: F811
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("flipguard.training.texts.WIDTHS", 1)
     common = {"data": texts, "model": f"hf:{bert}", "recipe": RECIPE, "epochs": 1}
     config = tiny(method, **common)
     if needs_old(method):
         config = with_old(config, make_old(tmp_path / "old", **common))
     run = trained(config, tmp_path / "run")
     told = np.load(run.folder / "predictions" / "test.npz")["logits"]
-    sentences = [f"the {('cat', 'dog')[i % 2]} sat" for i in range(12)]
+    lines = (Path(texts) / "test.jsonl").read_text().splitlines()
+    sentences = [json.loads(line)["text"] for line in lines]
     batch = encode_texts(sentences, tokenizer=tokenizer_for(config.model), max_length=16)
     with torch.inference_mode():
         logits = classify(load_model(run).eval(), batch)
@@ -62,3 +67,25 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     with pytest.raises(InputError, match=REFUSED[method]):
         trained(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("role", ["old", "guides"])
+def test_models_that_would_read_other_words_are_refused(
+    role: str,
+    bert: Path,  # noqa: F811
+    texts: str,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    other = shutil.copytree(bert, tmp_path / "other")
+    words = (bert / "vocab.txt").read_text().splitlines()
+    (other / "vocab.txt").write_text("\n".join([*words[:5], *reversed(words[5:])]) + "\n")
+    common = {"data": texts, "recipe": RECIPE, "epochs": 1}
+    run = make_old(tmp_path / "theirs", model=f"hf:{other}", **common)
+    method = "kd" if role == "old" else "elodi"
+    config = tiny(method, model=f"hf:{bert}", **{role: (str(run.folder),)}, **common)
+    with pytest.raises(InputError, match=r"by the tokenizer of hf:.*bert, since both .*another"):
+        trained(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    # The same words in another folder are the same.
+    shutil.copy(bert / "vocab.txt", other / "vocab.txt")
+    assert trained(config, tmp_path / "run").finished

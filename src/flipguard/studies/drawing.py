@@ -18,7 +18,7 @@ from flipguard.studies.pictures import (
     plain,
     size_of_panels,
 )
-from flipguard.studies.render import HEADLINES, group_name, headline_of, line_name, title_of
+from flipguard.studies.render import HEADLINES, group_name, headline_of, title_of
 from flipguard.studies.results import Result, Row
 from flipguard.studies.words import is_percent, short
 
@@ -137,10 +137,7 @@ def _series(figure: Any, result: Result, rows: Sequence[Row]) -> None:
             # A curve that has its panel alone is named above it.
             axes.set_title(f"{shown[0]}: {title}" if apart else title, fontsize=9)
             if number == 1 and not apart and any(shown):
-                # Room for it above the curves and their errors, which may be anywhere.
-                low, high = axes.get_ylim()
-                axes.set_ylim(low, high + 0.08 * len(shown) * (high - low))
-                axes.legend(frameon=False, fontsize=7, loc="upper right")
+                _add_legend(axes, len(shown))
             plain(axes)
 
 
@@ -160,8 +157,15 @@ def _curves(figure: Any, result: Result, rows: Sequence[Row]) -> None:
         axes.set_xlabel("epoch")
         axes.set_title(f"{short(metric)} %", fontsize=9)
         if number == 1:
-            axes.legend(frameon=False, fontsize=7)
+            _add_legend(axes, len(drawn))
         plain(axes)
+
+
+def _add_legend(axes: Any, lines: int) -> None:
+    """Above the curves and their errors, which may be anywhere: there is made room for it."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.08 * lines * (high - low))
+    axes.legend(frameon=False, fontsize=7, loc="upper right")
 
 
 def _colours(values: Sequence[object]) -> list[str]:
@@ -170,8 +174,8 @@ def _colours(values: Sequence[object]) -> list[str]:
 
 def _named(result: Result, row: Row) -> str:
     """A row by its label, and by its group where another has the same label."""
-    name, group = line_name(result, row), result.line(row).group
-    alike = [other for other in result.rows if line_name(result, other) == name]
+    name, group = result.name_of(row), result.line(row).group
+    alike = [other for other in result.rows if result.name_of(other) == name]
     return f"{name} ({group_name(group)})" if group and len(alike) > 1 else name
 
 

@@ -21,7 +21,7 @@ from flipguard.studies.keys import only
 from flipguard.studies.reading import study_of
 from flipguard.studies.results import Result
 from flipguard.studies.scales import scales
-from flipguard.studies.study import Line
+from flipguard.studies.study import Line, Study
 
 FILE, ENTRIES = "explanations.toml", "explained"
 
@@ -51,7 +51,8 @@ class Explanation:
             return False
 
         def named(row: int, names: Collection[str]) -> bool:
-            return not names or not names_of(result.line(result.rows[row])).isdisjoint(names)
+            line = result.line(result.rows[row])
+            return not names or not names_of(result.study, line).isdisjoint(names)
 
         return any(
             named(one, self.rows) and named(other, self.against)
@@ -78,9 +79,10 @@ class Contradictions:
         return any(explanation.holds for explanation in self.explanations)
 
 
-def names_of(line: Line) -> frozenset[str]:
-    """What a line may be called: its label, also with the group that it is in."""
-    return frozenset({line.label, f"{line.group}, {line.label}" if line.group else line.label})
+def names_of(study: Study, line: Line) -> frozenset[str]:
+    """What a line may be called: by its label, or as it is shown; also with its group before."""
+    names = {line.label, study.name_of(line)}
+    return frozenset(names | {f"{line.group}, {name}" for name in names if line.group})
 
 
 def contradictions(
@@ -135,7 +137,7 @@ def _read(given: Any, place: str) -> Explanation:
         study = study_of(given["study"])
     except InputError as problem:
         raise InputError(f"{place}: {problem}") from problem
-    names = {name for line in study.lines for name in names_of(line)}
+    names = {name for line in study.lines for name in names_of(study, line)}
     for key, known in (
         ("scales", scales()),
         ("metrics", study.metrics),

@@ -116,7 +116,7 @@ def _add(
         mine = ["not run"]
     elif found.pairs:
         mine.append(_tally(found.of(index)))
-    name = line_name(result, row)
+    name = result.name_of(row)
     if cells is None:
         table.add_row(name, *mine)
         return
@@ -127,30 +127,9 @@ def _add(
     table.add_row(Text("  here"), *mine)
 
 
-def line_name(result: Result, row: Row) -> str:
-    """A line's label, with the update that it makes where the table has several."""
-    line = result.line(row)
-    blocks = {(one.paper.old, one.paper.new) for one in result.study.lines if one.paper is not None}
-    parts = [line.label]
-    if line.paper is not None:
-        update = f"{line.paper.old} to {line.paper.new}"
-        named = line.group or update == line.label
-        if len(blocks) > 1 and not named and line.paper.old != line.paper.new:
-            parts.append(update)
-        parts += [_condition(name, value) for name, value in line.paper.where.items()]
-    return ", ".join(part for part in parts if part)
-
-
 def group_name(group: str) -> str:
     """The paper's heading; its own methods are not ours."""
     return "The paper's own" if group == "Ours" else group
-
-
-def _condition(name: str, value: object) -> str:
-    words = name.replace("_", " ")
-    if isinstance(value, bool):
-        return words if value else ""
-    return f"{words} {value}" if not isinstance(value, str) else ""
 
 
 def _tally(pairs: Sequence[Pair]) -> Text:
@@ -187,7 +166,7 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
     missing: dict[str, list[str]] = {}
     for _, row in _listed(result):
         if row.why_not is not None:
-            missing.setdefault(row.why_not, []).append(line_name(result, row))
+            missing.setdefault(row.why_not, []).append(result.name_of(row))
     for why, names in missing.items():
         yield f"- Not run: {'; '.join(names)}. {why}"
     if setting := result.facts.get("setting"):
@@ -245,7 +224,7 @@ def contradiction(result: Result, pair: Pair) -> str:
     labels = Counter(result.line(row).label for row in result.rows)
     first, second = (
         # As short as it can be, since there are two of them in a sentence.
-        line.label if labels[(line := result.line(row)).label] == 1 else line_name(result, row)
+        line.label if labels[(line := result.line(row)).label] == 1 else result.name_of(row)
         for row in (result.rows[pair.first], result.rows[pair.second])
     )
     factor, unit = (100, " %") if is_percent(pair.metric) else (1, "")
@@ -283,7 +262,7 @@ def markdown_of(result: Result) -> str:
         if line.group != group and line.group is not None:
             lines.append(cells_of([f"**{group_name(line.group)}**", *[""] * (len(heads) - 1)]))
         group = line.group
-        name = line_name(result, row)
+        name = result.name_of(row)
         if line.paper is not None:
             theirs = [printed(line.paper.cells.get(m)) for m in metrics]
             theirs += [ratio(result.paper_ratio(row, headline))] if headline is not None else []

@@ -69,6 +69,10 @@ class Result:
         """The line of the study that a row is."""
         return self.study.lines[row.place]
 
+    def name_of(self, row: Row) -> str:
+        """What a row is called where it is shown."""
+        return self.study.name_of(self.line(row))
+
     def ratio(self, row: Row, metric: str) -> float:
         """Its mean over that of the untreated line of the same update."""
         control = self.study.control_of(row.place)

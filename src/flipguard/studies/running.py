@@ -47,6 +47,7 @@ def run_studies(
     failed = None
     writing = _Writing(task, command)
     with alone_in(task.out):
+        writing.go_on(())
         try:
             train_all(
                 task.nodes,
@@ -60,12 +61,12 @@ def run_studies(
         except InputError as problem:
             # Raised by whoever called, once what is complete is written.
             failed = str(problem)
-        writing.end()
+        not_written = writing.end()
     written = writing.results
     return Outcome(
         results=tuple(written[plan.study.id] for plan in task.plans if plan.study.id in written),
         missing=tuple(plan.study.id for plan in task.plans if plan.study.id not in written),
-        failed=failed,
+        failed=failed or not_written,
     )
 
 
@@ -80,25 +81,35 @@ class _Writing:
         # What every study waits for; those that wait for nothing were trained before.
         self._open = {p.study.id: {n.folder for n in p.nodes} - there for p in task.plans}
         self._trained = {study for study, folders in self._open.items() if folders}
+        self._tried: set[str] = set()
 
     def go_on(self, finished: Collection[Path]) -> None:
-        """Writes the studies that these runs complete."""
+        """Writes the studies that these runs complete, or that were complete before."""
         for plan in self._task.plans:
-            waits_for = self._open[plan.study.id]
-            if not waits_for:
+            study = plan.study.id
+            self._open[study] -= set(finished)
+            if self._open[study] or study in self._tried:
                 continue
-            waits_for -= set(finished)
-            if not waits_for:
-                # What cannot be measured or written is said at the end: others are being trained.
-                with suppress(InputError):
-                    self._write(plan)
+            self._tried.add(study)
+            # Whatever it is that cannot be measured or written is said at the end, when it is tried
+            # again: other studies are being trained.
+            with suppress(Exception):
+                self._write(plan)
 
-    def end(self) -> None:
-        """Writes whatever is complete and not written, in the order of the task."""
+    def end(self) -> str | None:
+        """Writes whatever is complete and not written; why one of them could not be."""
+        problems: list[Exception] = []
         for plan in self._task.plans:
             done = plan.study.id in self.results
             if not done and all(node.is_finished for node in plan.nodes):
-                self._write(plan)
+                try:
+                    self._write(plan)
+                except Exception as problem:  # the others are written all the same
+                    problems.append(problem)
+        for found in problems:
+            if not isinstance(found, InputError):
+                raise found
+        return str(problems[0]) if problems else None
 
     def _write(self, plan: Plan) -> None:
         task = self._task

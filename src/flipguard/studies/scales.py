@@ -19,7 +19,10 @@ from flipguard.studies.study import Scalar
 FILE = "scales.toml"
 NO_VALUE = "none"
 BLANK = re.compile(r"\{(\w+)\}")
-FORMS = ("recipe.NAME", "machine.NAME", "roles.NAME", "options.METHOD.NAME", "data", "data_root")
+FORMS = (
+    *("recipe.NAME", "machine.NAME", "roles.NAME", "options.METHOD.NAME"),
+    *("data", "data_root", "classes"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +157,7 @@ def scale_of(name: str) -> Scale:
 
 def _check_role(name: str) -> None:
     """A role that no study has would be set to no avail."""
-    known = dict.fromkeys(one for s in scales().values() for one in (*s.roles, *s.many))
+    known = dict.fromkeys(role for scale in scales().values() for role in scale.roles)
     if name not in known:
         raise InputError(
             f"Expected `--set roles.NAME` with a role of the studies, but got {listed([name])}; "
@@ -164,7 +167,13 @@ def _check_role(name: str) -> None:
 
 def _check_option(method: str, option: str) -> None:
     """So would an option that the method does not have."""
-    known = {one.name for one in method_of(method)[0].options}
+    base = method_of(method)[0]
+    if base.name != method:
+        raise InputError(
+            f"Expected the options of a method, but got {listed([method])}, which has those of "
+            f"{base.name}; set options.{base.name}.{option}."
+        )
+    known = {one.name for one in base.options}
     if option not in known:
         hint = nearest(option, known, all_in=f"`flipguard methods {method}` lists all")
         raise InputError(f"Expected the options of `{method}`, but got {listed([option])}; {hint}")

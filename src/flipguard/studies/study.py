@@ -190,6 +190,18 @@ class Study:
         wanted = next((name for name in stands_for if name in data), None)
         return tuple(i for i, line in enumerate(self.lines) if line.data in (None, wanted))
 
+    def name_of(self, line: Line) -> str:
+        """A line's label, with the update that it makes where the table has several."""
+        blocks = {(one.paper.old, one.paper.new) for one in self.lines if one.paper is not None}
+        parts = [line.label]
+        if line.paper is not None:
+            update = f"{line.paper.old} to {line.paper.new}"
+            named = line.group or update == line.label
+            if len(blocks) > 1 and not named and line.paper.old != line.paper.new:
+                parts.append(update)
+            parts += [_condition(name, value) for name, value in line.paper.where.items()]
+        return ", ".join(part for part in parts if part)
+
     def samples_of(self, data: str | None) -> int | None:
         """How many test samples the paper's rates rest on."""
         return self.test_samples or TEST_SAMPLES.get(data or "")
@@ -201,3 +213,10 @@ class Study:
         same = [i for i in plain if self.lines[i].block == own.block]
         beside = [i for i in plain if own.group and self.lines[i].group == own.group]
         return next(iter([*same, *beside]), None)
+
+
+def _condition(name: str, value: object) -> str:
+    words = name.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else ""
+    return f"{words} {value}" if not isinstance(value, str) else ""

@@ -37,7 +37,7 @@ class Mean(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
 
-    def forward(self, inputs: Inputs | None = None, **named: Tensor) -> Tensor:
+    def forward(self, inputs: Inputs | None = None, /, **named: Tensor) -> Tensor:
         """Called as its members are: with one tensor, or with several by name, as texts are."""
         given = named if inputs is None else inputs
         return torch.stack([classify(member, given).float() for member in self.members]).mean(0)

@@ -8,12 +8,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flipguard.models import encode_texts
+from flipguard.errors import InputError
+from flipguard.models import encode_texts, tokenizer_for
 from flipguard.models.text import LONGEST
+from flipguard.training.folder import Run
 
 AT_ONCE = 1000
 WIDTHS = 16  # a batch's width is a multiple of it, so that few widths occur
 MOST = 2**30  # bytes that are kept on the device
+TRIED = 100  # texts by which tokenizers are held against each other
+
+
+def check_tokens(model: str, runs: Sequence[Run], texts: Sequence[str]) -> None:
+    """Refuses runs that would take the model's tokens for other words: all get the same batches."""
+    for run in runs:
+        if run.config.model == model:
+            continue
+        own, other = tokenizer_for(model), tokenizer_for(run.config.model)
+        some = list(texts[:TRIED])
+        if own.get_vocab() != other.get_vocab() or own(some) != other(some):
+            raise InputError(
+                f"Expected {run.folder} to read texts by the tokenizer of {model}, since both are "
+                f"given the same tokens, but {run.config.model} has another; choose a model with "
+                "the same one, or train without it and compare their predictions."
+            )
 
 
 class EncodedTexts:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 import platform
+import re
 import time
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from torch import nn
 
 from flipguard._version import __version__
-from flipguard.data import DataSet, build_augmentation
+from flipguard.data import DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError, listed, printable
 from flipguard.losses import SharedClasses
 from flipguard.methods import METHODS, Method, Objective, Old, Setting, method_of
@@ -62,6 +63,7 @@ from flipguard.training.replaying import replays, replays_members
 from flipguard.training.reuse import check_reuse, reused_members
 from flipguard.training.seeds import derived
 from flipguard.training.starts import refuse_start, starts_of
+from flipguard.training.texts import check_tokens
 from flipguard.training.views import FOLDER as VIEWS
 from flipguard.training.views import plan_of
 
@@ -89,6 +91,9 @@ def train_with(
     _check_needs(method, config, old_runs)
     data = data_of(config)
     check_data(out, config, data)
+    if isinstance(data.train, TextSplit):
+        guides = [Run.read(Path(folder)) for folder in config.guides]
+        check_tokens(config.model, [*old_runs, *guides], data.train.texts)
     if fabric is None:
         fabric = fabric_of(config.machine)
         if config.machine.processes > 1:
@@ -105,21 +110,34 @@ def completed(config: Config) -> tuple[Method, Config]:
     options = method.complete({**config.options, **named})
     model = config.model
     if method.name == "dropout":
-        model = _with_dropout(model, options["rate"])
+        model, rate = _with_dropout(model, config.options.get("rate"), options["rate"])
+        options = {**options, "rate": rate}
     # Methods that stay near old's weights start from them.
     fine_tune = config.fine_tune or "same_layout" in method.needs
     return method, dataclasses.replace(config, options=options, model=model, fine_tune=fine_tune)
 
 
-def _with_dropout(model: str, rate: object) -> str:
-    """A model with dropout before its last layer, unless it says itself how much."""
+def _with_dropout(model: str, told: object, rate: Any) -> tuple[str, float]:
+    """A model with dropout before its last layer, and how much; it may say so itself."""
     if model.partition(":")[0] in ("hf", "torchvision", "python"):
         raise InputError(
             "Expected `dropout` with a net of flipguard's own or of timm, whose rate can be set, "
-            f"but got {listed([model])}; set it in the model's own configuration, and use `none`."
+            f"but got {listed([model])}; choose such a net, or use `none` with a model that has "
+            "dropout of itself."
         )
-    joined = "," if "=" in model else ":"
-    return model if "dropout" in model else f"{model}{joined}dropout={rate}"
+    own = re.search(r"[:,]dropout=([^,]+)", model)
+    if own is None:
+        return f"{model}{',' if '=' in model else ':'}dropout={rate}", rate
+    try:
+        has = float(own[1])
+    except ValueError:  # which the model refuses
+        return model, rate
+    if told is not None and told != has:
+        raise InputError(
+            f"Expected one rate of `dropout`, but {model} has {has:g}, and `options.rate` is "
+            f"{told}; leave one of them out."
+        )
+    return model, has
 
 
 def trains_members(config: Config) -> bool:
