@@ -15,9 +15,9 @@ import pytest
 
 from flipguard.errors import InputError
 from flipguard.training import Config, Machine, Run, Seeds, predict
+from flipguard.training.checks import completed
 from flipguard.training.config import as_dict, assigned, fixed, from_dict, read_toml
 from flipguard.training.folder import CHECKPOINT, MODEL, RUN
-from flipguard.training.train import completed
 from tests.training.tiny import (
     bytes_of,
     everything_in,

@@ -19,9 +19,9 @@ from torch import nn
 from flipguard.errors import InputError
 from flipguard.models import build_model
 from flipguard.training import Config, Run, side_by_side, train, worker
+from flipguard.training.checks import completed
 from flipguard.training.folder import CHECKPOINT, TIMING, read_lines
 from flipguard.training.members import member_config, member_folder
-from flipguard.training.train import completed
 from tests.training.tiny import bytes_of, tiny, trained
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -139,8 +139,8 @@ def _say_that_the_epoch_is_finished() -> None:
 def _way_on(out: Path, settings: Config) -> str:
     """What was kept of a run that was interrupted, and how it goes on."""
     from flipguard.training import Run
+    from flipguard.training.checks import trains_members
     from flipguard.training.folder import CHECKPOINT
-    from flipguard.training.train import trains_members
 
     if not (out / "run.json").exists():
         if trains_members(settings):

@@ -64,8 +64,8 @@ def tasks(folder: Path, *, seed: int) -> list[Task]:
 
 def _with_members(name: str, folder: Path, config: Any, after: frozenset[str]) -> list[Task]:
     """A run, and before it the members of its ensemble, which later find each other by folder."""
+    from flipguard.training.checks import completed
     from flipguard.training.members import member_config, member_count, member_folder
-    from flipguard.training.train import completed
 
     _, whole = completed(config)
     members = []

@@ -49,7 +49,7 @@ def train_all(tasks: Sequence[Task], *, progress: Told) -> None:
 
 def _refuse_others(tasks: Sequence[Task]) -> None:
     """A folder may hold another demonstration, which is told before anything is trained."""
-    from flipguard.training.train import check_folder, completed
+    from flipguard.training.checks import check_folder, completed
 
     for task in tasks:
         check_folder(task.folder, completed(task.config)[1], resume=True)

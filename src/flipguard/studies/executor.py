@@ -16,9 +16,9 @@ from typing import Any
 
 from flipguard.errors import InputError
 from flipguard.studies.graph import Node
+from flipguard.training.checks import check_folder
 from flipguard.training.config import Config, as_dict
 from flipguard.training.seeds import Seeds
-from flipguard.training.train import check_folder
 from flipguard.training.worker import DIVERGED, ENDED, FINISHED, LINE, READY, REFUSED
 from flipguard.training.workforce import GONE, Said, Worker
 

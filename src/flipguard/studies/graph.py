@@ -19,11 +19,11 @@ from typing import Any
 from flipguard.methods import Method, method_of
 from flipguard.studies.scales import Scale
 from flipguard.studies.study import OLD, Model, Scalar, Study
+from flipguard.training.checks import completed
 from flipguard.training.config import Config, as_dict, fixed, from_dict
 from flipguard.training.folder import is_finished
 from flipguard.training.members import member_config, member_count, member_folder
 from flipguard.training.starts import own_starts
-from flipguard.training.train import completed
 
 RUNS = "runs"
 # Models of one generation and seed share their randomness; those of two never do.

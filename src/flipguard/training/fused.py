@@ -48,8 +48,9 @@ Rows = list[dict[str, Any]]
 
 def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Report) -> bool:
     """Trains members as one network; False if it was stopped before the end."""
+    from flipguard.training.checks import completed
     from flipguard.training.predict import write_predictions
-    from flipguard.training.train import completed, facts_of, save_model
+    from flipguard.training.train import facts_of, save_model
 
     configs = tuple(completed(config)[1] for config in group.configs)
     workshop = workshop_of(fabric, group, configs)

@@ -122,7 +122,8 @@ class Workshop:
 
 def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Workshop:
     """Data, members and yardsticks, as a run of each member alone has them."""
-    from flipguard.training.train import SEEN, check_data, check_folder, check_layouts, old_of
+    from flipguard.training.checks import check_data, check_folder, check_layouts
+    from flipguard.training.train import SEEN, old_of
 
     first = configs[0]
     data = data_of(first)
