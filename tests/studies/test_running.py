@@ -149,6 +149,30 @@ def test_it_is_shown_again_drawn_and_written(ran: tuple[Path, Ran], tmp_path: Pa
     assert [line for line in narrow.out.splitlines() if cell_len(line) > 80] == []
 
 
+def test_a_result_of_other_settings_is_kept(tmp_path: Path) -> None:
+    small = ["--set", "data=mnist1d:train=100,test=100", "--members", "2", "--out", str(tmp_path)]
+
+    def ran(*arguments: str) -> tuple[Ran, dict[str, bytes]]:
+        done = flipguard("run", "elodi.table4", *small, *arguments)
+        assert done.code == 0, done.err
+        folder = tmp_path / "results" / "earlier"
+        return done, {path.name: path.read_bytes() for path in folder.glob("*")}
+
+    place = tmp_path / "results" / "elodi.table4.mnist1d.json"
+    _, none = ran("--set", "recipe.epochs=1", "--seeds", "1")
+    _, still_none = ran("--set", "recipe.epochs=1", "--seeds", "2")  # it has all that there was
+    assert none == still_none == {}
+    before = place.read_bytes()
+    fewer, kept = ran("--set", "recipe.epochs=1", "--seeds", "1")
+    assert list(kept.values()) == [before]
+    assert f"which is now {tmp_path}/results/earlier/{next(iter(kept))}" in fewer.err
+    before = place.read_bytes()
+    _, more = ran("--set", "recipe.epochs=2", "--seeds", "1")
+    assert before in more.values()
+    shown = flipguard("show", "elodi.table4", "--out", str(tmp_path))
+    assert "recipe.epochs=2" in shown.out
+
+
 def test_a_plan_trains_nothing(tmp_path: Path) -> None:
     done = flipguard("run", "elodi.table1", "--plan", "--out", str(tmp_path / "new"))
     assert done.code == 0

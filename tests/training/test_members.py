@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 
 from flipguard.errors import InputError
 from flipguard.training import Run, Seeds, load_model, predict
+from flipguard.training.checks import check_folder
 from flipguard.training.folder import MODEL
-from flipguard.training.members import Mean
+from flipguard.training.members import Mean, member_config, member_folder
 from tests.training.tiny import bytes_of, everything_in, tiny, trained
 
 
@@ -129,3 +131,11 @@ def test_guides_that_cannot_guide(tmp_path: Path, method: str, changes: Any, sai
         trained(tiny(method, **changes), tmp_path / "run")
     assert said in str(refusal.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_moved_data_leave_members_where_they_are(tmp_path: Path) -> None:
+    config = member_config(tiny("ensemble"), 0)
+    moved = dataclasses.replace(config, data_root="/elsewhere")
+    assert member_folder(moved, tmp_path / "run") == member_folder(config, tmp_path / "run")
+    trained(tiny(), tmp_path / "one")
+    check_folder(tmp_path / "one", tiny(data_root="/elsewhere"), resume=True)

@@ -69,6 +69,11 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+def test_nets_of_vectors_are_refused(texts: str, tmp_path: Path) -> None:  # noqa: F811
+    with pytest.raises(InputError, match=r"a model of texts for .*'mlp:hidden=16'; .*hf:FOLDER"):
+        trained(tiny(data=texts), tmp_path / "run")
+
+
 @pytest.mark.parametrize("role", ["old", "guides"])
 def test_models_that_would_read_other_words_are_refused(
     role: str,

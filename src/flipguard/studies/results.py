@@ -23,6 +23,7 @@ from flipguard.studies.study import Line, Study
 
 SCHEMA = "flipguard.study/1"
 RESULTS = "results"
+EARLIER = "earlier"  # a folder in it, for what newer ones of other settings replaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +133,24 @@ def result_path(out: Path, study: str, scale: str) -> Path:
     return out / RESULTS / f"{study}.{scale}.json"
 
 
+def keep_earlier(result: Result, path: Path) -> Path | None:
+    """Moves a result of other settings or more seeds out of the way of a new one; to where."""
+    try:
+        before = read_result(path, result.study)
+    except InputError:  # there is none, or nobody could read it
+        return None
+    same = before.given == result.given and before.facts.get("differences") == result.facts.get(
+        "differences"
+    )
+    if same and set(before.seeds) <= set(result.seeds):
+        return None
+    written = str(before.facts.get("written", "before")).replace(":", "")
+    kept = path.parent / EARLIER / f"{path.stem}.{written}.json"
+    kept.parent.mkdir(exist_ok=True)
+    path.replace(kept)
+    return kept
+
+
 def write_result(result: Result, path: Path) -> None:
     """Writes a result, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -200,7 +219,7 @@ def read_result(path: Path, study: Study) -> Result:
     except FileNotFoundError as problem:
         raise InputError(
             f"Expected the result {path}, but there is none; make it by `flipguard study run "
-            f"{study.id}`, or name another `--scale` or `--out`."
+            f"{study.id}` with the same `--scale` and `--out`, or name others."
         ) from problem
     except (KeyError, TypeError, ValueError, OSError) as problem:
         raise InputError(

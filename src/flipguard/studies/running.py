@@ -16,7 +16,14 @@ from flipguard.studies.costs import trained_seconds
 from flipguard.studies.differences import differences
 from flipguard.studies.executor import Told, train_all
 from flipguard.studies.planning import Plan
-from flipguard.studies.results import Result, facts_of, read_result, result_path, write_result
+from flipguard.studies.results import (
+    Result,
+    facts_of,
+    keep_earlier,
+    read_result,
+    result_path,
+    write_result,
+)
 from flipguard.studies.tasks import Task
 
 LOCK = ".lock"
@@ -45,7 +52,7 @@ def run_studies(
     """
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     failed = None
-    writing = _Writing(task, command)
+    writing = _Writing(task, command, report)
     with alone_in(task.out):
         writing.go_on(())
         try:
@@ -73,9 +80,9 @@ def run_studies(
 class _Writing:
     """Measures and writes studies, each once all of its runs are finished."""
 
-    def __init__(self, task: Task, command: str) -> None:
+    def __init__(self, task: Task, command: str, report: Callable[[str], None]) -> None:
         self.results: dict[str, Result] = {}
-        self._task, self._command = task, command
+        self._task, self._command, self._report = task, command, report
         self._measured: Updates = {}
         there = {node.folder for node in task.nodes if node.is_finished}
         # What every study waits for; those that wait for nothing were trained before.
@@ -130,7 +137,11 @@ class _Writing:
                 seconds=sum(trained_seconds(node.folder) for node in plan.nodes),
             ),
         )
-        write_result(result, result_path(task.out, result.study.id, result.scale))
+        path = result_path(task.out, result.study.id, result.scale)
+        kept = keep_earlier(result, path)
+        write_result(result, path)
+        if kept is not None:
+            self._report(f"{result.study.id} had a result of other settings, which is now {kept}")
         self.results[plan.study.id] = result
 
 

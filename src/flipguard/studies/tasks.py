@@ -188,7 +188,7 @@ def plan_summary(task: Task) -> str:
     measured = sum(task.costs[node.folder].measured(node) for node in left)
     scale = task.scale
     guess = f"a guess, for {scale.timed_on.removesuffix(', guessed')}"
-    if "GPU" in scale.timed_on and task.device == "cpu":
+    if "CPU" not in scale.timed_on and task.device == "cpu":
         guess += ", and far more on a CPU"
     basis = (
         "timed by finished runs like them"

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from flipguard.data import DataSet
+from flipguard.data import DataSet, TextSplit
 from flipguard.errors import InputError, listed, printable
 from flipguard.methods import METHODS, Method, Old, method_of
 from flipguard.models import same_layout
@@ -129,6 +129,15 @@ def check_data(out: Path, config: Config, data: DataSet) -> None:
         )
 
 
+def check_model(config: Config, data: DataSet) -> None:
+    """Refuses a net for vectors or images where there are texts."""
+    if isinstance(data.train, TextSplit) and config.model.partition(":")[0] not in ("hf", "python"):
+        raise InputError(
+            f"Expected a model of texts for {config.data}, but got {listed([config.model])}; name "
+            "a folder of Transformers by `--model hf:FOLDER`."
+        )
+
+
 def check_folder(out: Path, config: Config, *, resume: bool) -> None:
     """Refuses a folder that holds something else than this run."""
     if (name := out.absolute().name) in (MEMBERS, VIEWS):
@@ -152,6 +161,7 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
     was, now = as_dict(Run.read(out).config), as_dict(config)
     for values in (was, now):
         values.pop("machine")  # another machine may go on with it
+        values.pop("data_root")  # and data may be moved; whether they are the same is looked at
     changed = [key for key in now if was[key] != now[key]]
     if changed:
         raise InputError(

@@ -69,7 +69,8 @@ def member_config(config: Config, index: int, start: str | None = None) -> Confi
 
 def member_folder(config: Config, out: Path) -> Path:
     """Where a member lies: beside the runs that use it, by what it is, so that it is made once."""
-    values = as_dict(config)
+    # Not by where the data lies, which may be moved.
+    values = as_dict(dataclasses.replace(config, data_root=None))
     values.pop("machine")
     values["recipe"].pop("member_order")
     name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

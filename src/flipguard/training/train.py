@@ -23,6 +23,7 @@ from flipguard.training.checks import (
     check_data,
     check_folder,
     check_layouts,
+    check_model,
     check_needs,
     check_numbers,
     completed,
@@ -92,6 +93,7 @@ def train_with(
     check_needs(method, config, old_runs)
     data = data_of(config)
     check_data(out, config, data)
+    check_model(config, data)
     if isinstance(data.train, TextSplit):
         guides = [Run.read(Path(folder)) for folder in config.guides]
         check_tokens(config.model, [*old_runs, *guides], data.train.texts)
