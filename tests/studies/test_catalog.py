@@ -380,6 +380,11 @@ def test_what_a_scale_cannot_be_told() -> None:
         planned("elodi.table4", "agnews")
     for to_no_avail, why in (
         ("roles.smal=lenet5", r"a role of the studies, but got 'smal'; there are small, large"),
+        (
+            "roles.small=nonet",
+            r"--set roles\.small=nonet: Expected `model` to name a net, .*lenet5",
+        ),
+        ("roles.small=mlp:hiden=3", r"--set roles\.small=mlp:hiden=3: .*hidden"),
         ("roles.many_weak=lenet5", "a role of the studies, but got 'many_weak'"),
         ("options.codistill-skl+entropy.beta=1", r"set options\.codistill-skl\.beta"),
         ("options.fd.weight=1", "Expected a method, but got 'fd'; .*lists all"),

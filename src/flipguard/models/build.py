@@ -48,7 +48,14 @@ def build_model(
         return make().train()
 
 
-def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bool) -> Maker:
+def check_spec(spec: str) -> tuple[str, str]:
+    """Refuses what names no model or gives it options that it has not; its name, and the rest.
+
+    Whether a library has the model is seen when it is built.
+
+    >>> check_spec("mlp:hidden=64")
+    ('mlp', 'hidden=64')
+    """
     if not isinstance(spec, str):
         raise InputError(
             f"Expected `model` to be a text that names a model, but got {type(spec).__name__}; "
@@ -56,10 +63,8 @@ def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bo
         )
     name, colon, rest = spec.partition(":")
     if name in NETS:
-        options = read_options(rest, MODELS[name].options, owner=name)
-        if pretrained:
-            raise _no_weights(name)
-        return partial(NETS[name], classes=classes, input_shape=input_shape, **options)
+        read_options(rest, MODELS[name].options, owner=name)
+        return name, rest
     if name not in LIBRARIES or not colon:
         raise InputError(
             "Expected `model` to name a net, with options after a colon, but got "
@@ -70,6 +75,16 @@ def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bo
             f"Expected `model` to be {LIBRARIES[name].name}, but got {listed([spec])}; say which "
             "model after the colon."
         )
+    return name, rest
+
+
+def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bool) -> Maker:
+    name, rest = check_spec(spec)
+    if name in NETS:
+        options = read_options(rest, MODELS[name].options, owner=name)
+        if pretrained:
+            raise _no_weights(name)
+        return partial(NETS[name], classes=classes, input_shape=input_shape, **options)
     if name == "hf":
         return transformers_maker(
             rest, classes=classes, input_shape=input_shape, pretrained=pretrained

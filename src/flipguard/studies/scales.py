@@ -14,6 +14,7 @@ from typing import Any
 
 from flipguard.errors import InputError, listed, nearest
 from flipguard.methods import method_of
+from flipguard.models.build import check_spec
 from flipguard.studies.study import Scalar
 
 FILE = "scales.toml"
@@ -119,6 +120,10 @@ class Scale:
             return dataclasses.replace(self, classes=int(text))
         if table == "roles" and name:
             _check_role(name)
+            try:
+                check_spec(text)
+            except InputError as problem:
+                raise InputError(f"--set {assignment}: {problem}") from problem
             return dataclasses.replace(self, roles={**self.roles, name: text})
         if table == "options" and "." in name:
             method, _, option = name.partition(".")
