@@ -51,6 +51,22 @@ def until(page: Any, expression: str, *, seconds: float = 20.0) -> None:
         page.wait_for_timeout(20)
 
 
+def look_at(chart: Any, *, seconds: float = 60.0) -> None:
+    """Scrolls to a chart, and waits until it is drawn.
+
+    Not by Playwright's own scrolling, which waits for two frames in which nothing moves: while a
+    page draws and the machine is busy, they may not come for half a minute.
+    """
+    chart.page.bring_to_front()  # pages in the background draw nothing
+    deadline = time.monotonic() + seconds
+    while True:
+        chart.evaluate("(e) => e.scrollIntoView({block: 'center'})")
+        if chart.evaluate("(e) => !e.offsetParent || Boolean(e.dataset.live)"):
+            return
+        assert time.monotonic() < deadline, "a chart that is looked at was not drawn"
+        chart.page.wait_for_timeout(20)
+
+
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     with chromium() as running:

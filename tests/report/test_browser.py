@@ -15,7 +15,7 @@ import pytest
 
 from flipguard import Policy, check, compare, write_report
 from tests.report import made
-from tests.report.conftest import Opener, until
+from tests.report.conftest import Opener, look_at, until
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -73,7 +73,7 @@ def test_it_opens_from_disk_without_a_network_and_without_complaint(
     # Every chart comes alive when it is scrolled to, under a policy that compiles no text.
     charts = found.page.locator("[data-chart]")
     for i in range(charts.count()):
-        charts.nth(i).scroll_into_view_if_needed()
+        look_at(charts.nth(i))
     until(
         found.page,
         "document.querySelectorAll('[data-live]').length"
@@ -277,7 +277,7 @@ def test_pages_of_samples_without_targets_draw_without_complaint(
     found = opened(tmp_path / "a.html")
     charts = found.page.locator("[data-chart]")
     for i in range(charts.count()):
-        charts.nth(i).scroll_into_view_if_needed()
+        look_at(charts.nth(i))
     found.page.wait_for_timeout(200)
     assert found.troubles() == []
 
@@ -311,7 +311,7 @@ def test_a_pointer_on_a_chart_tells_the_numbers(story: Path, opened: Opener) -> 
     result, _ = made.judged()
     found = opened(story)
     chart = found.page.locator("#c0-groups-1")
-    chart.scroll_into_view_if_needed()
+    look_at(chart.locator("[data-chart]").first)
     found.page.wait_for_selector("#c0-groups-1 [data-live], #c0-groups-1 .drawing[data-live]")
     assert found.page.locator("#tip").is_hidden()
     chart.locator(".mark-symbol path").first.hover()
@@ -327,7 +327,7 @@ def test_a_pointer_on_a_chart_tells_the_numbers(story: Path, opened: Opener) -> 
 def test_a_legend_picks_what_is_seen(story: Path, opened: Opener) -> None:
     found = opened(story)
     chart = found.page.locator("#c0-moved")
-    chart.scroll_into_view_if_needed()
+    look_at(chart.locator("[data-chart]").first)
     until(found.page, "document.querySelector('#c0-moved .drawing').dataset.live === 'yes'")
     faded = "document.querySelectorAll('#c0-moved .mark-line path[opacity=\"0.12\"]').length"
     lines = found.page.evaluate("document.querySelectorAll('#c0-moved .mark-line path').length")
@@ -357,7 +357,7 @@ def test_nothing_overflows(width: int, story: Path, several: Path, opened: Opene
         page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
         charts = page.locator("[data-chart]:visible")
         for i in range(charts.count()):
-            charts.nth(i).scroll_into_view_if_needed()
+            look_at(charts.nth(i))
         until(
             page,
             "[...document.querySelectorAll('[data-chart]')]"
@@ -390,7 +390,7 @@ def test_it_is_accessible(theme: str, story: Path, several: Path, opened: Opener
         page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
         charts = page.locator("[data-chart]:visible")
         for i in range(charts.count()):
-            charts.nth(i).scroll_into_view_if_needed()
+            look_at(charts.nth(i))
         until(page, "document.querySelectorAll('[data-live]').length > 6")
         results = Axe().run(page).response
         serious = [

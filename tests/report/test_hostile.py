@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from flipguard import Policy, Predictions, check, compare, write_report
 from flipguard.report.safe import script_json, short_labels, shown, visible, web_address
 from flipguard.report.write import report_html
-from tests.report.conftest import Opener, until
+from tests.report.conftest import Opener, look_at, until
 from tests.report.made import write_run
 
 EVIL = (
@@ -117,7 +117,7 @@ def test_nothing_hostile_runs(scripts: bool, evil_page: Path, opened: Opener) ->
         return
     charts = page.locator("[data-chart]:visible")
     for i in range(charts.count()):
-        charts.nth(i).scroll_into_view_if_needed()
+        look_at(charts.nth(i))
         charts.nth(i).hover()
     until(
         page,
