@@ -13,7 +13,7 @@ import torch
 from flipguard.errors import InputError
 from flipguard.methods import METHODS
 from flipguard.models import classify, encode_texts, tokenizer_for
-from flipguard.training import load_model
+from flipguard.training import Config, load_model
 from tests.models.conftest import bert  # noqa: F401 (a fixture)
 from tests.training.test_material import texts  # noqa: F401 (a fixture)
 from tests.training.tiny import make_old, needs_old, tiny, trained, with_old
@@ -28,6 +28,13 @@ REFUSED = {
 }
 
 
+def config_of(method: str, model: Path, data: str, folder: Path) -> Config:
+    """An epoch of a method, with an old run if it needs one."""
+    common = {"data": data, "model": f"hf:{model}", "recipe": RECIPE, "epochs": 1}
+    config = tiny(method, **common)
+    return with_old(config, make_old(folder / "old", **common)) if needs_old(method) else config
+
+
 @pytest.mark.parametrize(
     "method", [*(name for name in METHODS if name not in REFUSED), "codistill-skl+entropy"]
 )
@@ -39,10 +46,7 @@ def test_a_method_trains_and_predicts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("flipguard.training.texts.WIDTHS", 1)
-    common = {"data": texts, "model": f"hf:{bert}", "recipe": RECIPE, "epochs": 1}
-    config = tiny(method, **common)
-    if needs_old(method):
-        config = with_old(config, make_old(tmp_path / "old", **common))
+    config = config_of(method, bert, texts, tmp_path)
     run = trained(config, tmp_path / "run")
     told = np.load(run.folder / "predictions" / "test.npz")["logits"]
     lines = (Path(texts) / "test.jsonl").read_text().splitlines()
@@ -60,10 +64,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     texts: str,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    common = {"data": texts, "model": f"hf:{bert}", "recipe": RECIPE, "epochs": 1}
-    config = tiny(method, **common)
-    if needs_old(method):
-        config = with_old(config, make_old(tmp_path / "old", **common))
+    config = config_of(method, bert, texts, tmp_path)
     with pytest.raises(InputError, match=REFUSED[method]):
         trained(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
