@@ -8,6 +8,8 @@
 - rounding: how much two runs churn that differ by rounding alone, one in float32 and one in
   float64, with the same first weights and order and no augmentation; beside runs of two seeds, with
   augmentation and without. A CPU repeats a run bit for bit, and other hardware does not.
+- bound: what the SKL regulariser does to errors and logits, as printed and with probabilities
+  raised by a little under the logarithm, which gives it a bound.
 
 Finished runs in `--work` are not trained again.
 """
@@ -108,22 +110,52 @@ def rounding(given: argparse.Namespace) -> list[dict[str, Any]]:
                 }
                 out = given.work / f"rounding-{given.epochs}" / f"{augment}-{number}-{kind}"
                 error_of(out, values)
-                says.append(answers_of(out))
+                says.append(answers_of(out).argmax(1))
             churn = float((says[0] != says[1]).double().mean())
             rows.append({"way": way, "seed": seed, "churn": churn})
             print(rows[-1], flush=True)
     return rows
 
 
+def bound(given: argparse.Namespace) -> list[dict[str, Any]]:
+    ways: dict[str, tuple[str, dict[str, float]]] = {"untreated": ("none", {})}
+    for alpha in (0.01, 0.05, 0.35):
+        for floor in (0.0, 1e-7, 1e-3):
+            ways[f"alpha {alpha:g}, floor {floor:g}"] = ("skl", {"alpha": alpha, "floor": floor})
+    rows = []
+    for way, (method, options) in ways.items():
+        for seed in range(given.seeds):
+            values = {
+                "method": method,
+                "data": "mnist1d:train=1000,test=10000",
+                "model": "mlp:hidden=192,depth=2",
+                "options": options,
+                "recipe": {
+                    "epochs": given.epochs,
+                    "learning_rate": 2e-2,
+                    "weight_decay": 0.3,
+                    "augment": "shift-scale-noise",
+                },
+                "seeds": {"seed": seed},
+                "machine": {"device": "cpu", "threads": 1, "measure_every": given.epochs},
+            }
+            out = given.work / f"bound-{given.epochs}" / f"{way}-{seed}".replace(" ", "_")
+            error = error_of(out, values)
+            size = float(answers_of(out).square().mean().sqrt())
+            rows.append({"way": way, "seed": seed, "error_rate": error, "logits": size})
+            print(rows[-1], flush=True)
+    return rows
+
+
 def answers_of(out: Path) -> Tensor:
-    """The classes that a finished run gives to the test samples."""
+    """The logits that a finished run gives to the test samples."""
     run = Run.read(out)
     data = load_data(run.config.data)
     material = Material(data.test, device=torch.device("cpu"), model=run.config.model)
-    return logits_on(load_model(run), material).argmax(1)
+    return logits_on(load_model(run), material)
 
 
-EXPERIMENTS = {"samples": samples, "rounding": rounding}
+EXPERIMENTS = {"samples": samples, "rounding": rounding, "bound": bound}
 
 
 def main() -> None:
@@ -132,7 +164,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("/tmp/flipguard-explanations"))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=100, help="of `rounding`")
+    parser.add_argument("--epochs", type=int, default=100, help="of `rounding` and `bound`")
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows = EXPERIMENTS[given.experiment](given)

@@ -106,6 +106,7 @@ CASES: dict[str, Case] = {
     "entropy": lambda batch: (EntropyRegularizer(), {"new": batch.new}),
     "entropy-top": lambda batch: (EntropyRegularizer(k=5), {"new": batch.new}),
     "uniform": lambda batch: (UniformDivergence(), {"new": batch.new}),
+    "uniform-floored": lambda batch: (UniformDivergence(floor=1e-7), {"new": batch.new}),
     "uniform-top": lambda batch: (UniformDivergence(k=5), {"new": batch.new}),
     "codistill-skl": lambda batch: (CoDistillation(), {"first": batch.new, "second": batch.old}),
     "codistill-ce": lambda batch: (

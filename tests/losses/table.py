@@ -296,6 +296,10 @@ def top_options(random: Random, c: int) -> dict[str, Any]:
     return {"k": random.choice((None, c + 3, random.randint(1, c), random.randint(1, c)))}
 
 
+def floored_options(random: Random, c: int) -> dict[str, Any]:
+    return {**top_options(random, c), "floor": random.choice((0.0, 1e-7, 1e-3))}
+
+
 def muscle_options(random: Random, c: int) -> dict[str, Any]:
     return {"temperature": random.choice((0.5, 1.0, 4.0, 100.0))}
 
@@ -502,7 +506,7 @@ ROWS = {
         name="uniform_divergence",
         module="UniformDivergence",
         definition=plain.uniform_divergence,
-        draw=of_logits(None, top_options, target=False),
+        draw=of_logits(None, floored_options, target=False),
         choices=plain.probability_choices,
     ),
     "codistillation, symmetric": Loss(

@@ -490,7 +490,7 @@ EXTREMES = {
         for margin in (0.0, 1.0)
     ],
     "entropy_regularizer": [{"k": None}, {"k": 2}],
-    "uniform_divergence": [{"k": None}, {"k": 2}],
+    "uniform_divergence": [{"k": k, "floor": floor} for k in (None, 2) for floor in (0.0, 1e-7)],
     "muscle": [{"temperature": 1.0}, {"temperature": 100.0}],
     "regression_alleviating": [{"temperature": 0.05}, {"temperature": 0.01}],
 }
@@ -557,6 +557,25 @@ def test_for_two_classes_the_divergence_is_what_the_proof_says(random):
     divergence = losses.uniform_divergence(new=new, reduction="none")
     # With p and 1 - p: -1/2 log(p (1 - p)) - H(p).
     assert_close(divergence, -(p[:, 0] * p[:, 1]).log() / 2 - entropy, 1e-10)
+
+
+@pytest.mark.parametrize("k", [None, 2])
+def test_a_floor_bounds_the_divergence_from_uniform(k):
+    sure = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
+    floor, values = 1e-7, {}
+    for name, by in (("as printed", 0.0), ("floored", floor)):
+        values[name] = [
+            float(losses.uniform_divergence(new=scale * sure, k=k, floor=by))
+            for scale in (5.0, 50.0, 5000.0)
+        ]
+    assert values["as printed"][2] > 50 * values["as printed"][1] / 2
+    # Above log C at the likely class, and (C - 1)/C log(1 / (C floor)) at the others.
+    assert values["floored"][2] <= math.log(4) - 0.75 * math.log(4 * floor)
+    assert values["floored"][2] == pytest.approx(values["floored"][1], abs=1e-9)
+    assert values["floored"][0] == pytest.approx(values["as printed"][0], abs=1e-4)
+    leaf = (5000.0 * sure).requires_grad_()
+    losses.uniform_divergence(new=leaf, k=k, floor=floor).backward()
+    assert float(leaf.grad.abs().max()) < 1e-12
 
 
 @settings(max_examples=tries(40))

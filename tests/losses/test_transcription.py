@@ -206,6 +206,7 @@ GRADCHECKS = [
         for name in ("entropy_regularizer", "uniform_divergence")
         for k in (None, 1, 3)
     ),
+    *(checked("uniform_divergence", k=k, floor=0.01, c=5) for k in (None, 3)),
     checked("codistillation, symmetric"),
     checked("codistillation, cross-entropy"),
     *(checked("muscle", temperature=t, seed=seed) for t in (1.0, 4.0) for seed in (0, 1, 2)),

@@ -417,15 +417,21 @@ def entropy_regularizer(
 
 
 def uniform_divergence(
-    *, new: Tensor, k: int | None = None, reduction: str = "mean", chosen: Choices | None = None
+    *,
+    new: Tensor,
+    k: int | None = None,
+    floor: float = 0.0,
+    reduction: str = "mean",
+    chosen: Choices | None = None,
 ) -> Tensor:
-    """Churn eq. 7 and appendix B: sum_j (p_j - 1/C) log(C p_j)."""
+    """Churn eq. 7 and appendix B: sum_j (p_j - 1/C) log(C p_j); a floor is added to that p_j."""
     losses = []
     for i, scores in enumerate(rows(new)):
         log_p, count = log_softmax(scores), len(scores)
         log_count = torch.log(ZERO + count)
+        raised = [torch.log(torch.exp(v) + floor) if floor else v for v in log_p]
         picked = chosen[i] if chosen is not None else highest_classes(scores, k)
-        terms = [(torch.exp(log_p[j]) - 1 / count) * (log_count + log_p[j]) for j in picked]
+        terms = [(torch.exp(log_p[j]) - 1 / count) * (log_count + raised[j]) for j in picked]
         losses.append(total(terms))
     return reduce(losses, len(losses), reduction)
 

@@ -190,7 +190,7 @@ def test_a_process_that_fails_is_named_and_nothing_new_is_begun(
     Obedient.answers = {str(bad.folder): answer}
     with pytest.raises(InputError) as refused:
         train_all(plan.nodes, Crew(processes=2), cost=one)
-    assert str(bad.folder) in str(refused.value)
+    assert str(refused.value).startswith(f"{bad.name} ({bad.folder}) could not be trained")
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
     assert len(Obedient.jobs) <= 6
@@ -213,7 +213,7 @@ def test_a_run_that_diverges_is_named_and_the_others_go_on(plan: Plan, several: 
             progress=lambda *shares: done.append(shares),
         )
     assert done[-1] == (1000 * len(plan.nodes), 1000 * len(plan.nodes))
-    assert str(refused.value).startswith(f"{bad[0]} could not be trained: Expected this, but")
+    assert f"({bad[0]}) could not be trained: Expected this, but" in str(refused.value)
     assert ("So it was with 1 other run." in str(refused.value)) == several
     assert len(told) == len(bad)
     assert all("the others go on" in line for line in told)
@@ -229,7 +229,9 @@ def test_of_runs_that_were_one_network_only_those_that_diverged_are_lost(plan: P
     Obedient.jobs, Obedient.answers = [], {network[0]: (DIVERGED, "Expected finite losses.")}
     with pytest.raises(InputError) as refused:
         train_all(plan.nodes, Crew(fuse=True), cost=one)
-    assert str(refused.value) == f"{network[0]} could not be trained: Expected finite losses."
+    (lost_run,) = [node for node in plan.nodes if str(node.folder) == network[0]]
+    told = f"{lost_run.name} ({network[0]}) could not be trained: Expected finite losses."
+    assert str(refused.value) == told
     begun = {Path(folder) for job in Obedient.jobs for folder in job}
     lost = _with_all_that_need_them(plan, {Path(network[0])}) - {Path(network[0])}
     assert begun == {node.folder for node in plan.nodes} - lost

@@ -6,6 +6,8 @@ no more than three tensors of the logits' size are alive at a time.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -101,9 +103,16 @@ def entropy(logits: Logits) -> Sloped:
 
 
 @torch.no_grad()
-def divergence_from_uniform(logits: Logits) -> Sloped:
-    """``KL(p || uniform) + KL(uniform || p) = sum_c (p_c - 1/C) log p_c``."""
+def divergence_from_uniform(logits: Logits, floor: float = 0.0) -> Sloped:
+    """``KL(p || uniform) + KL(uniform || p) = sum_c (p_c - 1/C) log p_c``.
+
+    With a floor, ``sum_c (p_c - 1/C) log(C (p_c + floor))``, which has a bound.
+    """
     log_p = _log_softmax(logits)
+    if floor:
+        p = log_p.exp_()
+        value, elastic = _bounded(p, floor, logits.shape[-1])
+        return Sloped(value, (elastic.addcmul_(p, elastic.sum(-1, keepdim=True), value=-1),))
     p = log_p.exp()
     certainty = (p * log_p).sum(-1)
     value = certainty - log_p.mean(-1)
@@ -124,17 +133,35 @@ def top_entropy(logits: Logits, places: Labels) -> Sloped:
 
 
 @torch.no_grad()
-def top_divergence_from_uniform(logits: Logits, places: Labels) -> Sloped:
+def top_divergence_from_uniform(logits: Logits, places: Labels, floor: float = 0.0) -> Sloped:
     """``sum_c (p_c - 1/C) log(C p_c)`` over the classes at `places`; p is the softmax over all."""
     classes = logits.shape[-1]
     log_p = _log_softmax(logits)
     log_top = log_p.gather(-1, places)
+    if floor:
+        value, elastic = _bounded(log_top.exp_(), floor, classes)
+        return Sloped(value, (_slope_at(log_p, places, elastic),))
     top = log_top.exp()
     # Filled and not copied from the host: a captured graph may not wait for it.
     log_top.add_(log_p.new_full((), classes).log_())
     excess = top - 1 / classes
     value = (excess * log_top).sum(-1)
     return Sloped(value, (_slope_at(log_p, places, log_top.mul_(top).add_(excess)),))
+
+
+def _bounded(p: Tensor, floor: float, classes: int) -> tuple[Tensor, Tensor]:
+    """``sum_c f(p_c)`` and each class's ``f'(p_c) p_c``.
+
+    ``f(p) = (p - 1/C) log(C (p + floor))``, so that ``f'(p) p`` is
+    ``p log(C (p + floor)) + (p - 1/C) p / (p + floor)``. Three tensors of the size of `p` are
+    alive at once, with it.
+    """
+    share = p + floor
+    certain = share.log().add_(math.log(classes))
+    pull = certain.sum(-1)
+    value = certain.mul_(p).sum(-1).sub_(pull, alpha=1 / classes)
+    share.reciprocal_().mul_(p)
+    return value, certain.addcmul_(share, p).sub_(share, alpha=1 / classes)
 
 
 def _slope_at(log_p: Tensor, places: Tensor, elastic: Tensor) -> Tensor:

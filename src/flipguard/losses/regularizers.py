@@ -13,6 +13,7 @@ from flipguard.losses.inputs import (
     Logits,
     Loss,
     Reduction,
+    at_least,
     check_scores,
     one_of,
     whole,
@@ -34,13 +35,16 @@ def entropy_regularizer(
     return reduced((new,), sloped, reduction=reduction)
 
 
-def uniform_divergence(*, new: Logits, k: int | None = None, reduction: Reduction = "mean") -> Loss:
+def uniform_divergence(
+    *, new: Logits, k: int | None = None, floor: float = 0.0, reduction: Reduction = "mean"
+) -> Loss:
     """How far new's predictions are from uniform. See :class:`UniformDivergence`."""
     _check(new, k, reduction)
+    at_least("floor", floor, 0)
     if k is not None and k < new.shape[-1]:
-        sloped = top_divergence_from_uniform(new, highest(new.detach(), k))
+        sloped = top_divergence_from_uniform(new, highest(new.detach(), k), floor)
     else:
-        sloped = divergence_from_uniform(new)
+        sloped = divergence_from_uniform(new, floor)
     return reduced((new,), sloped, reduction=reduction)
 
 
@@ -84,8 +88,13 @@ class UniformDivergence(Term):
     ``sum_c (p_c - 1/C) log(C p_c)``. It grows with confidence, so it is to be **subtracted**: the
     paper's objective is ``(1 - alpha) * cross_entropy - alpha * divergence``.
 
+    As printed it has no bound: once the training error is below alpha or so, logits that grow
+    forever lower the loss forever, and little else is learnt. A floor bounds it.
+
     Args:
         k: sum over the k most likely classes alone; p stays the softmax over all classes.
+        floor: added to probabilities under the logarithm, ``log(C (p_c + floor))``; 0 is the
+            equation as printed, 1e-7 what training by the method ``skl`` takes.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
 
     >>> import torch
@@ -93,13 +102,17 @@ class UniformDivergence(Term):
     tensor(0.7616, grad_fn=<...>)
     """
 
-    def __init__(self, k: int | None = None, *, reduction: Reduction = "mean") -> None:
+    def __init__(
+        self, k: int | None = None, *, floor: float = 0.0, reduction: Reduction = "mean"
+    ) -> None:
         super().__init__()
         whole("k", k)
+        at_least("floor", floor, 0)
         one_of("reduction", reduction, REDUCTIONS)
         self.k = k
+        self.floor = floor
         self.reduction = reduction
 
     def forward(self, *, new: Logits) -> Loss:
         """The divergence for a batch."""
-        return uniform_divergence(new=new, k=self.k, reduction=self.reduction)
+        return uniform_divergence(new=new, k=self.k, floor=self.floor, reduction=self.reduction)

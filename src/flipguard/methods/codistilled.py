@@ -8,6 +8,7 @@ from torch import nn
 
 from flipguard.losses import CoDistillation, EntropyRegularizer, Ramp, UniformDivergence
 from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step, task
+from flipguard.methods.regularized import FLOOR
 from flipguard.references import Peer
 
 BETA = Option(name="beta", default=0.04, sentence="Strength of the agreement.")
@@ -31,7 +32,7 @@ def _regulariser(setting: Setting) -> Any:
         entropy = EntropyRegularizer()
         return lambda first, second: entropy(new=first) + entropy(new=second)
     if setting.word("plus") == "skl":
-        divergence = UniformDivergence()
+        divergence = UniformDivergence(floor=FLOOR)
         return lambda first, second: -divergence(new=first) - divergence(new=second)
     return None
 

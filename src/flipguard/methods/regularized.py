@@ -7,6 +7,9 @@ from flipguard.losses import EntropyRegularizer, UniformDivergence
 from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step, task
 
 ALPHA = Option(name="alpha", default=0.15, sentence="Share of the regulariser in the loss.")
+# Without it the divergence from uniform has no bound, and a net that learns its samples by heart
+# lowers its loss forever by larger logits.
+FLOOR = 1e-7
 TOP = Option(name="k", default=None, sentence="How many of the likeliest classes; all if none.")
 
 
@@ -30,7 +33,8 @@ def _build_entropy(setting: Setting) -> Objective:
 
 
 def _build_skl(setting: Setting) -> Objective:
-    alpha, divergence = setting.number("alpha"), UniformDivergence(_top(setting))
+    alpha = setting.number("alpha")
+    divergence = UniformDivergence(_top(setting), floor=setting.number("floor"))
 
     def parts(step: Step) -> Parts:
         return {
@@ -53,5 +57,13 @@ SKL = Method(
     sentence="Far from uniform: as entropy, by the symmetric divergence.",
     paper="Reproducibility, equation 7",
     build=_build_skl,
-    options=(Option(name="alpha", default=0.05, sentence=ALPHA.sentence), TOP),
+    options=(
+        Option(name="alpha", default=0.05, sentence=ALPHA.sentence),
+        TOP,
+        Option(
+            name="floor",
+            default=FLOOR,
+            sentence="Added to probabilities under the logarithm; 0 is as printed, without bound.",
+        ),
+    ),
 )

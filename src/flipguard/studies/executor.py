@@ -210,7 +210,7 @@ class _Work:
     def _leave_out(self, job: Job, text: str) -> set[Path]:
         """Gives up the runs of a job that diverged, and those that need them; what finished."""
         lost = [node for node in job if not node.is_finished]
-        self.diverged += [f"{node.folder} could not be trained: {text}" for node in lost]
+        self.diverged += [f"{_told(node)} could not be trained: {text}" for node in lost]
         self.report(f"{self.diverged[-1]} What needs it is left out, and the others go on.")
         self._reach(job, 1.0)
         while lost:
@@ -223,15 +223,15 @@ class _Work:
 
     def _fail(self, worker: Worker, kind: str, text: str) -> None:
         job = self.busy.pop(worker, ())
-        where = str(job[0].folder) if job else "a process that trains"
+        where = _told(job[0]) if job else "A run"
         last = (text.strip().splitlines() or [kind])[-1]
         if kind == REFUSED:
             told = f"{where} could not be trained: {text}"
         elif kind == GONE:
             told = (
-                f"Expected the process that trains {where} to live, but it was ended from outside "
-                f"({last}), perhaps for want of memory; run the same command again with fewer "
-                "`--processes`, and it goes on from there."
+                f"{where} could not be trained: its process was ended from outside ({last}), "
+                "perhaps for want of memory; run the same command again with fewer `--processes`, "
+                "and it goes on from there."
             )
         else:
             told = f"{where} could not be trained ({last}); what is finished stays as it is."
@@ -239,6 +239,11 @@ class _Work:
             self.failed = told
             if self.busy:
                 self.report(f"{told} Runs that are under way are finished first.")
+
+
+def _told(node: Node) -> str:
+    """A run as refusals name it: what it is, and where."""
+    return f"{node.name} ({node.folder})"
 
 
 def can_be_fused(node: Node) -> bool:

@@ -99,7 +99,9 @@ def train_loop(
     Says whether it came to the end.
     """
     recipe, seeds = config.recipe, config.seeds
-    trainee, device = Trainee(student, objective), material.device
+    device = material.device
+    # What a method adds to be trained is made where it is cheap; torch asks for one device.
+    trainee = Trainee(student, objective).to(device)
     captured = replays(config, objective, material, fabric)
     weights = [p for p in trainee.parameters() if p.requires_grad]
     optimizer = optimizer_of(
