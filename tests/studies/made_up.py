@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flipguard.studies.reading import study_of
@@ -12,7 +12,11 @@ Values = Mapping[str, tuple[float, ...]]
 
 
 def as_in_the_paper(
-    id: str, *, but: Mapping[int, Values], facts: Mapping[str, Any] | None = None
+    id: str,
+    *,
+    but: Mapping[int, Values] | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    facts: Mapping[str, Any] | None = None,
 ) -> Result:
     """A result that is as in the paper, but for some values, which are given by a row's place."""
     study = study_of(id)
@@ -21,10 +25,15 @@ def as_in_the_paper(
         assert line.paper is not None
         # A seed moves all rows by the same hair: in every seed they differ as in the paper.
         values = {
-            metric: tuple((cell.value or 0) / 100 + 0.0001 * seed for seed in range(3))
+            metric: tuple((cell.value or 0) / 100 + 0.0001 * seed for seed in seeds)
             for metric, cell in line.paper.cells.items()
         }
-        rows.append(Row(place=place, values={**values, **but.get(place, {})}))
+        rows.append(Row(place=place, values={**values, **(but or {}).get(place, {})}))
     return Result(
-        study=study, scale="mnist1d", given=(), seeds=(0, 1, 2), rows=tuple(rows), facts=facts or {}
+        study=study,
+        scale="mnist1d",
+        given=(),
+        seeds=tuple(seeds),
+        rows=tuple(rows),
+        facts=facts or {},
     )

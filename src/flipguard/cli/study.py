@@ -36,6 +36,14 @@ Out = Annotated[
 Seeds = Annotated[
     int | None, typer.Option("--seeds", metavar="N", help="How often; else as the scale has it.")
 ]
+FirstSeed = Annotated[
+    int,
+    typer.Option(
+        "--first-seed",
+        metavar="N",
+        help="The first of them. A result of other seeds that is there becomes one with the new.",
+    ),
+]
 Members = Annotated[
     int | None, typer.Option("--members", metavar="N", help="At most so many in an ensemble.")
 ]
@@ -136,6 +144,7 @@ def run(
     ids: Ids,
     scale: Scale = DEFAULT_SCALE,
     seeds: Seeds = None,
+    first_seed: FirstSeed = 0,
     out: Out = DEFAULT_OUT,
     members: Members = None,
     set: Set = None,
@@ -175,6 +184,7 @@ def run(
         scale=scale,
         out=out,
         seeds=seeds,
+        first_seed=first_seed,
         members=members,
         settings=set or (),
         processes=processes,

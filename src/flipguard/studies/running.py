@@ -15,6 +15,7 @@ from flipguard.studies.collect import Updates, collected
 from flipguard.studies.costs import trained_seconds
 from flipguard.studies.differences import differences
 from flipguard.studies.executor import Told, train_all
+from flipguard.studies.joining import joined_with
 from flipguard.studies.planning import Plan
 from flipguard.studies.results import (
     Result,
@@ -138,10 +139,16 @@ class _Writing:
             ),
         )
         path = result_path(task.out, result.study.id, result.scale)
+        result = joined_with(path, result)
         kept = keep_earlier(result, path)
         write_result(result, path)
         if kept is not None:
             self._report(f"{result.study.id} had a result of other settings, which is now {kept}")
+        if len(result.seeds) > len(plan.seeds):
+            self._report(
+                f"{result.study.id} had a result of other seeds, with which it is now one of "
+                f"{len(result.seeds)}"
+            )
         self.results[plan.study.id] = result
 
 

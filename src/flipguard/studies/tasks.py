@@ -12,7 +12,7 @@ from typing import Any
 from flipguard.errors import InputError
 from flipguard.studies.costs import Costs, in_words
 from flipguard.studies.executor import Crew
-from flipguard.studies.graph import RUNS, Node
+from flipguard.studies.graph import RUNS, SEEDS_A_GENERATION, Node
 from flipguard.studies.planning import NotAtScaleError, Plan, plan_of
 from flipguard.studies.reading import studies, study_of
 from flipguard.studies.scales import Scale, scale_of
@@ -67,6 +67,7 @@ def prepared(
     scale: str,
     out: Path,
     seeds: int | None = None,
+    first_seed: int = 0,
     members: int | None = None,
     settings: Sequence[str] = (),
     processes: int | None = None,
@@ -87,6 +88,8 @@ def prepared(
     for name, value in numbers.items():
         if value is not None and value < 1:
             raise InputError(f"Expected `{name}` to be from 1 on, but got {value}.")
+    if first_seed < 0:
+        raise InputError(f"Expected `--first-seed` to be from 0 on, but got {first_seed}.")
     if fuse not in ("auto", "on", "off"):
         raise InputError(f"Expected `--fuse` to be auto, on or off, but got {fuse!r}.")
     kind = _device(device, needed=not plan_only)
@@ -105,6 +108,12 @@ def prepared(
     machine: dict[str, Any] = {"device": kind, "fuse": fuse, "threads": threads}
     if kind != "cpu":
         machine["precision"] = size.precision
+    last_seed = first_seed + (size.seeds if seeds is None else seeds)
+    if last_seed > SEEDS_A_GENERATION:
+        raise InputError(
+            f"Expected seeds below {SEEDS_A_GENERATION}, from which on those of new models are, "
+            f"but got {first_seed} to {last_seed - 1}; choose a lower `--first-seed`, or fewer."
+        )
     plans: list[Plan] = []
     left_out: dict[str, str] = {}
     for study in chosen:
@@ -112,7 +121,7 @@ def prepared(
             plan = plan_of(
                 study,
                 size.set(settings),
-                seeds=range(size.seeds if seeds is None else seeds),
+                seeds=range(first_seed, last_seed),
                 out=out,
                 machine=machine,
                 most_members=members,
