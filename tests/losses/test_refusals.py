@@ -423,6 +423,12 @@ def test_a_number_out_of_bounds_is_told_the_bound(module, options, end):
     assert sentence_of(lambda: module(**options)) == f"Expected `{name}` to be {end}"
 
 
+def test_a_floor_that_single_precision_cannot_divide_by_is_refused():
+    told = sentence_of(lambda: losses.UniformDivergence(floor=1e-39))
+    assert told.startswith("Expected `floor` to be 0 or at least 1e-30, below which")
+    assert sentence_of(lambda: losses.uniform_divergence(new=LOGITS, floor=1e-39)) == told
+
+
 @pytest.mark.parametrize("k", [0, -2, 2.5, True])
 @pytest.mark.parametrize(
     "module",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from tests.studies.made_up import as_in_the_paper
 from tests.studies.test_running import flipguard
 
 from flipguard.studies.joining import joined_with
-from flipguard.studies.results import Result, read_result, result_path, write_result
+from flipguard.studies.planning import Plan, plan_of
+from flipguard.studies.reading import study_of
+from flipguard.studies.results import Result, Row, read_result, result_path, write_result
+from flipguard.studies.scales import scale_of
 
 ID, CURVED = "elodi.table4", "pct.figure5"
 SMALL = ["--set", "data=mnist1d:train=100,test=100", "--members", "2"]
@@ -34,7 +38,7 @@ def test_seeds_in_two_calls_are_the_table_of_one(study: str, tmp_path: Path) -> 
     run("once", "--seeds", "3")
     run("parts", "--seeds", "1", "--first-seed", "2")
     told = run("parts", "--seeds", "2")
-    assert f"{study} had a result of other seeds, with which it is now one of 3" in told
+    assert f"{study} now has the seeds 0, 1, 2, with those of its result before" in told
     whole, parts = (document(tmp_path / out, study) for out in ("once", "parts"))
     assert parts["seeds"] == [0, 1, 2]
     for name in ("rows", "agreement", "setting", "set", "differences", "runs"):
@@ -45,52 +49,132 @@ def test_seeds_in_two_calls_are_the_table_of_one(study: str, tmp_path: Path) -> 
     again = document(tmp_path / "parts", study)
     assert {**again, "written": None} == {**parts, "written": None}
     assert not (tmp_path / "parts" / "results" / "earlier").exists()
+    # Other ensembles are other runs, whatever the settings are called.
+    told = run("parts", "--seeds", "1", "--first-seed", "5", "--members", "3")
+    assert (f"{study} had a result of runs that would be others now" in told) == (study == ID)
 
 
-def made_up(seeds: tuple[int, ...], **changes: Any) -> Result:
-    facts = {
-        "device": {"kind": "cpu", "name": "a CPU"},
-        "versions": {"torch": "2"},
-        "differences": [],
-        "setting": {"epochs": 3},
-        "command": "flipguard study run",
-        "runs": 10,
-        "processes": 2,
-        "seconds": 5.0,
-        "written": "today",
-    }
-    given = changes.pop("given", ())
-    result = as_in_the_paper("elodi.table6", seeds=seeds, facts=facts | changes)
-    return dataclasses.replace(result, given=given)
+Made = Callable[..., tuple[Result, Plan]]
 
 
-def test_counts_are_added_and_what_differs_is_not_claimed(tmp_path: Path) -> None:
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    """Results of some seeds, whose values tell the seed, and their plans."""
+
+    def make(*seeds: int, study: str = ID, **changes: Any) -> tuple[Result, Plan]:
+        facts = {
+            "device": {"kind": "cpu", "name": "a CPU"},
+            "versions": {"torch": "2", "python": "3.11.7"},
+            "command": "flipguard study run",
+            "runs": 10,
+            "processes": 2,
+            "seconds": 5.0,
+            "written": "today",
+        }
+        plan = plan_of(study_of(study), scale_of("mnist1d"), seeds=seeds, out=tmp_path, machine={})
+        given, rows = changes.pop("given", ()), changes.pop("rows", {})
+        result = as_in_the_paper(study, seeds=seeds, facts=facts | changes)
+
+        def named(row: Row) -> Row:
+            updates = [update for update in plan.updates if update.line == row.place]
+            runs = {side: tuple(u.names[side] for u in updates) for side in ("old", "new")}
+            return dataclasses.replace(row, **({"runs": runs} | rows))
+
+        return dataclasses.replace(result, given=given, rows=tuple(map(named, result.rows))), plan
+
+    return make
+
+
+def test_values_stay_with_their_seeds_and_counts_are_added(made: Made, tmp_path: Path) -> None:
     path = tmp_path / "before.json"
-    write_result(made_up((0, 1, 2)), path)
-    both = joined_with(path, made_up((3, 4), seconds=2.5, processes=4))
-    assert both.seeds == (0, 1, 2, 3, 4)
+    before, _ = made(0, 3, 4, versions={"torch": "2", "python": "3.12.1"})
+    write_result(before, path)
+    new, plan = made(1, 2, seconds=2.5, processes=4)
+    joined = joined_with(path, new, plan)
+    both, (whole, _) = joined.result, made(0, 1, 2, 3, 4)
+    assert both.seeds == whole.seeds
+    assert both.rows == whole.rows
     assert (both.facts["runs"], both.facts["seconds"]) == (20, 7.5)
     assert "processes" not in both.facts
-    assert all(len(v) == 5 for row in both.rows for v in row.values.values())
+    assert joined.told == "now has the seeds 0, 1, 2, 3, 4, with those of its result before"
+    assert not (tmp_path / "earlier").exists()
 
 
 @pytest.mark.parametrize(
-    ("seeds", "changes"),
+    ("seeds", "changes", "why"),
     [
-        ((3, 4), {"given": ("recipe.epochs=9",)}),
-        ((3, 4), {"device": {"kind": "cuda", "name": "a GPU"}}),
-        ((3, 4), {"versions": {"torch": "3"}}),
-        ((3, 4), {"setting": {"epochs": 4}}),
-        ((2, 3), {}),  # one of the seeds is there already, and one is not
-        ((0, 1, 2, 3), {}),  # it has all that was there
+        ((3, 4), {"given": ("recipe.epochs=9",)}, "of other settings"),
+        ((0, 1, 2), {"given": ("recipe.epochs=9",)}, "of other settings"),
+        ((3, 4), {"device": {"kind": "cuda", "name": "a GPU"}}, "of another device"),
+        ((0, 1, 2), {"device": {"kind": "cuda", "name": "a GPU"}}, "of another device"),
+        ((3, 4), {"versions": {"torch": "3"}}, "by another version of torch"),
+        ((2, 3), {}, "of which some seeds are in this one, and some are not"),
+        ((3, 4), {"rows": {"notes": ("Something.",)}}, "of another form"),
+        ((3, 4), {"rows": {"values": {"negative_flip_rate": (0.1, 0.2)}}}, "of another form"),
     ],
 )
-def test_what_is_not_of_the_same_settings_stays_apart(
-    seeds: tuple[int, ...], changes: dict[str, Any], tmp_path: Path
+def test_what_cannot_be_joined_is_put_aside(
+    seeds: tuple[int, ...], changes: dict[str, Any], why: str, made: Made, tmp_path: Path
 ) -> None:
     path = tmp_path / "before.json"
-    write_result(made_up((0, 1, 2)), path)
-    new = made_up(seeds, **changes)
-    assert joined_with(path, new) is new
-    assert joined_with(tmp_path / "none.json", new) is new
-    assert read_result(path, new.study).seeds == (0, 1, 2)
+    before, _ = made(0, 1, 2)
+    write_result(before, path)
+    written = path.read_bytes()
+    new, plan = made(*seeds, **changes)
+    joined = joined_with(path, new, plan)
+    (kept,) = (tmp_path / "earlier").iterdir()
+    assert kept.read_bytes() == written
+    assert joined.result is new
+    assert joined.told == f"had a result {why}; it is now {kept}"
+
+
+def test_runs_that_a_method_or_scale_makes_otherwise_now_are_not_joined(
+    made: Made, tmp_path: Path
+) -> None:
+    path = tmp_path / "before.json"
+    before, _ = made(0, 1, 2)
+    other = {"old": before.rows[0].runs["old"], "new": ("a", "b", "c")}
+    rows = (dataclasses.replace(before.rows[0], runs=other), *before.rows[1:])
+    write_result(dataclasses.replace(before, rows=rows), path)
+    for seeds in ((3, 4), (0,), (0, 1, 2, 3)):
+        new, plan = made(*seeds)
+        joined = joined_with(path, new, plan)
+        assert joined.result is new
+        assert "of runs that would be others now" in (joined.told or "")
+        write_result(dataclasses.replace(before, rows=rows), path)
+
+
+def test_histograms_are_not_joined(made: Made, tmp_path: Path) -> None:
+    study = study_of("elodi.figure5")
+    plan = plan_of(study, scale_of("mnist1d"), seeds=[1], out=tmp_path, machine={})
+    earlier = plan_of(study, scale_of("mnist1d"), seeds=[0], out=tmp_path, machine={})
+
+    def result(of: Plan) -> Result:
+        rows = tuple(
+            Row(place=one.line, values={}, runs={side: (n,) for side, n in one.names.items()})
+            for one in of.updates
+        )
+        return Result(
+            study=study, scale="mnist1d", given=(), seeds=of.seeds, rows=rows, facts={"runs": 1}
+        )
+
+    path = tmp_path / "before.json"
+    write_result(result(earlier), path)
+    new = result(plan)
+    joined = joined_with(path, new, plan)
+    assert joined.result is new
+    assert "of other seeds, and histograms are not joined" in (joined.told or "")
+
+
+def test_nothing_or_what_nobody_can_read_is_no_result_before(made: Made, tmp_path: Path) -> None:
+    new, plan = made(0, 1)
+    path = tmp_path / "before.json"
+    assert joined_with(path, new, plan).result is new
+    path.write_text("{")
+    assert joined_with(path, new, plan).told is None
+    fewer, _ = made(0)
+    write_result(fewer, path)
+    joined = joined_with(path, new, plan)  # it has all that there was
+    assert joined.result is new
+    assert joined.told is None
+    assert read_result(path, new.study).seeds == (0,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flipguard.errors import InputError
 from flipguard.losses.divergences import (
     divergence_from_uniform,
     entropy,
@@ -22,6 +23,8 @@ from flipguard.losses.ranking import highest
 from flipguard.losses.slopes import reduced
 from flipguard.losses.terms import Term
 
+LEAST_FLOOR = 1e-30
+
 
 def entropy_regularizer(
     *, new: Logits, k: int | None = None, reduction: Reduction = "mean"
@@ -40,7 +43,7 @@ def uniform_divergence(
 ) -> Loss:
     """How far new's predictions are from uniform. See :class:`UniformDivergence`."""
     _check(new, k, reduction)
-    at_least("floor", floor, 0)
+    _check_floor(floor)
     if k is not None and k < new.shape[-1]:
         sloped = top_divergence_from_uniform(new, highest(new.detach(), k), floor)
     else:
@@ -52,6 +55,15 @@ def _check(new: Logits, k: int | None, reduction: str) -> None:
     check_scores("new", new)
     whole("k", k)
     one_of("reduction", reduction, REDUCTIONS)
+
+
+def _check_floor(floor: float) -> None:
+    at_least("floor", floor, 0)
+    if 0 < floor < LEAST_FLOOR:
+        raise InputError(
+            f"Expected `floor` to be 0 or at least {LEAST_FLOOR:g}, below which single precision "
+            f"has no reciprocal, but got {floor:g}."
+        )
 
 
 class EntropyRegularizer(Term):
@@ -107,7 +119,7 @@ class UniformDivergence(Term):
     ) -> None:
         super().__init__()
         whole("k", k)
-        at_least("floor", floor, 0)
+        _check_floor(floor)
         one_of("reduction", reduction, REDUCTIONS)
         self.k = k
         self.floor = floor

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from torch import nn
 
 from flipguard.losses import CoDistillation, EntropyRegularizer, Ramp, UniformDivergence
 from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step, task
-from flipguard.methods.regularized import FLOOR
+from flipguard.methods.regularized import FLOOR as FLOOR_ALONE
 from flipguard.references import Peer
 
 BETA = Option(name="beta", default=0.04, sentence="Strength of the agreement.")
@@ -25,6 +26,8 @@ ALPHA = Option(
     name="alpha", default=0.1, sentence="Strength of that regulariser, which also grows."
 )
 
+FLOOR = dataclasses.replace(FLOOR_ALONE, sentence=f"Of skl beside it. {FLOOR_ALONE.sentence}")
+
 
 def _regulariser(setting: Setting) -> Any:
     """The sum of a regulariser over both models, or None."""
@@ -32,7 +35,7 @@ def _regulariser(setting: Setting) -> Any:
         entropy = EntropyRegularizer()
         return lambda first, second: entropy(new=first) + entropy(new=second)
     if setting.word("plus") == "skl":
-        divergence = UniformDivergence(floor=FLOOR)
+        divergence = UniformDivergence(floor=setting.number("floor"))
         return lambda first, second: -divergence(new=first) - divergence(new=second)
     return None
 
@@ -104,7 +107,7 @@ CODISTILL_SKL = Method(
     sentence="Two models, updated together, whose predictions are drawn to each other.",
     paper="Reproducibility, equations 9 and 19",
     build=_build_skl,
-    options=(BETA, RAMP, PLUS, ALPHA),
+    options=(BETA, RAMP, PLUS, ALPHA, FLOOR),
 )
 CODISTILL_CE = Method(
     name="codistill-ce",

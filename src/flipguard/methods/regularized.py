@@ -9,7 +9,11 @@ from flipguard.methods.base import Method, Objective, Option, Parts, Setting, St
 ALPHA = Option(name="alpha", default=0.15, sentence="Share of the regulariser in the loss.")
 # Without it the divergence from uniform has no bound, and a net that learns its samples by heart
 # lowers its loss forever by larger logits.
-FLOOR = 1e-7
+FLOOR = Option(
+    name="floor",
+    default=1e-7,
+    sentence="Added to probabilities under the logarithm; 0 is as printed, without bound.",
+)
 TOP = Option(name="k", default=None, sentence="How many of the likeliest classes; all if none.")
 
 
@@ -60,10 +64,6 @@ SKL = Method(
     options=(
         Option(name="alpha", default=0.05, sentence=ALPHA.sentence),
         TOP,
-        Option(
-            name="floor",
-            default=FLOOR,
-            sentence="Added to probabilities under the logarithm; 0 is as printed, without bound.",
-        ),
+        FLOOR,
     ),
 )

@@ -43,7 +43,6 @@ def collected(plan: Plan, known: Updates | None = None) -> tuple[Row, ...]:
             found.append(known[key])
         of_row = analysed.get(place, Analysed())
         values = {name: [one[name] for one in found] for name in names} | of_row.values
-        sides = zip(*(update.sides for update in updates), strict=True)
         rows.append(
             Row(
                 place=place,
@@ -52,8 +51,7 @@ def collected(plan: Plan, known: Updates | None = None) -> tuple[Row, ...]:
                     for name, of_seeds in values.items()
                 },
                 runs={
-                    side: tuple("+".join(run.name for run in runs) for runs in of_side)
-                    for side, of_side in zip(("old", "new"), sides, strict=True)
+                    side: tuple(update.names[side] for update in updates) for side in ("old", "new")
                 },
                 curves={split: curves(updates, split) for split in study.curves},
                 histogram=of_row.histogram,

@@ -12,49 +12,105 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.errors import InputError
-from flipguard.studies.results import Result, Row, read_result
+from flipguard.studies.planning import Plan, plan_of
+from flipguard.studies.results import Result, Row, keep_aside, read_result
 
-# What has to be the same, beside what was set: on another device or by another version of torch
-# the same seed is another run, and a table would mix them.
-ALIKE = ("device", "versions", "differences", "setting")
+# What has to be there to be added up.
+ADDED = ("command", "runs", "seconds")
 
 
-def joined_with(path: Path, new: Result) -> Result:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """What is to be written, and what became of the result that was there."""
+
+    result: Result
+    told: str | None = None
+
+
+def joined_with(path: Path, new: Result, plan: Plan) -> Joined:
     """A new result with the seeds of the one that is there, if only its seeds are others.
 
-    Where both have a seed, the new one's values are taken. The new result alone if there is none
-    beside it, or one of other settings.
+    Where both have a seed, the new one's values are taken. A result that cannot be joined is put
+    aside, and nothing is lost.
     """
     try:
         before = read_result(path, new.study)
     except InputError:  # there is none, or nobody could read it
-        return new
-    both = set(before.seeds) & set(new.seeds)
-    # Of some seeds in both, nobody could say how many runs there were in all.
-    if both not in (set(), set(new.seeds)) or not _are_alike(before, new):
-        return new
+        return Joined(result=new)
+    why = _why_not(before, new, plan)
+    if why is not None:
+        return Joined(result=new, told=f"had a result {why}; it is now {keep_aside(path, before)}")
     if set(before.seeds) <= set(new.seeds):
-        return new
+        return Joined(result=new)
     seeds = tuple(sorted({*before.seeds, *new.seeds}))
-    return dataclasses.replace(
+    added = not set(before.seeds) & set(new.seeds)
+    both = dataclasses.replace(
         new,
         seeds=seeds,
         rows=tuple(
             _joined(earlier, later, (before.seeds, new.seeds), seeds)
             for earlier, later in zip(before.rows, new.rows, strict=True)
         ),
-        facts=_facts(before.facts, new.facts, added=not both),
+        facts=_facts(before.facts, new.facts, added=added),
     )
+    listed = ", ".join(str(seed) for seed in seeds)
+    return Joined(result=both, told=f"now has the seeds {listed}, with those of its result before")
 
 
-def _are_alike(before: Result, new: Result) -> bool:
-    def shape(result: Result) -> list[Any]:
-        return [(row.place, row.why_not, row.notes, set(row.values)) for row in result.rows]
+def _why_not(before: Result, new: Result, plan: Plan) -> str | None:
+    """Why two results cannot be one, as the end of "had a result …"."""
+    if sorted(before.given) != sorted(new.given):
+        return "of other settings"
+    # On another device or by another torch the same seed is another run.
+    if before.facts.get("device") != new.facts.get("device"):
+        return "of another device"
+    if _torch(before) != _torch(new):
+        return "by another version of torch"
+    # The names of runs are made of all that decides what they become, also of what a scale or a
+    # method says by itself, which may have been otherwise when the result was made.
+    if not _is_of(before, plan):
+        return "of runs that would be others now"
+    if set(before.seeds) <= set(new.seeds):
+        return None
+    if new.study.histogram is not None:
+        return "of other seeds, and histograms are not joined"
+    both = set(before.seeds) & set(new.seeds)
+    if both not in (set(), set(new.seeds)):
+        return "of which some seeds are in this one, and some are not"
+    whole = [_shape(row, result.seeds) for result in (before, new) for row in result.rows]
+    half = len(before.rows)
+    if None in whole or whole[:half] != whole[half:] or any(n not in before.facts for n in ADDED):
+        return "of another form"
+    return None
 
-    # The bins of a histogram are laid by what is in it.
-    plain = not any(row.histogram for row in (*before.rows, *new.rows))
-    same = all(before.facts.get(name) == new.facts.get(name) for name in ALIKE)
-    return plain and same and before.given == new.given and shape(before) == shape(new)
+
+def _torch(result: Result) -> Any:
+    return result.facts.get("versions", {}).get("torch")
+
+
+def _is_of(result: Result, plan: Plan) -> bool:
+    """Whether a result is of the runs that the plan would have for its seeds."""
+    planned = plan_of(plan.study, plan.scale, seeds=result.seeds, out=Path(), machine={})
+    names: dict[int, dict[str, list[str]]] = {}
+    for update in planned.updates:
+        for side, name in update.names.items():
+            names.setdefault(update.line, {}).setdefault(side, []).append(name)
+    found = {
+        row.place: {side: list(runs) for side, runs in row.runs.items()}
+        for row in result.rows
+        if row.why_not is None
+    }
+    return found == names
+
+
+def _shape(row: Row, seeds: Sequence[int]) -> Any:
+    """What has to be the same in two rows; None if values and seeds are not as many."""
+    lists = [*row.values.values(), *row.runs.values()]
+    lists += [values for curves in row.curves.values() for values in curves.values()]
+    if any(len(values) != len(seeds) for values in lists):
+        return None
+    curves = {split: set(curves) for split, curves in row.curves.items()}
+    return row.place, row.why_not, row.notes, set(row.values), set(row.runs), curves
 
 
 def _joined(

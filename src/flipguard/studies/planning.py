@@ -39,6 +39,12 @@ class Update:
         """All runs of old and of new."""
         return self.old_parts or (self.old,), self.new_parts or (self.new,)
 
+    @property
+    def names(self) -> dict[str, str]:
+        """The same by name, those that are parts of one model together."""
+        joined = ("+".join(run.name for run in runs) for runs in self.sides)
+        return dict(zip(("old", "new"), joined, strict=True))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

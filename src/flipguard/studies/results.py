@@ -133,18 +133,9 @@ def result_path(out: Path, study: str, scale: str) -> Path:
     return out / RESULTS / f"{study}.{scale}.json"
 
 
-def keep_earlier(result: Result, path: Path) -> Path | None:
-    """Moves a result of other settings or more seeds out of the way of a new one; to where."""
-    try:
-        before = read_result(path, result.study)
-    except InputError:  # there is none, or nobody could read it
-        return None
-    same = before.given == result.given and before.facts.get("differences") == result.facts.get(
-        "differences"
-    )
-    if same and set(before.seeds) <= set(result.seeds):
-        return None
-    written = str(before.facts.get("written", "before")).replace(":", "")
+def keep_aside(path: Path, result: Result) -> Path:
+    """Moves a result that was read out of the way of a new one; to where."""
+    written = str(result.facts.get("written", "before")).replace(":", "")
     kept = path.parent / EARLIER / f"{path.stem}.{written}.json"
     kept.parent.mkdir(exist_ok=True)
     path.replace(kept)

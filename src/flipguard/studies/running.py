@@ -20,7 +20,6 @@ from flipguard.studies.planning import Plan
 from flipguard.studies.results import (
     Result,
     facts_of,
-    keep_earlier,
     read_result,
     result_path,
     write_result,
@@ -139,17 +138,11 @@ class _Writing:
             ),
         )
         path = result_path(task.out, result.study.id, result.scale)
-        result = joined_with(path, result)
-        kept = keep_earlier(result, path)
-        write_result(result, path)
-        if kept is not None:
-            self._report(f"{result.study.id} had a result of other settings, which is now {kept}")
-        if len(result.seeds) > len(plan.seeds):
-            self._report(
-                f"{result.study.id} had a result of other seeds, with which it is now one of "
-                f"{len(result.seeds)}"
-            )
-        self.results[plan.study.id] = result
+        joined = joined_with(path, result, plan)
+        write_result(joined.result, path)
+        if joined.told is not None:
+            self._report(f"{result.study.id} {joined.told}")
+        self.results[plan.study.id] = joined.result
 
 
 def setting_of(plan: Plan) -> dict[str, Any]:
@@ -180,10 +173,11 @@ def _processes(task: Task, plan: Plan, *, trained: bool) -> int | None:
         return min(task.crew.processes, len(plan.nodes))
     path = result_path(task.out, plan.study.id, plan.scale.name)
     try:
-        before = read_result(path, plan.study).facts.get("processes")
+        before = read_result(path, plan.study)
     except InputError:
         return None
-    return before if isinstance(before, int) else None
+    noted = before.facts.get("processes") if set(plan.seeds) <= set(before.seeds) else None
+    return noted if isinstance(noted, int) else None
 
 
 @contextmanager

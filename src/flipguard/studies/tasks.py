@@ -108,11 +108,12 @@ def prepared(
     machine: dict[str, Any] = {"device": kind, "fuse": fuse, "threads": threads}
     if kind != "cpu":
         machine["precision"] = size.precision
-    last_seed = first_seed + (size.seeds if seeds is None else seeds)
-    if last_seed > SEEDS_A_GENERATION:
+    chosen_seeds = range(first_seed, first_seed + (size.seeds if seeds is None else seeds))
+    if chosen_seeds[-1] >= SEEDS_A_GENERATION:
         raise InputError(
-            f"Expected seeds below {SEEDS_A_GENERATION}, from which on those of new models are, "
-            f"but got {first_seed} to {last_seed - 1}; choose a lower `--first-seed`, or fewer."
+            f"Expected seeds below {SEEDS_A_GENERATION}, since old and new models have others from "
+            f"there on, but got {first_seed} to {chosen_seeds[-1]}; choose a lower "
+            "`--first-seed`, or fewer."
         )
     plans: list[Plan] = []
     left_out: dict[str, str] = {}
@@ -121,7 +122,7 @@ def prepared(
             plan = plan_of(
                 study,
                 size.set(settings),
-                seeds=range(first_seed, last_seed),
+                seeds=chosen_seeds,
                 out=out,
                 machine=machine,
                 most_members=members,

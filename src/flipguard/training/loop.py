@@ -100,7 +100,7 @@ def train_loop(
     """
     recipe, seeds = config.recipe, config.seeds
     device = material.device
-    # What a method adds to be trained is made where it is cheap; torch asks for one device.
+    # A projection that BCT trains beside the student is made on the CPU.
     trainee = Trainee(student, objective).to(device)
     captured = replays(config, objective, material, fabric)
     weights = [p for p in trainee.parameters() if p.requires_grad]
