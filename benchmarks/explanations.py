@@ -110,7 +110,7 @@ def rounding(given: argparse.Namespace) -> list[dict[str, Any]]:
                 }
                 out = given.work / f"rounding-{given.epochs}" / f"{augment}-{number}-{kind}"
                 error_of(out, values)
-                says.append(answers_of(out).argmax(1))
+                says.append(logits_of(out).argmax(1))
             churn = float((says[0] != says[1]).double().mean())
             rows.append({"way": way, "seed": seed, "churn": churn})
             print(rows[-1], flush=True)
@@ -141,13 +141,13 @@ def bound(given: argparse.Namespace) -> list[dict[str, Any]]:
             }
             out = given.work / f"bound-{given.epochs}" / f"{way}-{seed}".replace(" ", "_")
             error = error_of(out, values)
-            size = float(answers_of(out).square().mean().sqrt())
+            size = float(logits_of(out).square().mean().sqrt())
             rows.append({"way": way, "seed": seed, "error_rate": error, "logits": size})
             print(rows[-1], flush=True)
     return rows
 
 
-def answers_of(out: Path) -> Tensor:
+def logits_of(out: Path) -> Tensor:
     """The logits that a finished run gives to the test samples."""
     run = Run.read(out)
     data = load_data(run.config.data)

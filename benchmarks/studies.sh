@@ -6,18 +6,17 @@
 # OUT is where runs and results go, DATA has cifar10.npz, cifar100.npz and the folder agnews, and MODEL is a folder with
 # a small pretrained text model; without it the study of texts is left out. What is finished is not trained again.
 #
-#   SEEDS=2 FIRST=3 benchmarks/studies.sh …   two more seeds; results of other seeds in OUT/results become one with them
+#   SEEDS=2 FIRST=3 benchmarks/studies.sh …   two more seeds; results of the same settings in OUT/results become one with them
 #   ONLY="elodi.table6 elodi.table4" …        some of the studies
 #
-# Processes share a GPU far better with NVIDIA's MPS: start it before, with `nvidia-cuda-mps-control -d`.
+# Let the kernels of several processes run side by side: start NVIDIA's MPS before, `nvidia-cuda-mps-control -d`.
 set -u
 out=$1 data=$2 model=${3:-}
 all="elodi.table6 elodi.table5 elodi.table1 elodi.table3 elodi.table7 elodi.table10 elodi.table11 elodi.figure2
   elodi.figure6 pct.table2a pct.table3 pct.table4a pct.table5a pct.table5b pct.table6 pct.table7 elodi.table4
   churn.table1 churn.table2 churn.table3 churn.table4 churn.table7"
-only=" $(echo ${ONLY:-$all}) "
 of_cifar100= of_cifar10= of_agnews=
-for study in $only; do
+for study in ${ONLY:-$all}; do
   case $study in
     elodi.table4) of_agnews=$study ;;
     churn.*) of_cifar10="$of_cifar10 $study" ;;

@@ -77,9 +77,8 @@ def _why_not(before: Result, new: Result, plan: Plan) -> str | None:
     both = set(before.seeds) & set(new.seeds)
     if both not in (set(), set(new.seeds)):
         return "of which some seeds are in this one, and some are not"
-    whole = [_shape(row, result.seeds) for result in (before, new) for row in result.rows]
-    half = len(before.rows)
-    if None in whole or whole[:half] != whole[half:] or any(n not in before.facts for n in ADDED):
+    shapes, now = ([_shape(row, one.seeds) for row in one.rows] for one in (before, new))
+    if None in shapes or shapes != now or not before.facts.keys() >= set(ADDED):
         return "of another form"
     return None
 
