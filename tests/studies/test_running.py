@@ -74,7 +74,8 @@ def test_a_study_is_trained_and_printed_beside_the_paper(ran: tuple[Path, Ran]) 
     assert lines[place].split() == ["FD-LM", "30.24", "30.47", "2.35", "11.06", "0.36"]
     assert lines[place + 1].split()[0] == "here"
     assert any(line.startswith("Agreement: ") for line in lines)
-    assert "Here: mnist1d:train=200,test=300, 2 epochs; ResNet-18 is mlp:hidden=64." in lines
+    here = "Here: mnist1d:train=200,test=300 (200 samples to learn from, 300 to test on), 2 epochs"
+    assert f"{here}; ResNet-18 is mlp:hidden=64." in " ".join(lines)
     assert any(line.startswith(f"{RUNS} runs, 2 of them at a time, ") for line in lines)
     assert [line for line in lines if cell_len(line) > 100] == []
 
@@ -103,6 +104,7 @@ def test_the_document(ran: tuple[Path, Ran]) -> None:
     assert (document["runs"], document["processes"]) == (RUNS, 2)
     assert document["setting"] == {
         "data": "mnist1d:train=200,test=300",
+        "samples": {"train": 200, "test": 300},
         "epochs": 2,
         "models": {"ResNet-18": "mlp:hidden=64"},
     }

@@ -227,6 +227,9 @@ def test_the_total_counts_pairs_and_not_studies() -> None:
     assert told.startswith(f"2 studies: {total.percent}. Of {total.clear} ")
     assert re.search(rf", {total.disagree} the other way, \d of them explained by a test, ", told)
     assert f", 0 the other way, and {alone[0].undecided} stayed" in overview_line([good])
+    decided = total.agree / (total.agree + total.disagree)
+    assert total.undecided
+    assert f" Of those that the seeds decide, {decided:.0%} agree." in told
 
 
 def test_nothing_to_count_is_no_zero() -> None:

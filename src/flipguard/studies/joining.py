@@ -66,6 +66,8 @@ def _why_not(before: Result, new: Result, plan: Plan) -> str | None:
         return "of another device"
     if _torch(before) != _torch(new):
         return "by another version of torch"
+    if _samples(before) not in (None, _samples(new)):
+        return "of other data of that name"
     # The names of runs are made of all that decides what they become, also of what a scale or a
     # method says by itself, which may have been otherwise when the result was made.
     if not _is_of(before, plan):
@@ -85,6 +87,10 @@ def _why_not(before: Result, new: Result, plan: Plan) -> str | None:
 
 def _torch(result: Result) -> Any:
     return result.facts.get("versions", {}).get("torch")
+
+
+def _samples(result: Result) -> Any:
+    return result.facts.get("setting", {}).get("samples")
 
 
 def _is_of(result: Result, plan: Plan) -> bool:

@@ -109,6 +109,8 @@ def overview_line(results: Sequence[Result]) -> str:
             f"clearly, {found.agree} came out the same way, {against}, and "
             f"{found.undecided} stayed undecided."
         )
+        if found.undecided and (decided := found.agree + found.disagree):
+            told += f" Of those that the seeds decide, {found.agree / decided:.0%} agree."
     if found.claims:
         told += f" Of {found.claims} claims in words, {found.holds} hold."
     return told

@@ -172,7 +172,12 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
     if setting := result.facts.get("setting"):
         models = "; ".join(f"{name} is {model}" for name, model in setting["models"].items())
         epochs = setting["epochs"]
-        yield f"Here: {setting['data']}, {epochs} epoch{'s' * (epochs != 1)}; {models}."
+        # Results from before samples were noted do not have them.
+        samples = setting.get("samples")
+        sizes = ""
+        if samples is not None:
+            sizes = f" ({samples['train']:,} samples to learn from, {samples['test']:,} to test on)"
+        yield f"Here: {setting['data']}{sizes}, {epochs} epoch{'s' * (epochs != 1)}; {models}."
     if others := result.facts.get("differences"):
         yield f"Other than in the paper: {'; '.join(others)}."
     for note in (*result.study.notes, *_notes_of_rows(result)):

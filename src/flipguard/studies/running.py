@@ -25,6 +25,7 @@ from flipguard.studies.results import (
     write_result,
 )
 from flipguard.studies.tasks import Task
+from flipguard.training.folder import Run
 
 LOCK = ".lock"
 
@@ -156,8 +157,11 @@ def setting_of(plan: Plan) -> dict[str, Any]:
             names |= {line.old.role or "": line.paper.old or line.old.role or ""}
             names |= {line.new.role or "": line.paper.new or line.new.role or ""}
     used = {node.role for node in plan.nodes}
+    sizes = [Run.read(node.folder).document["data"] for node in plan.nodes]
     return {
         "data": scale.data,
+        # Some learn from a part; the largest tells what a set of that name held.
+        "samples": {part: max(size[part] for size in sizes) for part in ("train", "test")},
         "epochs": max(node.config.recipe.epochs for node in plan.nodes),
         "models": {
             names.get(role, role): " or ".join(scale.models(role))
