@@ -371,6 +371,22 @@ def test_a_calibrated_guide_of_many_architectures(tmp_path: Path) -> None:
     assert all(nodes[Path(f)].config.scope.samples < 1 for f in calibrated.guides)
 
 
+def test_references_of_one_kind_are_one_ensemble(tmp_path: Path) -> None:
+    plan = planned("elodi.table8", tmp_path)
+    nodes = {node.folder: node.config for node in plan.nodes}
+    shared = set()
+    for update in plan.updates:
+        line, old, new = plan.study.lines[update.line], nodes[update.old], nodes[update.new]
+        references = line.label.split(" → ")
+        if set(old.guides) & set(new.guides):
+            assert old.guides == new.guides
+            assert old.model != new.model
+            shared.add(line.label)
+        elif len(references) == 2:
+            assert references[0] != references[1]
+    assert len(shared) == 3
+
+
 def test_errors_of_fewer_samples_are_no_part_of_the_agreement() -> None:
     study = study_of("elodi.table8")
     rows = tuple(

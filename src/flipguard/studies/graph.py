@@ -177,12 +177,15 @@ class Graph:
         kind = "calibrated" if options.get("guide") == "calibrated" else "homogeneous"
         for guide in model.guides:
             share = min(max(guide.count * limit // max(count, limit), 1), guide.count)
-            plain = dataclasses.replace(model, role=guide.role, follows=(), guides=())
+            generation = model.generation if guide.generation is None else guide.generation
+            plain = dataclasses.replace(
+                model, role=guide.role, follows=(), guides=(), generation=generation
+            )
             own = {**options, "members": share}
             if "guide" in own:
                 own["guide"] = kind
             specs = self._scale.models(guide.role)
-            first = first_of(len(specs), seed, model.generation or 0)
+            first = first_of(len(specs), seed, generation or 0)
             for index in range(share):
                 # Of many architectures, a seed begins with another one, and each is there once.
                 spec = specs[(first + index) % len(specs)]

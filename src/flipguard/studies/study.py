@@ -72,10 +72,15 @@ TEST_SAMPLES: Mapping[str, int] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guide:
-    """So many members of an ensemble that is given to a student, of one role."""
+    """So many members of an ensemble that is given to a student, of one role.
+
+    A `generation` gives them the seeds of another one than the student's: two students whose
+    guides have the same have the same ensemble.
+    """
 
     role: str
     count: int
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
