@@ -98,6 +98,18 @@ def test_values_stay_with_their_seeds_and_counts_are_added(made: Made, tmp_path:
     assert not (tmp_path / "earlier").exists()
 
 
+def test_samples_are_told_of_all_seeds_or_of_none(made: Made, tmp_path: Path) -> None:
+    path = tmp_path / "before.json"
+    before, _ = made(0, 1, 2, setting={"epochs": 3})  # from before they were noted
+    write_result(before, path)
+    new, plan = made(3, 4, setting={"epochs": 3, "samples": {"train": 5, "test": 5}})
+    joined = joined_with(path, new, plan).result
+    assert joined.seeds == (0, 1, 2, 3, 4)
+    assert joined.facts["setting"] == {"epochs": 3}
+    both, plan = made(0, 1, 2, 3, 4, setting=new.facts["setting"])
+    assert joined_with(path, both, plan).result.facts["setting"] == new.facts["setting"]
+
+
 @pytest.mark.parametrize(
     ("seeds", "changes", "why"),
     [

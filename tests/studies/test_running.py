@@ -136,6 +136,20 @@ def test_what_is_finished_is_never_trained_again(ran: tuple[Path, Ran]) -> None:
     assert numbers_of(again) == numbers_of(first)
 
 
+def test_runs_of_data_that_changed_make_no_table(ran: tuple[Path, Ran], tmp_path: Path) -> None:
+    out, _ = ran
+    shutil.copytree(out / "runs", tmp_path / "runs")
+    changed = sorted((tmp_path / "runs").glob("*/run.json"))[0]
+    document = json.loads(changed.read_text())
+    document["data"]["fingerprint"] = "0" * 64
+    changed.write_text(json.dumps(document))
+    done = flipguard("run", ID, *SMALL, "--out", str(tmp_path))
+    assert done.code == 2
+    assert f"Expected all runs of {ID} to be of the same data" in done.err
+    assert changed.parent.name in done.err
+    assert not (tmp_path / "results" / f"{ID}.mnist1d.json").exists()
+
+
 def test_it_is_shown_again_drawn_and_written(ran: tuple[Path, Ran], tmp_path: Path) -> None:
     out, first = ran
     page, picture = tmp_path / "page.md", tmp_path / "picture.png"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.studies.made_up import as_in_the_paper
 from tests.studies.test_running import Ran, flipguard
 
 from flipguard.errors import InputError
@@ -230,6 +231,22 @@ def test_the_total_counts_pairs_and_not_studies() -> None:
     decided = total.agree / (total.agree + total.disagree)
     assert total.undecided
     assert f" Of those that the seeds decide, {decided:.0%} agree." in told
+
+
+@pytest.mark.parametrize(
+    ("samples", "told"),
+    [
+        (None, "Here: agnews, 3 epochs; "),
+        (34_476, "Here: agnews (34,476 of its 120,000 samples to learn from, 7,600 to test on), "),
+        (120_000, "Here: agnews (120,000 samples to learn from, 7,600 to test on), 3 epochs; "),
+    ],
+)
+def test_a_part_of_a_public_set_is_called_a_part(samples: int | None, told: str) -> None:
+    setting: dict[str, Any] = {"data": "agnews", "epochs": 3, "models": {"small": "m"}}
+    if samples is not None:
+        setting["samples"] = {"train": samples, "test": 7600}
+    result = as_in_the_paper("elodi.table4", facts={"setting": setting})
+    assert any(line.startswith(told) for line in verdict_lines(result))
 
 
 def test_nothing_to_count_is_no_zero() -> None:

@@ -151,4 +151,7 @@ def _facts(before: Mapping[str, Any], new: Mapping[str, Any], *, added: bool) ->
     }
     if before.get("processes") != new.get("processes"):
         facts.pop("processes", None)
+    setting = before.get("setting", {})
+    if "samples" in new.get("setting", {}) and "samples" not in setting:
+        facts["setting"] = {k: v for k, v in new["setting"].items() if k != "samples"}
     return facts

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -25,6 +26,13 @@ VERDICTS = {
     "disagree": "does not hold",
     "undecided": "is undecided",
     NOT_RUN: "was not run",
+}
+# How many samples the public sets have to learn from: a copy may hold only some of them.
+PUBLISHED = {
+    "agnews": 120_000,
+    "cifar10": 50_000,
+    "cifar100": 50_000,
+    "fashion-mnist": 60_000,
 }
 # Of whom a metric is, if of one model alone.
 MODELS = {
@@ -172,12 +180,10 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
     if setting := result.facts.get("setting"):
         models = "; ".join(f"{name} is {model}" for name, model in setting["models"].items())
         epochs = setting["epochs"]
-        # Results from before samples were noted do not have them.
-        samples = setting.get("samples")
-        sizes = ""
-        if samples is not None:
-            sizes = f" ({samples['train']:,} samples to learn from, {samples['test']:,} to test on)"
-        yield f"Here: {setting['data']}{sizes}, {epochs} epoch{'s' * (epochs != 1)}; {models}."
+        yield (
+            f"Here: {setting['data']}{_samples(setting)}, {epochs} epoch{'s' * (epochs != 1)}; "
+            f"{models}."
+        )
     if others := result.facts.get("differences"):
         yield f"Other than in the paper: {'; '.join(others)}."
     for note in (*result.study.notes, *_notes_of_rows(result)):
@@ -189,6 +195,16 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
         yield (
             f"{result.facts['runs']} runs{at_once}, {took} of training: {result.facts['command']}"
         )
+
+
+def _samples(setting: Mapping[str, Any]) -> str:
+    """How many there were, and of how many; results from before they were noted do not say."""
+    if "samples" not in setting:
+        return ""
+    train, test = (setting["samples"][part] for part in ("train", "test"))
+    whole = PUBLISHED.get(setting["data"], train)
+    part = f"{train:,}" if train == whole else f"{train:,} of its {whole:,}"
+    return f" ({part} samples to learn from, {test:,} to test on)"
 
 
 def _contradicted(result: Result, group: Contradictions, most: int | None) -> Iterator[str]:

@@ -74,8 +74,8 @@ TEST_SAMPLES: Mapping[str, int] = MappingProxyType(
 class Guide:
     """So many members of an ensemble that is given to a student, of one role.
 
-    A `generation` gives them the seeds of another one than the student's: two students whose
-    guides have the same have the same ensemble.
+    A `generation` gives them the seeds of another one than the student's: two students that see
+    the same samples have the same ensemble if the generation of their guides is the same.
     """
 
     role: str
