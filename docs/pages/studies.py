@@ -25,7 +25,7 @@ from pages.places import DOCS
 RESULTS = places.RESULTS / "studies"
 CATALOG = Path(str(studying.__file__)).parent / "catalog"
 VERDICTS = {
-    "agree": "as in the paper",
+    "agree": "the paper's way",
     "disagree": "the other way",
     "undecided": "undecided",
 }
@@ -77,7 +77,7 @@ def overview_page() -> str:
         lines += [
             "## What the papers promise",
             "",
-            "Flips or churn over those of the untreated update: below 1 is better.",
+            "Flips or churn over those of the untreated update: below 1 is better. The last column is about the order of the two alone.",
             "",
             "| | table | row | scale | metric | paper | here | |",
             "|---|---|---|---|---|---:|---:|---|",

@@ -365,7 +365,7 @@ def test_an_unknown_scale_lists_the_known_ones_and_some_figures_have_no_study() 
         study_of("elodi.figure1b")
     with pytest.raises(InputError, match=r"there is none of elodi\.figure3: It draws the logits"):
         study_of("elodi.figure3")
-    with pytest.raises(InputError, match=r"mnist1d, fashion, .* but got 'mnist'"):
+    with pytest.raises(InputError, match=r"but got 'mnist'; did you mean .*mnist1d, fashion, "):
         scale_of("mnist")
 
 

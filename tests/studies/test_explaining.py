@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -113,6 +114,42 @@ def test_an_entry_is_about_what_it_names(lines: list[str], count: int) -> None:
     assert sum(len(group.pairs) for group in groups) == 5
 
 
+def test_other_settings_are_not_explained() -> None:
+    explained = read_explanations(entry())
+    for given, is_meant in (
+        ((), True),
+        (("machine.compile=parts", "options.elodi.views=8", "model=m"), True),
+        (("machine.compile=parts", "recipe.epochs=5"), False),
+        (("options.elodi.alpha=0.5",), False),
+    ):
+        result = dataclasses.replace(made_up(), given=given)
+        (group,) = contradictions(result, explained)
+        assert group.is_explained == is_meant
+
+
+def test_rows_of_the_same_name_are_told_apart_by_their_group() -> None:
+    result = made_up()
+    told = [contradiction(result, p) for g in contradictions(result, ()) for p in g.pairs]
+    flips = [one for one in told if one.startswith("NFR: ")]
+    assert len(flips) == 3
+    for group in ("RN-101", "DenseNet-161", "Swin-Tiny"):
+        assert any(f"NFR: {group}, ELODI is above {group}, None (single) " in one for one in flips)
+
+
+def test_an_update_for_the_worse_is_noted() -> None:
+    worse = {
+        place: {"error_rate_new": (0.4, 0.41, 0.42)}
+        for place, line in enumerate(study_of(ID).lines)
+        if line.group == "Swin-Tiny"
+    }
+    notes = [n for n in verdict_lines(as_in_the_paper(ID, but=worse)) if n.startswith("Note: ")]
+    assert notes == [
+        "Note: Swin-Tiny, None (single): new errs more than old here, 41.0 against 30.2 %, and "
+        "less in the paper, 20.4 against 30.2."
+    ]
+    assert not any(n.startswith("Note: ") for n in verdict_lines(as_in_the_paper(ID)))
+
+
 def test_another_study_or_scale_is_not_meant() -> None:
     result = made_up()
     for text in (entry(study='"elodi.table1"'), entry(scales='["fashion", "cifar100"]')):
@@ -179,7 +216,7 @@ def test_the_terminal_shows_some_of_each(known: Callable[[str], None], tmp_path:
     write_result(made_up(), tmp_path / "results" / f"{ID}.mnist1d.json")
     told = " ".join(flipguard("show", ID, "--out", str(tmp_path)).out.split())
     assert "The other way: Explained: Made up for a test. Tested: Nothing was run" in told
-    assert told.count("Not explained: - old error: ELODI is below") == 1
+    assert told.count("Not explained: - old error: RN-101, ELODI is below") == 1
     lines = list(verdict_lines(made_up(), most=2))
     assert lines.count("- and 1 more; `--markdown` lists all") == 1
     assert sum(line.startswith("- old error") for line in lines) == 2

@@ -145,7 +145,7 @@ def test_runs_of_data_that_changed_make_no_table(ran: tuple[Path, Ran], tmp_path
     changed.write_text(json.dumps(document))
     done = flipguard("run", ID, *SMALL, "--out", str(tmp_path))
     assert done.code == 2
-    assert f"Expected all runs of {ID} to be of the same data" in done.err
+    assert "Expected finished runs to be of the mnist1d:train=200,test=300 that is here" in done.err
     assert changed.parent.name in done.err
     assert not (tmp_path / "results" / f"{ID}.mnist1d.json").exists()
 
@@ -215,7 +215,7 @@ def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     ("arguments", "says"),
     [
         (["run", "elodi.table99"], "Expected a study"),
-        (["run", ID, "--scale", "moon"], "Expected `--scale` to be one of mnist1d"),
+        (["run", ID, "--scale", "moon"], "but got 'moon'; there are mnist1d, "),
         (["run", ID, "--seeds", "0"], "`--seeds` to be from 1 on"),
         (["run", ID, "--first-seed", "-1"], "`--first-seed` to be from 0 on, but got -1"),
         (["run", ID, "--first-seed", "999", "--seeds", "2"], "seeds below 1000"),
@@ -224,6 +224,17 @@ def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         (["run", ID, "elodi.table99"], "Expected a study"),
         (["run", ID, "elodi.table6", "--scale", "cifar10-450"], "Expected elodi.table6 to have"),
         (["run", "all", "--scale", "agnews"], "Expected `--set model=…`"),
+        (
+            ["run", "elodi.table4", "--scale", "agnews", "--set", "model=no/such"],
+            "Expected `--set model` to be a folder with a pretrained model of Transformers, but "
+            "'no/such' has no config.json",
+        ),
+        (
+            ["run", "pct.table3", "--scale", "cifar100", "--set", "data_root=no/such"],
+            "Expected `cifar100` to be at ",
+        ),
+        (["run", "pct.table3", "--scale", "mnist"], "did you mean mnist1d?"),
+        (["show", "pct.table3", "--scale", "mnist"], "did you mean mnist1d?"),
         (["run", ID, "--fuse", "maybe"], "`--fuse` to be auto, on or off"),
         (["run", ID, "--device", "abacus"], "`--device` to be auto, cpu or cuda"),
         (["run", ID, "--devices", "0,1", "--device", "cpu"], "`--devices` to be numbers of GPUs"),

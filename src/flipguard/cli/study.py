@@ -233,6 +233,7 @@ def show_study(
     from flipguard.studies.reading import study_of
     from flipguard.studies.render import markdown_of, result_parts
     from flipguard.studies.results import read_result, result_path, results_in
+    from flipguard.studies.scales import scale_of
 
     study = study_of(id)
     if scale is None:
@@ -243,7 +244,7 @@ def show_study(
                 f"{', '.join(found)}."
             )
         scale = found[0] if found else DEFAULT_SCALE
-    result = read_result(result_path(out, id, scale), study)
+    result = read_result(result_path(out, id, scale_of(scale).name), study)
     if plot is not None:
         from flipguard.studies.drawing import plot_result
 

@@ -24,6 +24,8 @@ from flipguard.studies.scales import scales
 from flipguard.studies.study import Line, Study
 
 FILE, ENTRIES = "explanations.toml", "explained"
+# Settings of which no order depends.
+BESIDE_THE_POINT = ("machine.", "model=", "options.elodi.views=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,9 @@ class Explanation:
     def is_about(self, result: Result, pair: Pair) -> bool:
         """Whether a pair of a result, or one of those that it stands for, is meant."""
         if self.study != result.study.id or result.scale not in self.scales:
+            return False
+        # Of other settings nobody tested why.
+        if any(not given.startswith(BESIDE_THE_POINT) for given in result.given):
             return False
         if self.metrics and pair.metric not in self.metrics:
             return False

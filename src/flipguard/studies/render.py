@@ -186,7 +186,7 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
         )
     if others := result.facts.get("differences"):
         yield f"Other than in the paper: {'; '.join(others)}."
-    for note in (*result.study.notes, *_notes_of_rows(result)):
+    for note in (*result.study.notes, *_downgrades(result), *_notes_of_rows(result)):
         yield f"Note: {note}"
     if "seconds" in result.facts:
         took = in_words(result.facts["seconds"])
@@ -222,6 +222,25 @@ def _contradicted(result: Result, group: Contradictions, most: int | None) -> It
         yield f"- and {len(group.pairs) - len(shown)} more; `--markdown` lists all"
 
 
+def _downgrades(result: Result) -> Iterator[str]:
+    """Updates that make the error smaller in the paper, and larger here without treatment."""
+    for row in result.rows:
+        line = result.line(row)
+        cells = {} if line.paper is None else line.paper.cells
+        old, new = (
+            None if (cell := cells.get(name)) is None else cell.value
+            for name in ("error_rate_old", "error_rate_new")
+        )
+        if line.new.method != "none" or old is None or new is None or new >= old:
+            continue
+        was, now = row.mean("error_rate_old"), row.mean("error_rate_new")
+        if now > was:
+            yield (
+                f"{_shortest(result, row)}: new errs more than old here, {100 * now:.1f} against "
+                f"{100 * was:.1f} %, and less in the paper, {new:.1f} against {old:.1f}."
+            )
+
+
 def _notes_of_rows(result: Result) -> Iterator[str]:
     """What is to be known of single lines: of what was counted, and of seeds without a value."""
     for row in result.rows:
@@ -240,14 +259,22 @@ def _notes_of_rows(result: Result) -> Iterator[str]:
             )
 
 
+def _shortest(result: Result, row: Row) -> str:
+    """A row's name, as short as it can be, since there are two of them in a sentence."""
+    name = result.name_of(row)
+    line = result.line(row)
+    labels, names = Counter[str](), Counter[str]()
+    for one in result.rows:
+        labels[result.line(one).label] += 1
+        names[result.name_of(one)] += 1
+    if labels[line.label] == 1:
+        return line.label
+    return name if names[name] == 1 or line.group is None else f"{line.group}, {name}"
+
+
 def contradiction(result: Result, pair: Pair) -> str:
     """A pair that comes out the other way, with all its numbers."""
-    labels = Counter(result.line(row).label for row in result.rows)
-    first, second = (
-        # As short as it can be, since there are two of them in a sentence.
-        line.label if labels[(line := result.line(row)).label] == 1 else result.name_of(row)
-        for row in (result.rows[pair.first], result.rows[pair.second])
-    )
+    first, second = (_shortest(result, result.rows[place]) for place in (pair.first, pair.second))
     factor, unit = (100, " %") if is_percent(pair.metric) else (1, "")
     above = pair.ours[1] > pair.ours[0]
     return (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flipguard.errors import InputError, printable
+from flipguard.errors import InputError
 from flipguard.studies.collect import Updates, collected
 from flipguard.studies.costs import trained_seconds
 from flipguard.studies.differences import differences
@@ -25,7 +25,6 @@ from flipguard.studies.results import (
     write_result,
 )
 from flipguard.studies.tasks import Task
-from flipguard.training.config import Scope
 from flipguard.training.folder import Run
 
 LOCK = ".lock"
@@ -172,20 +171,8 @@ def setting_of(plan: Plan) -> dict[str, Any]:
 
 def samples_of(plan: Plan) -> dict[str, int]:
     """How many samples a set of that name held; some of the runs may have seen only a part."""
-    seen: dict[Scope, tuple[str, Path]] = {}
-    sizes = []
-    for node in plan.nodes:
-        data = Run.read(node.folder).document["data"]
-        # Runs are named by their settings, and a finished one is taken as it is.
-        found, first = seen.setdefault(node.config.scope, (data["fingerprint"], node.folder))
-        if found != data["fingerprint"]:
-            raise InputError(
-                f"Expected all runs of {plan.study.id} to be of the same data, but "
-                f"{plan.scale.data} was another for {printable(str(node.folder))} than for "
-                f"{printable(str(first))}; choose another `--out`, or remove the earlier runs."
-            )
-        sizes.append(data)
-    return {part: max(data[part] for data in sizes) for part in ("train", "test")}
+    sizes = [Run.read(node.folder).document["data"] for node in plan.nodes]
+    return {part: max(size[part] for size in sizes) for part in ("train", "test")}
 
 
 def _processes(task: Task, plan: Plan, *, trained: bool) -> int | None:

@@ -155,7 +155,8 @@ def scale_of(name: str) -> Scale:
     """The scale of a name."""
     if name not in scales():
         raise InputError(
-            f"Expected `--scale` to be one of {', '.join(scales())}, but got {listed([name])}."
+            f"Expected `--scale` to be one of the scales, but got {listed([name])}; "
+            + nearest(name, scales(), all_in=f"there are {', '.join(scales())}")
         )
     return scales()[name]
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flipguard.errors import InputError
+from flipguard.errors import InputError, listed
 from flipguard.studies.costs import Costs, in_words
 from flipguard.studies.executor import Crew
 from flipguard.studies.graph import RUNS, SEEDS_A_GENERATION, Node
 from flipguard.studies.planning import NotAtScaleError, Plan, plan_of
 from flipguard.studies.reading import studies, study_of
+from flipguard.studies.same_data import check_data
 from flipguard.studies.scales import Scale, scale_of
 from flipguard.training.devices import cores
 from flipguard.training.members import FOLDER
@@ -115,6 +116,8 @@ def prepared(
             f"there on, but got {first_seed} to {chosen_seeds[-1]}; choose a lower "
             "`--first-seed`, or fewer."
         )
+    if not plan_only:
+        _check_model(settings)
     plans: list[Plan] = []
     left_out: dict[str, str] = {}
     for study in chosen:
@@ -145,6 +148,8 @@ def prepared(
         fuse=fuse == "on" or (fuse == "auto" and kind == "cuda"),
     )
     nodes, costs = _merged(plans, out)
+    if not plan_only:
+        check_data(nodes)
     return Task(
         plans=tuple(plans),
         nodes=nodes,
@@ -208,6 +213,18 @@ def plan_summary(task: Task) -> str:
         else f"{measured} of them timed by runs like them, the others guessed"
     )
     return f"{told}: about {in_words(task.seconds(left))} with {with_what} ({basis})."
+
+
+def _check_model(settings: Sequence[str]) -> None:
+    """A folder without a model would be found out by the first run, in the words of a library."""
+    for setting in settings:
+        name, _, folder = setting.partition("=")
+        if name == "model" and folder and not (Path(folder) / "config.json").is_file():
+            raise InputError(
+                f"Expected `--set model` to be a folder with a pretrained model of Transformers, "
+                f"but {listed([folder])} has no config.json; name one that has its configuration, "
+                "weights and tokenizer."
+            )
 
 
 def _device(given: str, *, needed: bool) -> str:
