@@ -24,7 +24,7 @@ from flipguard.studies.scales import scales
 from flipguard.studies.study import Line, Study
 
 FILE, ENTRIES = "explanations.toml", "explained"
-# Settings of which no order depends.
+# Settings that committed results have themselves, or that say how and not what is trained.
 BESIDE_THE_POINT = ("machine.", "model=", "options.elodi.views=")
 
 

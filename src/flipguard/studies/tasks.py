@@ -15,7 +15,7 @@ from flipguard.studies.executor import Crew
 from flipguard.studies.graph import RUNS, SEEDS_A_GENERATION, Node
 from flipguard.studies.planning import NotAtScaleError, Plan, plan_of
 from flipguard.studies.reading import studies, study_of
-from flipguard.studies.same_data import check_data
+from flipguard.studies.same_data import check_data_of
 from flipguard.studies.scales import Scale, scale_of
 from flipguard.training.devices import cores
 from flipguard.training.members import FOLDER
@@ -149,7 +149,7 @@ def prepared(
     )
     nodes, costs = _merged(plans, out)
     if not plan_only:
-        check_data(nodes)
+        check_data_of(nodes)
     return Task(
         plans=tuple(plans),
         nodes=nodes,
