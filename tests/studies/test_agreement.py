@@ -45,15 +45,24 @@ def clearly_apart(a: float, b: float, n: int) -> bool:
     return abs(a - b) / 100 > 2 * sum(variances) ** 0.5
 
 
-def said_of(paper_a: float, paper_b: float, ours_a: list[float], ours_b: list[float]) -> str:
-    """Student's t over the differences of each seed."""
-    apart = [b - a for a, b in zip(ours_a, ours_b, strict=True)]
-    mean = statistics.mean(apart)
-    error = statistics.stdev(apart) / len(apart) ** 0.5
-    reach = stats.t.ppf(0.975, len(apart) - 1) * error
-    if mean - reach <= 0 <= mean + reach:
-        return "undecided"
-    return "agree" if (mean > 0) == (paper_b > paper_a) else "disagree"
+def said_of(apart: list[list[float]], paper: list[float]) -> list[str]:
+    """Student's t over the differences of each seed, whose variance counts beside the mean of all.
+
+    All differences of a metric, and the paper's.
+    """
+    own = [statistics.variance(one) for one in apart]
+    said = []
+    for one, variance, printed in zip(apart, own, paper, strict=True):
+        degrees = len(one) - 1
+        further = 2 if len(apart) > 1 else 0
+        shared = (further * statistics.mean(own) + degrees * variance) / (further + degrees)
+        reach = stats.t.ppf(0.975, further + degrees) * (shared / len(one)) ** 0.5
+        middle = statistics.mean(one)
+        if middle - reach <= 0 <= middle + reach:
+            said.append("undecided")
+        else:
+            said.append("agree" if (middle > 0) == (printed > 0) else "disagree")
+    return said
 
 
 def asked(
@@ -88,10 +97,10 @@ def test_it_is_the_rule_read_aloud(table: list[tuple[float, list[float]]], n: in
         for i, j in itertools.combinations(range(len(table)), 2)
         if clearly_apart(table[i][0], table[j][0], n)
     ]
-    expected = [
-        (i, j, said_of(table[i][0], table[j][0], table[i][1], table[j][1]))
-        for (i, j), *_ in asked(clear, table)
-    ]
+    first = [same[0] for same in asked(clear, table)]
+    apart = [[b - a for a, b in zip(table[i][1], table[j][1], strict=True)] for i, j in first]
+    said = said_of(apart, [table[j][0] - table[i][0] for i, j in first])
+    expected = [(*pair, verdict) for pair, verdict in zip(first, said, strict=True)]
     found = agreement(rows, [NFR])
     assert [(p.first, p.second, p.verdict) for p in found.pairs] == expected
     if expected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -351,3 +352,33 @@ def test_evidence_is_there() -> None:
         if one.evidence is not None and not (ROOT / one.evidence).is_file()
     ]
     assert absent == []
+
+
+def test_no_explanation_that_holds_is_contradicted_by_its_own_evidence() -> None:
+    """Where the evidence is a result of the same study, what was explained is not so in it."""
+    looked_at, wrong = 0, []
+    for one in explanations():
+        found = result_in(ROOT / one.evidence) if one.evidence is not None else None
+        if found is None or found.study.id != one.study or not one.holds:
+            continue
+        still = {
+            (pair.metric, frozenset(rows))
+            for pair in found.agreement().pairs
+            if pair.verdict == "disagree"
+            for rows in pair.stands_for
+        }
+        for scale in one.scales:
+            result = read_result(COMMITTED / f"{one.study}.{scale}.json", study_of(one.study))
+            for pair in result.agreement().pairs:
+                if pair.verdict == "disagree" and one.is_about(result, pair):
+                    looked_at += 1
+                    asked = {(pair.metric, frozenset(rows)) for rows in pair.stands_for}
+                    wrong += [(one.study, scale, one.tested)] if asked & still else []
+    assert wrong == []
+    assert looked_at > 50
+
+
+def result_in(path: Path) -> Result | None:
+    """What a file of evidence is, if it is a study's result."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    return read_result(path, study_of(document["study"])) if "study" in document else None

@@ -7,8 +7,9 @@ For two rows of one update and one metric, three questions with a rule each:
    than twice the standard error of the difference of two shares of its test samples, each with the
    binomial variance p (1 - p) / n; a relative negative flip rate varies in proportion to its
    negative flip rate. Cells that the paper leaves in doubt separate nothing.
-2. Do we separate them? If the interval of the mean difference, Student's t over differences
-   paired by seed, at 95 %, leaves 0 out. One seed separates nothing.
+2. Do we separate them? If the 95 % interval of the mean difference, paired by seed, leaves 0 out.
+   Its variance is drawn to those of the other pairs of the metric (`noise`), as few seeds say
+   little about it. One seed separates nothing.
 3. Then the pair agrees or disagrees by the signs; else it is undecided.
 
 The agreement is the share of agreeing pairs among those that the paper separates clearly.
@@ -29,8 +30,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flipguard.statistics import mean
+from flipguard.studies.noise import intervals
 from flipguard.studies.papers import Cell
 
 Verdict = Literal["agree", "disagree", "undecided"]
@@ -117,17 +120,27 @@ def agreement(rows: Sequence[Measured], metrics: Sequence[str]) -> Agreement:
             same = found.setdefault(frozenset({_side(a, metric), _side(b, metric)}), [])
             turned = same and _side(a, metric) != _side(rows[same[0][0]], metric)
             same.append((second, first) if turned else (first, second))
-        pairs += [_pair(rows, metric, same) for same in found.values()]
+        asked = list(found.values())
+        ours = [[rows[row].values.get(metric, ()) for row in same[0]] for same in asked]
+        limits = intervals([_apart(a, b) for a, b in ours], confidence=CONFIDENCE)
+        pairs += [
+            _pair(rows, metric, same, limit) for same, limit in zip(asked, limits, strict=True)
+        ]
     return Agreement(pairs=tuple(pairs))
 
 
-def _pair(rows: Sequence[Measured], metric: str, same: Sequence[tuple[int, int]]) -> Pair:
+def _pair(
+    rows: Sequence[Measured],
+    metric: str,
+    same: Sequence[tuple[int, int]],
+    interval: tuple[float, float],
+) -> Pair:
     """What becomes of pairs of rows that are all the same comparison."""
     first, second = same[0]
     a, b = rows[first], rows[second]
     ours = a.values.get(metric, ()), b.values.get(metric, ())
     printed = _printed(a, metric), _printed(b, metric)
-    low, high = paired_interval(*ours)
+    low, high = interval
     return Pair(
         metric=metric,
         first=first,
@@ -179,12 +192,22 @@ def _standard_error(row: Measured, metric: str) -> float | None:
 
 
 def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean of second less first, seed by seed; nan for one seed."""
-    if len(first) != len(second) or len(first) < 2:
+    """The 95 % interval of the mean of second less first, seed by seed; nan for one seed.
+
+    Of one comparison alone, with nothing beside it that says how much seeds do.
+    """
+    apart = _apart(first, second)
+    if len(apart) < 2:
         return math.nan, math.nan
-    apart = np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
     low, high = mean(apart.sum(), (apart**2).sum(), len(apart), confidence=CONFIDENCE)
     return float(low), float(high)
+
+
+def _apart(first: Sequence[float], second: Sequence[float]) -> NDArray[np.float64]:
+    """Second less first, seed by seed; nothing if they have not the same seeds."""
+    if len(first) != len(second):
+        return np.empty(0)
+    return np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
 
 
 def verdict_of(paper: float, low: float, high: float) -> Verdict:

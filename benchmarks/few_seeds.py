@@ -1,0 +1,155 @@
+"""How often a study's verdict on two rows is wrong with few seeds, by two rules.
+
+    python benchmarks/few_seeds.py --out benchmarks/results/few_seeds.json
+
+`own` is Student's t of each pair alone; `shared` is what studies do, where a pair's variance counts
+beside the mean of all pairs (`flipguard.studies.noise`), with several worths of that mean. All are
+asked about the committed results with ten seeds:
+
+- *by chance*: how many pairs are decided if no two rows differ. Values are drawn from a normal law
+  with the covariance that the rows have over their ten seeds, and equal means; 5 % would be right.
+- *decided*: how many pairs some of the ten seeds decide, how many of all pairs the other way than
+  all ten do by the rule `own`, and how many that all ten leave undecided.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipguard.statistics import mean
+from flipguard.studies.agreement import CONFIDENCE
+from flipguard.studies.noise import intervals
+from flipguard.studies.reading import study_of
+from flipguard.studies.results import read_result
+
+Floats = NDArray[np.float64]
+STUDIES = Path(__file__).parent / "results" / "studies"
+ALL = 10
+
+
+class Asked:
+    """The pairs of a metric of a study: values by row and seed, and which rows are a pair."""
+
+    def __init__(self, study: str, values: Floats, pairs: Sequence[tuple[int, int]]) -> None:
+        self.study, self.values, self.pairs = study, values, np.array(pairs)
+
+    def apart(self, values: Floats) -> Floats:
+        return np.asarray(values[self.pairs[:, 1]] - values[self.pairs[:, 0]])
+
+
+def asked_of(scale: str) -> list[Asked]:
+    found = []
+    for path in sorted(STUDIES.glob(f"*.{scale}.json")):
+        study = study_of(path.name.removesuffix(f".{scale}.json"))
+        result = read_result(path, study)
+        by_metric = defaultdict(list)
+        for pair in result.agreement().pairs:
+            by_metric[pair.metric].append((pair.first, pair.second))
+        for metric, pairs in by_metric.items():
+            rows = sorted({row for pair in pairs for row in pair})
+            values = np.array([result.rows[row].values[metric] for row in rows])
+            if values.shape[1] == ALL and np.isfinite(values).all():
+                places = [(rows.index(a), rows.index(b)) for a, b in pairs]
+                found.append(Asked(study.id, values, places))
+    return found
+
+
+def by_own(apart: Floats) -> Floats:
+    low, high = mean(apart.sum(1), (apart**2).sum(1), apart.shape[1], confidence=CONFIDENCE)
+    return np.stack([low, high], 1)
+
+
+def by_shared(apart: Floats, worth: float) -> Floats:
+    return np.array(intervals(list(apart), confidence=CONFIDENCE, worth=worth))
+
+
+RULES: dict[str, Callable[[Floats], Floats]] = {
+    "own": by_own,
+    **{f"shared, {worth:g}": partial(by_shared, worth=worth) for worth in (1, 2, 3, 4)},
+}
+
+
+def signs(limits: Floats) -> NDArray[np.int64]:
+    """1 where an interval is above 0, -1 where it is below, else 0."""
+    return (limits[:, 0] > 0).astype(np.int64) - (limits[:, 1] < 0).astype(np.int64)
+
+
+def measured(
+    of: list[Asked], seeds: int, draws: int, rng: np.random.Generator
+) -> list[dict[str, Any]]:
+    rows = []
+    drawn = {
+        id(one): [
+            (
+                rng.multivariate_normal(
+                    np.zeros(len(one.values)), np.cov(one.values), seeds, method="svd"
+                ).T,
+                rng.choice(ALL, seeds, replace=False),
+            )
+            for _ in range(draws)
+        ]
+        for one in of
+    }
+    for name, rule in RULES.items():
+        count: dict[str, int] = defaultdict(int)
+        by_study: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for one in of:
+            sure = signs(by_own(one.apart(one.values)))
+            for nothing, some in drawn[id(one)]:
+                chance = int(np.count_nonzero(signs(rule(one.apart(nothing)))))
+                said = signs(rule(one.apart(one.values[:, some])))
+                count["asked"] += len(said)
+                count["chance"] += chance
+                by_study[one.study][0] += chance
+                by_study[one.study][1] += len(said)
+                count["decided"] += int(np.count_nonzero(said))
+                count["wrong"] += int(np.count_nonzero(said * sure < 0))
+                count["too_early"] += int(np.count_nonzero((said != 0) & (sure == 0)))
+        share = {
+            key: round(count[key] / count["asked"], 5)
+            for key in ("chance", "decided", "wrong", "too_early")
+        }
+        study, worst = max(((name, a / b) for name, (a, b) in by_study.items()), key=lambda x: x[1])
+        most = {"study": study, "share": round(worst, 4)}
+        rows.append(
+            {"seeds": seeds, "rule": name, "pairs": sum(len(one.pairs) for one in of)}
+            | share
+            | {"most": most}
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--draws", type=int, default=200)
+    given = parser.parse_args()
+    of, rng = asked_of("mnist1d"), np.random.default_rng(0)
+    rows = [row for seeds in (2, 3, 5, ALL) for row in measured(of, seeds, given.draws, rng)]
+    document = {
+        "command": f"python benchmarks/few_seeds.py --out FILE --draws {given.draws}",
+        "machine": {"python": platform.python_version(), "numpy": np.__version__},
+        "rows": rows,
+    }
+    given.out.write_text(json.dumps(document, indent=1) + "\n")
+    print("seeds rule       by chance  decided  other way  of undecided  most by chance")
+    for row in rows:
+        most = f"{row['most']['share']:.1%} ({row['most']['study']})"
+        print(
+            f"{row['seeds']:5} {row['rule']:10} {row['chance']:9.2%} {row['decided']:8.1%} "
+            f"{row['wrong']:10.3%} {row['too_early']:13.2%}  {most}"
+        )
+
+
+if __name__ == "__main__":
+    main()
