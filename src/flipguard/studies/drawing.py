@@ -23,6 +23,8 @@ from flipguard.studies.results import Result, Row
 from flipguard.studies.words import is_percent, short
 
 TITLE_LETTERS = 90
+# Of a panel, with what is below it; and between the highest panel and the title of all.
+TITLE_INCHES, GAP_INCHES = 0.25, 0.12
 
 
 def plot_result(result: Result, path: str) -> None:
@@ -52,8 +54,35 @@ def plot_result(result: Result, path: str) -> None:
             _series(figure, result, points)
         else:
             _bars(figure, result, rows)
-        title = textwrap.fill(title_of(result), TITLE_LETTERS)
-        figure.suptitle(title, color=INK, fontsize=10, y=1.0, verticalalignment="bottom")
+        figure.suptitle(
+            _evenly(title_of(result)),
+            color=INK,
+            fontsize=10,
+            y=_above_axes(figure),
+            verticalalignment="bottom",
+        )
+
+
+def _evenly(text: str) -> str:
+    """In lines of about the same length, as few as there can be, so that no word is left alone."""
+    lines = len(textwrap.wrap(text, TITLE_LETTERS))
+    width = next(
+        width
+        for width in range(len(text) // lines, TITLE_LETTERS + 1)
+        if len(textwrap.wrap(text, width)) == lines
+    )
+    return textwrap.fill(text, width)
+
+
+def _above_axes(figure: Any) -> float:
+    """Where the title stands, as a share of the height: close above the axes and their titles."""
+    if figure.subfigs:
+        return 1.0
+    tops = [
+        axes.get_position().y1 * figure.get_figheight() + (TITLE_INCHES if axes.get_title() else 0)
+        for axes in figure.axes
+    ]
+    return float((max(tops) + GAP_INCHES) / figure.get_figheight())
 
 
 def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
@@ -78,6 +107,7 @@ def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
         told = f"{short(metric)}{unit}"
         paper = [result.printed(row, metric) for row in rows]
         here = [factor * row.mean(metric) for row in rows]
+    seeds = len(result.seeds)
     spread = [_relative_error(row, metric) * value for row, value in zip(rows, here, strict=True)]
     for place, a, b in zip(places, paper, here, strict=True):
         if not math.isnan(a) and not math.isnan(b):
@@ -89,7 +119,7 @@ def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
         xerr=spread,
         fmt="o",
         color=COLOURS[0],
-        label=f"here, {result.scale}",
+        label=f"here, {result.scale}, {seeds} seed{'s' * (seeds != 1)}",
         zorder=3,
     )
     axes.set_yticks(places, names)
