@@ -8,8 +8,9 @@ asked about the committed results with ten seeds:
 
 - *by chance*: how many pairs are decided if no two rows differ. Values are drawn from a normal law
   with the covariance that the rows have over their ten seeds, and equal means; 5 % would be right.
+  Also of those pairs alone that vary more than the mean of their metric, and twice as much.
 - *decided*: how many pairs some of the ten seeds decide, how many of all pairs the other way than
-  all ten do by the rule `own`, and how many that all ten leave undecided.
+  the other seeds do by the rule `own`, and how many that these leave undecided.
 """
 
 from __future__ import annotations
@@ -104,10 +105,17 @@ def measured(
         count: dict[str, int] = defaultdict(int)
         by_study: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for one in of:
-            sure = signs(by_own(one.apart(one.values)))
+            true = one.apart(one.values).var(axis=1, ddof=1)
             for nothing, some in drawn[id(one)]:
-                chance = int(np.count_nonzero(signs(rule(one.apart(nothing)))))
+                by_chance = signs(rule(one.apart(nothing))) != 0
+                chance = int(np.count_nonzero(by_chance))
+                for times, which in ((1, "noisy"), (2, "noisiest")):
+                    among = true > times * true.mean()
+                    count[f"asked_{which}"] += int(among.sum())
+                    count[f"chance_{which}"] += int(by_chance[among].sum())
                 said = signs(rule(one.apart(one.values[:, some])))
+                others = np.setdiff1d(np.arange(ALL), some)
+                sure = signs(by_own(one.apart(one.values[:, others]))) if len(others) > 1 else said
                 count["asked"] += len(said)
                 count["chance"] += chance
                 by_study[one.study][0] += chance
@@ -118,6 +126,9 @@ def measured(
         share = {
             key: round(count[key] / count["asked"], 5)
             for key in ("chance", "decided", "wrong", "too_early")
+        } | {
+            f"chance_{which}": round(count[f"chance_{which}"] / count[f"asked_{which}"], 5)
+            for which in ("noisy", "noisiest")
         }
         study, worst = max(((name, a / b) for name, (a, b) in by_study.items()), key=lambda x: x[1])
         most = {"study": study, "share": round(worst, 4)}
@@ -142,12 +153,12 @@ def main() -> None:
         "rows": rows,
     }
     given.out.write_text(json.dumps(document, indent=1) + "\n")
-    print("seeds rule       by chance  decided  other way  of undecided  most by chance")
+    print("seeds rule       by chance   noisy  noisiest  decided  other way  of undecided")
     for row in rows:
-        most = f"{row['most']['share']:.1%} ({row['most']['study']})"
         print(
-            f"{row['seeds']:5} {row['rule']:10} {row['chance']:9.2%} {row['decided']:8.1%} "
-            f"{row['wrong']:10.3%} {row['too_early']:13.2%}  {most}"
+            f"{row['seeds']:5} {row['rule']:10} {row['chance']:9.2%} {row['chance_noisy']:7.1%} "
+            f"{row['chance_noisiest']:9.1%} {row['decided']:8.1%} {row['wrong']:10.3%} "
+            f"{row['too_early']:13.2%}"
         )
 
 

@@ -52,4 +52,32 @@ def calibration_page() -> str:
         told = "" if rare is None else f"{rare}: {100 * row['rate']:.1f} %"
         shares = (f"{100 * row[verdict]:.1f} %" for verdict in ("pass", "fail", "inconclusive"))
         lines.append(f"| {row['setting']} | {row['n']:,} | {' | '.join(shares)} | {told} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_few_seeds()]) + "\n"
+
+
+def _few_seeds() -> list[str]:
+    """How often two rows of a study are told apart, and how often wrongly, by the worth of what pairs share."""
+    document = committed("few_seeds")
+    lines = [
+        "",
+        "## Studies with few seeds",
+        "",
+        f"Measured by `{document['command']}`, on the {document['rows'][0]['pairs']} pairs of rows of the studies of MNIST-1D "
+        "with ten seeds. The variance of a pair counts beside the mean of all pairs of its metric, which is worth some degrees "
+        "of freedom: none, if each is judged by itself, and one in [studies](../guides/studies.md). *By chance* are decided, "
+        "of pairs that do not differ (drawn with the covariance of the ten seeds): of all, and of those that vary more than "
+        "the mean, and twice as much. *Decided* are real pairs by as many of the ten seeds; *the other way* than the other "
+        "seeds decide, each by itself.",
+        "",
+        "| seeds | worth | by chance | of noisy ones | of the noisiest | decided | the other way |",
+        "|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in document["rows"]:
+        worth = row["rule"].removeprefix("shared, ").replace("own", "none")
+        # Of all ten there are no others.
+        wrong = f"{row['wrong']:.3%}" if row["seeds"] < 10 else ""
+        shares = (
+            f"{row[key]:.1%}" for key in ("chance", "chance_noisy", "chance_noisiest", "decided")
+        )
+        lines.append(f"| {row['seeds']} | {worth} | {' | '.join(shares)} | {wrong} |")
+    return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import re
 import tempfile
 from functools import cache
@@ -42,7 +43,7 @@ GOALS = (
     ("and when a small model is replaced by a large one", "elodi.table1", "fd-lm"),
     ("Co-distillation churns less", "churn.table2", "codistill-skl"),
 )
-FLIPS, CHURN = "negative_flip_rate", "churn"
+FLIPS, CHURN, ERROR = "negative_flip_rate", "churn", "error_rate_new"
 
 
 @cache
@@ -65,7 +66,7 @@ def overview_page() -> str:
         "What `flipguard study run` found, beside what the papers print. [The guide](../guides/studies.md) says how "
         "agreement is computed, and how to run them. *Agreement* is the share of pairs of rows, among those that the "
         "paper separates clearly, that come out the same way here; *explained* are pairs that come out the other way for "
-        "a reason that was tested, and held.",
+        "a reason that was tested, and held. *Training* is that of all runs, added up; several of them share a device.",
         "",
     ]
     by_scale: dict[str, list[str]] = {}
@@ -77,10 +78,11 @@ def overview_page() -> str:
         lines += [
             "## What the papers promise",
             "",
-            "Flips or churn over those of the untreated update: below 1 is better. The last column is about the order of the two alone.",
+            "Flips or churn over those of the untreated update: below 1 is better. *Error* is that of the new model, in "
+            "percent, and what the untreated one has. The last column is about the order of flips or churn alone, not how far apart they are.",
             "",
-            "| | table | row | scale | metric | paper | here | |",
-            "|---|---|---|---|---|---:|---:|---|",
+            "| | table | row | scale | metric | paper | here | error in the paper | error here | |",
+            "|---|---|---|---|---|---:|---:|---:|---:|---|",
             *goals,
             "",
         ]
@@ -129,9 +131,26 @@ def _goals() -> list[str]:
                 lines.append(
                     f"| {says} | [{study}](studies/{name}.md) | {result.line(row).label} | {result.scale} "
                     f"| {short(metric)} | {ratio(result.paper_ratio(row, metric))} "
-                    f"| {ratio(result.ratio(row, metric))} | {_verdict(result, row, metric)} |"
+                    f"| {ratio(result.ratio(row, metric))} | {_errors(result, row, of_paper=True)} "
+                    f"| {_errors(result, row, of_paper=False)} | {_verdict(result, row, metric)} |"
                 )
     return lines
+
+
+def _errors(result: Result, row: Row, *, of_paper: bool) -> str:
+    """The new model's error, and the untreated one's, in percent."""
+    control = result.study.control_of(row.place)
+    rows = {one.place: one for one in result.rows}
+    told = [_error(result, one, of_paper=of_paper) for one in (row, rows.get(control, row))]
+    return f"{told[0]:.1f}, untreated {told[1]:.1f}" if not any(map(math.isnan, told)) else ""
+
+
+def _error(result: Result, row: Row, *, of_paper: bool) -> float:
+    if not of_paper:
+        return 100 * row.mean(ERROR)
+    if ERROR in result.study.metrics:
+        return result.printed(row, ERROR)
+    return 100 - result.printed(row, "accuracy")
 
 
 def _verdict(result: Result, row: Row, metric: str) -> str:

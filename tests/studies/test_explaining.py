@@ -20,7 +20,7 @@ from flipguard.studies.explaining import (
     explanations,
     read_explanations,
 )
-from flipguard.studies.overview import Tally, overview_line, overview_table
+from flipguard.studies.overview import VERDICTS, Tally, overview_line, overview_table
 from flipguard.studies.reading import study_of
 from flipguard.studies.render import contradiction, markdown_of, verdict_lines
 from flipguard.studies.results import Result, Row, read_result, write_result
@@ -281,7 +281,7 @@ def test_an_entry_is_read_whole() -> None:
         ("[[explain]]", "explanations.toml: expected explained, but got 'explain'."),
         ("explained = 3", "explanations.toml: expected entries [[explained]], but got 3."),
         ("explained = [3]", "entry 1: expected a table, but got 3."),
-        (entry('row = ["ELODI"]'), "tested, but got 'row'."),
+        (entry('row = ["ELODI"]'), "tested, tested_at, whole, but got 'row'."),
         (ENTRY + entry("[[explained]]"), "entry 3: expected `study`, but got "),
         ("[[explained]]\nstudy = 'elodi.table6'", "expected `scales`, but got 'study'."),
         (
@@ -305,6 +305,10 @@ def test_an_entry_is_read_whole() -> None:
         (entry(says='""'), "expected `says` to be a sentence that ends with a full stop, but got "),
         (entry(tested='"Not"'), "expected `tested` to be a sentence that ends with a full stop, "),
         (entry("evidence = 3"), "expected `evidence` to be a text, but got 3."),
+        (entry("whole = [3, 4]"), "expected `whole` to be three counts: same way, other way, "),
+        (entry("whole = [3, -4, 1]"), "undecided, but got [3, -4, 1]."),
+        (entry('tested_at = "mnist2d"'), "expected `tested_at` to be of mnist1d, fashion, "),
+        (entry('tested_at = "mnist1d"'), "leave it out where the test was at the scale itself."),
     ],
 )
 def test_what_is_misspelt_or_not_there_is_refused(text: str, told: str) -> None:
@@ -358,8 +362,8 @@ def test_no_explanation_that_holds_is_contradicted_by_its_own_evidence() -> None
     """Where the evidence is a result of the same study, what was explained is not so in it."""
     looked_at, wrong = 0, []
     for one in explanations():
-        found = result_in(ROOT / one.evidence) if one.evidence is not None else None
-        if found is None or found.study.id != one.study or not one.holds:
+        found = evidence_of(one)
+        if found is None or not one.holds:
             continue
         still = {
             (pair.metric, frozenset(rows))
@@ -378,7 +382,41 @@ def test_no_explanation_that_holds_is_contradicted_by_its_own_evidence() -> None
     assert looked_at > 50
 
 
-def result_in(path: Path) -> Result | None:
-    """What a file of evidence is, if it is a study's result."""
+def test_what_became_of_all_pairs_of_a_test_and_where_it_was_is_as_its_evidence_says() -> None:
+    for one in explanations():
+        found = evidence_of(one)
+        if found is None:
+            assert one.whole == ()
+            continue
+        agreement = found.agreement()
+        counts = tuple(agreement.count(verdict) for verdict in VERDICTS)
+        assert one.whole == counts, (one.study, one.evidence)
+        assert one.tested_at == (None if found.scale in one.scales else found.scale)
+
+
+def evidence_of(explanation: Explanation) -> Result | None:
+    """What was run to test it, if that is a result of the same study."""
+    if explanation.evidence is None:
+        return None
+    path = ROOT / explanation.evidence
     document = json.loads(path.read_text(encoding="utf-8"))
-    return read_result(path, study_of(document["study"])) if "study" in document else None
+    if document.get("study") != explanation.study:
+        return None
+    return read_result(path, study_of(explanation.study))
+
+
+def test_what_was_tested_at_another_scale_is_counted_apart_and_said(
+    known: Callable[[str], None],
+) -> None:
+    result = made_up()
+    here, elsewhere = entry(), entry('tested_at = "fashion"', "whole = [30, 5, 7]")
+    known(here + elsewhere)
+    assert " 5 of them explained by a test, " in overview_line([result])
+    assert Tally.of([result]).elsewhere == 0
+    known(elsewhere)
+    assert " 5 of them explained by a test (5 by one at another scale), " in overview_line([result])
+    told = " ".join(verdict_lines(result))
+    assert "Tested at fashion, not at mnist1d: Nothing was run, and 1 of 1 came out." in told
+    assert "Of all 42 pairs of that run 30 came out the paper's way, and 5 the other way." in told
+    known("")
+    assert Tally.of([result]).elsewhere == 0

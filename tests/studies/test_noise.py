@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from flipguard.studies.agreement import paired_interval
-from flipguard.studies.noise import intervals
+from flipguard.studies.noise import FEWEST, WORTH, intervals
 
 shares = st.floats(min_value=-0.5, max_value=0.5).map(lambda x: round(x, 4))
 tables = st.integers(2, 6).flatmap(
-    lambda seeds: st.lists(st.lists(shares, min_size=seeds, max_size=seeds), max_size=6)
+    lambda seeds: st.lists(st.lists(shares, min_size=seeds, max_size=seeds), max_size=8)
 )
 
 
@@ -37,53 +38,77 @@ def test_each_is_about_its_own_mean_and_the_order_does_not_matter(table: list[li
 
 
 @settings(max_examples=50, deadline=None)
-@given(tables.filter(lambda table: len(table) > 1))
-def test_the_quietest_gets_more_and_the_noisiest_less_than_its_own(
+@given(tables)
+def test_fewer_than_five_are_judged_each_by_itself(table: list[list[float]]) -> None:
+    few = table[: FEWEST - 1]
+    assert of(few) == [pytest.approx(of([one])[0], abs=1e-12) for one in few]
+
+
+@settings(max_examples=50, deadline=None)
+@given(tables.filter(lambda table: len(table) >= FEWEST))
+def test_the_noisiest_is_never_wider_than_by_itself_and_the_others_come_nearer_to_it(
     table: list[list[float]],
 ) -> None:
-    widths = [high - low for low, high in of(table)]
-    spread = [float(np.std(one, ddof=1)) for one in table]
-    order = np.argsort(spread)
-    assert widths[order[0]] <= widths[order[-1]] + 1e-12
-    alone = [high - low for low, high in (of([one])[0] for one in table)]
-    assert widths[order[-1]] <= alone[order[-1]] + 1e-9
+    widths = np.array([high - low for low, high in of(table)])
+    alone = np.array([high - low for low, high in (of([one])[0] for one in table)])
+    quietest, noisiest = alone.argmin(), alone.argmax()
+    assert widths[noisiest] <= alone[noisiest] + 1e-9
+    assert widths[quietest] * alone[noisiest] >= widths[noisiest] * alone[quietest] - 1e-12
+
+
+def test_five_of_which_the_variances_are_known() -> None:
+    """Variances 1, 1, 1, 1 and 16 of three seeds, whose mean is 4: (4 + 2 own) / 3."""
+    found = of([[-1.0, 0.0, 1.0]] * 4 + [[-4.0, 0.0, 4.0]])
+    reach = stats.t.ppf(0.975, 3) / math.sqrt(3)
+    assert found[0] == pytest.approx((-reach * math.sqrt(2), reach * math.sqrt(2)))
+    assert found[4] == pytest.approx((-reach * math.sqrt(12), reach * math.sqrt(12)))
+
+
+def test_pairs_with_other_seeds_are_not_taken_together() -> None:
+    three, four = [[0.1, 0.2, 0.4]] * 5, [[0.1, 0.3, 0.2, 0.9]] * 5
+    assert of([*three, *four]) == [*of(three), *of(four)]
 
 
 def test_what_has_no_number_has_no_interval_and_says_nothing_of_the_others() -> None:
-    known = [[0.01, 0.02, 0.03], [0.05, 0.01, 0.02]]
-    found = of([known[0], [0.1, math.nan, 0.2], known[1], [0.3], []])
-    assert [found[0], found[2]] == of(known)
-    assert all(math.isnan(x) for place in (1, 3, 4) for x in found[place])
+    known = [[0.01, 0.02, 0.03], *[[0.05, 0.01, 0.02]] * 4]
+    found = of([[0.1, math.nan, 0.2], [0.3], [], *known])
+    assert found[3:] == of(known)
+    assert all(math.isnan(x) for one in found[:3] for x in one)
     assert of([]) == []
 
 
 def test_equal_runs_stay_undecided_also_beside_others() -> None:
-    low, high = of([[0.0, 0.0, 0.0], [0.1, 0.2, 0.1]])[0]
+    low, high = of([[0.0, 0.0, 0.0], *[[0.1, 0.2, 0.1]] * 4])[0]
     assert low < 0 < high
+
+
+def by_chance(seeds: int, worth: float) -> tuple[float, float]:
+    """Twelve rows that do not differ, noisy to different degrees, all held against each other.
+
+    How many pairs are decided, and how many of those that vary more than the mean.
+    """
+    random = np.random.default_rng(0)
+    first, second = np.triu_indices(12, 1)
+    decided, noisy = [], []
+    for _ in range(300):
+        noise = random.uniform(0.5, 2.0, size=(12, 1))
+        rows = noise * random.normal(size=(12, seeds)) + random.normal(size=(1, seeds))
+        apart = list(rows[second] - rows[first])
+        found = np.array(intervals(apart, confidence=0.95, worth=worth))
+        wrong = (found[:, 0] > 0) | (found[:, 1] < 0)
+        true = (noise[first] ** 2 + noise[second] ** 2)[:, 0]
+        decided.append(wrong.mean())
+        noisy.append(wrong[true > true.mean()].mean())
+    return float(np.mean(decided)), float(np.mean(noisy))
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_no_more_is_decided_by_chance_than_said(seeds: int) -> None:
-    """Twelve rows that do not differ, noisy to different degrees, all held against each other."""
-    random = np.random.default_rng(0)
-    first, second = np.triu_indices(12, 1)
-    decided = asked = 0
-    for _ in range(200):
-        noise = random.uniform(0.5, 2.0, size=(12, 1))
-        rows = noise * random.normal(size=(12, seeds)) + random.normal(size=(1, seeds))
-        found = np.array(of(list(rows[second] - rows[first])))
-        decided += int(((found[:, 0] > 0) | (found[:, 1] < 0)).sum())
-        asked += len(found)
-    assert 0.01 < decided / asked < 0.06
+    decided, noisy = by_chance(seeds, WORTH)
+    assert 0.004 < decided < 0.05
+    assert 0.004 < noisy < 0.06
 
 
-def test_that_too_much_worth_would_be_noticed() -> None:
-    """The test above can fail: with a worth beyond all bounds, noisy rows are decided by chance."""
-    random = np.random.default_rng(0)
-    first, second = np.triu_indices(12, 1)
-    decided = []
-    for _ in range(200):
-        rows = np.array([[0.3]] * 10 + [[3.0]] * 2) * random.normal(size=(12, 3))
-        found = np.array(intervals(list(rows[second] - rows[first]), confidence=0.95, worth=1e9))
-        decided.append(((found[:, 0] > 0) | (found[:, 1] < 0))[-1])
-    assert np.mean(decided) > 0.15
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_and_a_larger_worth_would_decide_too_much(seeds: int) -> None:
+    assert by_chance(seeds, worth=50.0)[1] > 0.06

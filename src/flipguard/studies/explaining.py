@@ -44,6 +44,9 @@ class Explanation:
     rows: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
     evidence: str | None = None  # a path in the repository
+    tested_at: str | None = None  # the scale of the test, if it is another one
+    # What all pairs of the test run came to: same way, other way, undecided.
+    whole: tuple[int, ...] = ()
 
     def is_about(self, result: Result, pair: Pair) -> bool:
         """Whether a pair of a result, or one of those that it stands for, is meant."""
@@ -82,6 +85,12 @@ class Contradictions:
     def is_explained(self) -> bool:
         """Whether one of the explanations held when it was tested."""
         return any(explanation.holds for explanation in self.explanations)
+
+    @property
+    def is_explained_elsewhere(self) -> bool:
+        """Whether those that held were all tested at another scale."""
+        held = [one for one in self.explanations if one.holds]
+        return bool(held) and all(one.tested_at is not None for one in held)
 
 
 def names_of(study: Study, line: Line) -> frozenset[str]:
@@ -157,7 +166,17 @@ def _read(given: Any, place: str) -> Explanation:
             )
     if "against" in given and "rows" not in given:
         raise InputError(f"{place}: expected `rows` beside `against`, but got none.")
-    values: dict[str, Any] = {k: tuple(v) if k in _LISTS else v for k, v in given.items()}
+    if given.get("tested_at", next(iter(scales()))) not in scales():
+        raise InputError(
+            f"{place}: expected `tested_at` to be of {', '.join(scales())}, but got "
+            f"{given['tested_at']!r}."
+        )
+    if given.get("tested_at") in given["scales"]:
+        raise InputError(
+            f"{place}: expected `tested_at` to be another scale than {listed(given['scales'])}; "
+            "leave it out where the test was at the scale itself."
+        )
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
     return Explanation(**values)
 
 
@@ -167,6 +186,10 @@ def _check_kinds(given: Mapping[str, Any], place: str) -> None:
         if key in _LISTS:
             expected = "a list of names"
             fits = isinstance(value, list) and value and all(isinstance(v, str) for v in value)
+        elif key == "whole":
+            expected = "three counts: same way, other way, undecided"
+            fits = isinstance(value, list) and len(value) == 3
+            fits = fits and all(type(count) is int and count >= 0 for count in value)
         elif key == "holds":
             expected, fits = "true or false", isinstance(value, bool)
         elif key in ("says", "tested"):

@@ -1,4 +1,4 @@
-"""Whether what a paper says in words holds here, by the rule for pairs of rows."""
+"""Whether what a paper says in words holds here: each claim by the interval of its own seeds."""
 
 from __future__ import annotations
 

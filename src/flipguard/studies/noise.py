@@ -1,7 +1,7 @@
 """How much seeds alone move a difference, where there are many differences and few seeds.
 
 Three seeds say little about a variance: Student's t is 4.3 standard errors wide with their two
-degrees of freedom, and 2.8 with four. But a table has many pairs of rows, and what seeds do to one
+degrees of freedom, and 3.2 with three. But a table has many pairs of rows, and what seeds do to one
 of them they do to another, more or less. So the variance of a pair counts with its own degrees of
 freedom, and the mean variance of all pairs of the metric with `WORTH` further ones:
 
@@ -10,7 +10,8 @@ freedom, and the mean variance of all pairs of the metric with `WORTH` further o
 That is the moderated t of G. Smyth, "Linear models and empirical Bayes methods for assessing
 differential expression in microarray experiments", 2004, but with a fixed worth: pairs share their
 rows, and so look more alike than they are, and an estimated worth is too high. What it leaves to
-chance is measured (`benchmarks/few_seeds.py`).
+chance is measured (`benchmarks/few_seeds.py`): over all pairs less than each by itself, and about
+as much for those that vary more than the mean.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 Interval = tuple[float, float]
 UNKNOWN: Interval = (math.nan, math.nan)
 # In degrees of freedom: more of them decide more pairs, and too many of those by chance.
-WORTH = 2.0
+WORTH = 1.0
+# Fewer pairs have too few rows of their own to say what is usual: each is judged by itself.
+FEWEST = 5
 
 
 def intervals(
@@ -32,28 +35,36 @@ def intervals(
 ) -> list[Interval]:
     """The interval of each mean difference, from all differences of one metric, seed by seed.
 
-    Differences of fewer than two seeds, or with a seed that has no number, have none and say
-    nothing of the others, which all have equally many seeds.
+    Differences of fewer than two seeds, or with a seed that has no number, have none. Only those
+    with equally many seeds are taken together.
 
     >>> alone = intervals([[0.1, 0.2, 0.3]], confidence=0.95)[0]
-    >>> beside = intervals([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]], confidence=0.95)[0]
+    >>> beside = intervals([[0.1, 0.2, 0.3]] * 5, confidence=0.95)[0]
     >>> [round(x, 2) for x in (*alone, *beside)]
-    [-0.05, 0.45, 0.04, 0.36]
+    [-0.05, 0.45, 0.02, 0.38]
     """
+    values = [np.asarray(one, dtype=np.float64) for one in differences]
+    found = [UNKNOWN] * len(values)
+    for seeds in {len(one) for one in values if len(one) > 1}:
+        together = [
+            i for i, one in enumerate(values) if len(one) == seeds and np.isfinite(one).all()
+        ]
+        if together:
+            limits = _shared(np.stack([values[i] for i in together]), confidence, worth)
+            for place, (low, high) in zip(together, limits, strict=True):
+                found[place] = float(low), float(high)
+    return found
+
+
+def _shared(table: NDArray[np.float64], confidence: float, worth: float) -> NDArray[np.float64]:
+    """The limits of each row's mean."""
     from scipy.special import stdtrit
 
-    values = [np.asarray(one, dtype=np.float64) for one in differences]
-    known = [i for i, one in enumerate(values) if len(one) > 1 and np.isfinite(one).all()]
-    found = [UNKNOWN] * len(values)
-    if not known:
-        return found
-    table = np.stack([values[i] for i in known])
-    seeds = table.shape[1]
+    pairs, seeds = table.shape
     own, degrees = table.var(axis=1, ddof=1), seeds - 1
-    # Not worth more than what the other pairs have seen; nothing, if there are none.
-    worth = min(worth, degrees * (len(known) - 1))
+    if pairs < FEWEST:
+        worth = 0.0
     variances = (worth * own.mean() + degrees * own) / (worth + degrees)
     half = stdtrit(worth + degrees, 0.5 + confidence / 2) * np.sqrt(variances / seeds)
-    for place, mean, reach in zip(known, table.mean(axis=1), half, strict=True):
-        found[place] = float(mean - reach), float(mean + reach)
-    return found
+    middle = table.mean(axis=1)
+    return np.stack([middle - half, middle + half], axis=1)

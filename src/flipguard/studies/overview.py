@@ -22,13 +22,15 @@ HEADS = ("agreement", "same way", "other way", "explained", "undecided", "claims
 class Tally:
     """Pairs that the papers separate clearly, and what they say in words, counted by verdict.
 
-    `explained` are those of `disagree` for which an explanation held when it was tested.
+    `explained` are those of `disagree` for which an explanation held when it was tested, and
+    `elsewhere` those of them for which it was tested at another scale alone.
     """
 
     agree: int = 0
     disagree: int = 0
     undecided: int = 0
     explained: int = 0
+    elsewhere: int = 0
     claims: int = 0
     holds: int = 0
 
@@ -43,14 +45,11 @@ class Tally:
             for _, found in result.claims()
             if found.verdict != NOT_RUN
         ]
+        groups = [group for result in results for group in contradictions(result)]
         return cls(
             **{name: pairs.count(name) for name in VERDICTS},
-            explained=sum(
-                len(group.pairs)
-                for result in results
-                for group in contradictions(result)
-                if group.is_explained
-            ),
+            explained=sum(len(group.pairs) for group in groups if group.is_explained),
+            elsewhere=sum(len(group.pairs) for group in groups if group.is_explained_elsewhere),
             claims=len(claims),
             holds=claims.count("agree"),
         )
@@ -104,6 +103,8 @@ def overview_line(results: Sequence[Result]) -> str:
         against = f"{found.disagree} the other way"
         if found.disagree:
             against += f", {found.explained} of them explained by a test"
+            if found.elsewhere:
+                against += f" ({found.elsewhere} by one at another scale)"
         told = (
             f"{studies}: {found.percent}. Of {found.clear} pairs of rows that the papers separate "
             f"clearly, {found.agree} came out the same way, {against}, and "

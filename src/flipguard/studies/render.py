@@ -14,7 +14,7 @@ from rich.text import Text
 
 from flipguard.studies.agreement import Agreement, Pair
 from flipguard.studies.costs import in_words
-from flipguard.studies.explaining import Contradictions, contradictions
+from flipguard.studies.explaining import Contradictions, Explanation, contradictions
 from flipguard.studies.figures import cells_of, figure_lines, figure_parts
 from flipguard.studies.judging import NOT_RUN
 from flipguard.studies.results import Result, Row
@@ -72,7 +72,12 @@ def title_of(result: Result) -> str:
 
 def _told(result: Result) -> str:
     seeds = len(result.seeds)
-    parts = [f"{seeds} seed{'s' * (seeds != 1)}", "in percent, ± standard error"]
+    lines = [result.line(row).paper for row in result.rows]
+    cells = [cell for line in lines if line is not None for cell in line.cells.values()]
+    spread = "in percent, ± standard error"
+    if any(cell.deviation is not None for cell in cells):
+        spread += " here, and as printed in the paper"
+    parts = [f"{seeds} seed{'s' * (seeds != 1)}", spread]
     if result.given:
         parts.append(f"with {', '.join(result.given)}")
     parts.append(str(result.facts.get("device", {}).get("name", "")))
@@ -193,7 +198,8 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
         processes = result.facts.get("processes", 1)
         at_once = f", {processes} of them at a time" if processes > 1 else ""
         yield (
-            f"{result.facts['runs']} runs{at_once}, {took} of training: {result.facts['command']}"
+            f"{result.facts['runs']} runs{at_once}, {took} of training, added up: "
+            f"{result.facts['command']}"
         )
 
 
@@ -212,14 +218,26 @@ def _contradicted(result: Result, group: Contradictions, most: int | None) -> It
     if not group.is_explained:
         yield "Not explained:"
     for one in group.explanations:
-        evidence = "" if one.evidence is None else f" Evidence: `{one.evidence}`."
         head = "Explained" if one.holds else "Does not explain it"
-        yield f"{head}: {one.says} Tested: {one.tested}{evidence}"
+        at = "" if one.tested_at is None else f" at {one.tested_at}, not at {result.scale}"
+        yield f"{head}: {one.says} Tested{at}: {one.tested}{_of_the_test(one)}"
     shown = group.pairs[:most]
     for pair in shown:
         yield f"- {contradiction(result, pair)}"
     if len(group.pairs) > len(shown):
         yield f"- and {len(group.pairs) - len(shown)} more; `--markdown` lists all"
+
+
+def _of_the_test(explanation: Explanation) -> str:
+    """What became of all pairs in the test run, and where its rows are."""
+    told = ""
+    if explanation.whole:
+        agree, disagree, _ = explanation.whole
+        told = (
+            f" Of all {sum(explanation.whole)} pairs of that run {agree} came out the paper's way, "
+            f"and {disagree} the other way."
+        )
+    return told if explanation.evidence is None else f"{told} Evidence: `{explanation.evidence}`."
 
 
 def _downgrades(result: Result) -> Iterator[str]:

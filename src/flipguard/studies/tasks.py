@@ -202,9 +202,13 @@ def plan_summary(task: Task) -> str:
     with_what = f"{processes} process{'es' * (processes != 1)} on {task.device}"
     measured = sum(task.costs[node.folder].measured(node) for node in left)
     scale = task.scale
-    guess = f"a guess, for {scale.timed_on.removesuffix(', guessed')}"
-    if "CPU" not in scale.timed_on and task.device == "cpu":
-        guess += ", and far more on a CPU"
+    timed_on = scale.timed_on.removesuffix(", guessed")
+    guess = f"a guess, for {timed_on}"
+    if not measured and "CPU" not in timed_on and task.device == "cpu":
+        return (
+            f"{told}: with {with_what} nobody knows how long, far more than the about "
+            f"{in_words(task.seconds(left))} of {timed_on}."
+        )
     basis = (
         "timed by finished runs like them"
         if measured == len(left)
