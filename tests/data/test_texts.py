@@ -83,7 +83,7 @@ def test_a_missing_data_set_says_where_it_goes(
     assert str(refused.value) == (
         f"Expected `agnews` to be at {tmp_path}/agnews/train.jsonl.gz, but got no such file; put "
         'AG News there as train.jsonl.gz and test.jsonl.gz, lines of {"text": …, "label": 0 to '
-        "3}, or set FLIPGUARD_DATA to the folder that holds it."
+        "3}, or name the folder that holds it, by `data_root` or FLIPGUARD_DATA."
     )
     monkeypatch.delenv("FLIPGUARD_DATA")
     with pytest.raises(InputError, match=r"to be at data/agnews/train\.jsonl\.gz, but"):

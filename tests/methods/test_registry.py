@@ -173,3 +173,10 @@ def test_the_student_has_an_initialisation_of_its_own() -> None:
         build_model(MODEL_SPEC, classes=10, input_shape=(40,), seed=s) for s in (first, second)
     ]
     assert not torch.equal(next(models[0].parameters()), next(models[1].parameters()))
+
+
+@pytest.mark.parametrize("value", [-1, -0.1, math.nan, math.inf])
+@pytest.mark.parametrize(("method", "name"), [("fd-lm", "weight"), ("elodi", "members")])
+def test_amounts_below_nothing_are_refused(method: str, name: str, value: float) -> None:
+    with pytest.raises(flipguard.InputError, match=f"Expected `{name}` of `{method}` to be a num"):
+        METHODS[method].complete({name: value})

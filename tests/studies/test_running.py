@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -194,7 +195,11 @@ def test_a_plan_trains_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
     large = flipguard("run", "elodi.table1", "--scale", "imagenet", "--plan")
     assert "timm:resnet50" in large.out
-    assert " days with " in large.out
+    told = " ".join(large.out.split())
+    assert re.search(r"nobody knows how long, far more than the about \S+ days of a", told)
+    assert "To run it, something is missing. Expected `imagenet` to be " in told
+    there = flipguard("run", ID, "--plan", "--out", str(tmp_path / "new"))
+    assert "something is missing" not in there.out
 
 
 def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ def data_root(root: Path | None) -> Path:
 def absent(name: str, path: Path, how: str) -> InputError:
     """The refusal of a named data set whose files are not there."""
     return InputError(
-        f"Expected `{name}` to be at {path}, but got no such file; {how}, or set {VARIABLE} to the "
-        "folder that holds it."
+        f"Expected `{name}` to be at {path}, but got no such file; {how}, or name the folder that "
+        f"holds it, by `data_root` or {VARIABLE}."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -99,6 +100,10 @@ def _checked(method: str, option: Option, given: Mapping[str, Scalar]) -> Scalar
             f"Expected `{option.name}` of `{method}` to be one of {', '.join(option.choices)}, but "
             f"got {value!r}."
         )
+    if not _is_amount(value):
+        raise InputError(
+            f"Expected `{option.name}` of `{method}` to be a number from 0 on, but got {value!r}."
+        )
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if default is not None and value is not None and type(value) is not type(default):
@@ -107,6 +112,13 @@ def _checked(method: str, option: Option, given: Mapping[str, Scalar]) -> Scalar
             f"{written(default)}, but got {value!r}."
         )
     return value
+
+
+def _is_amount(value: Scalar) -> bool:
+    """Weights, counts, temperatures and shares are never below 0; words and switches are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
+    return math.isfinite(value) and value >= 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ class Task:
     out: Path
     device: str
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)  # studies, and why
+    no_data: str | None = None  # why a plan could not be carried out here and now
 
     @property
     def scale(self) -> Scale:
@@ -148,8 +149,13 @@ def prepared(
         fuse=fuse == "on" or (fuse == "auto" and kind == "cuda"),
     )
     nodes, costs = _merged(plans, out)
-    if not plan_only:
+    no_data = None
+    try:
         check_data_of(nodes)
+    except InputError as problem:
+        if not plan_only:
+            raise
+        no_data = str(problem)
     return Task(
         plans=tuple(plans),
         nodes=nodes,
@@ -158,6 +164,7 @@ def prepared(
         out=out,
         device=kind,
         left_out=left_out,
+        no_data=no_data,
     )
 
 
