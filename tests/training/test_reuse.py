@@ -160,7 +160,7 @@ def test_stopped_and_resumed_equals_uninterrupted(old: Run, tmp_path: Path) -> N
     ("changes", "said"),
     [
         ({"reuse": 4}, "at most `members`, 3, but got 4"),
-        ({"reuse": -1}, "`reuse` to be a whole number from 0 on, but got -1"),
+        ({"reuse": -1}, "`reuse` of `elodi` to be a number from 0 on, but got -1"),
         ({"reuse": 1, "guides": ("x",)}, "`reuse` without `guides`"),
         ({"reuse": 1, "options": {"one_phase": True}}, "`one_phase`"),
         ({"reuse": 1, "options": {"guide": "calibrated"}}, "'calibrated'"),

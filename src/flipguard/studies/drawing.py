@@ -97,18 +97,21 @@ def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
     axes = figure.add_subplot()
     names = [_named(result, row) for row in rows]
     places = np.arange(len(rows))[::-1]
+    factor = 100 if is_percent(metric) else 1
     if headline is not None:
         told = f"{short(metric)} over that of the untreated update"
         paper = [result.paper_ratio(row, metric) for row in rows]
         here = [result.ratio(row, metric) for row in rows]
         axes.axvline(1.0, color=FAINT, linewidth=0.8, linestyle=":")
     else:
-        factor, unit = (100, " %") if is_percent(metric) else (1, "")
-        told = f"{short(metric)}{unit}"
+        told = f"{short(metric)}{' %' if factor == 100 else ''}"
         paper = [result.printed(row, metric) for row in rows]
         here = [factor * row.mean(metric) for row in rows]
     seeds = len(result.seeds)
-    spread = [_relative_error(row, metric) * value for row, value in zip(rows, here, strict=True)]
+    spread = [
+        _ratio_error(result, row, metric) if headline else _known(factor * row.error(metric))
+        for row in rows
+    ]
     for place, a, b in zip(places, paper, here, strict=True):
         if not math.isnan(a) and not math.isnan(b):
             axes.plot([a, b], [place, place], color="#d5d9e0", zorder=1)
@@ -209,6 +212,20 @@ def _named(result: Result, row: Row) -> str:
     return f"{name} ({group_name(group)})" if group and len(alike) > 1 else name
 
 
-def _relative_error(row: Row, metric: str) -> float:
-    mean, error = row.mean(metric), row.error(metric)
-    return 0.0 if math.isnan(error) or not mean else error / mean
+def _ratio_error(result: Result, row: Row, metric: str) -> float:
+    """The standard error of a ratio to the untreated line, by how far each seed is off it."""
+    control = result.study.control_of(row.place)
+    untreated = next((one for one in result.rows if one.place == control), None)
+    if untreated is None or not untreated.mean(metric):
+        return 0.0
+    ratio = row.mean(metric) / untreated.mean(metric)
+    own, others = (np.asarray(one.values.get(metric, ()), float) for one in (row, untreated))
+    if len(own) != len(others) or len(own) < 2:
+        return 0.0
+    # To first order the ratio is off by this much, seed by seed; of the untreated line by nothing.
+    off = (own - ratio * others) / untreated.mean(metric)
+    return _known(float(off.std(ddof=1)) / math.sqrt(len(off)))
+
+
+def _known(error: float) -> float:
+    return 0.0 if math.isnan(error) else error

