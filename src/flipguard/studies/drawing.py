@@ -136,8 +136,12 @@ def _groups(result: Result, rows: Sequence[Row]) -> tuple[list[list[str]], list[
     """The groups of each height of panels, and what their axes are called."""
     groups = list(dict.fromkeys(result.line(row).group or "" for row in rows))
     axis_names = (result.study.axis or "x").split(", ")
-    apart = len(axis_names) == len(groups) > 1
-    return [[group] for group in groups] if apart else [groups], axis_names
+    if not len(axis_names) == len(groups) > 1:
+        return [groups], axis_names
+    named = list(zip(groups, axis_names, strict=True))
+    if all(len(group) == 1 for group in groups):  # (a) is above (b), whichever is asked for first
+        named.sort()
+    return [[group] for group, _ in named], [axis for _, axis in named]
 
 
 def _size_of_series(result: Result, rows: Sequence[Row]) -> tuple[float, float]:
