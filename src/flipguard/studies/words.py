@@ -30,7 +30,7 @@ SHORT = {
     "flips_left_unsure": "left, unsure",
     "flips_left_apart": "difference",
     "flip_rank": "rank",
-    "flip_rank_by_chance": "by chance",
+    "flip_rank_by_chance": "(chance)",
     "flip_second": "second",
 }
 # Of studies alone, and no shares of anything.
@@ -59,7 +59,7 @@ LONG = {
     "left, unsure": "and of the other half",
     "difference": "of the other half less the less uncertain one",
     "rank": "mean rank of new's wrong class in old, where the right one is first, no percentage",
-    "by chance": "the same of any wrong class",
+    "(chance)": "the same of any wrong class",
     "second": "share of flips whose wrong class came second in old",
     "move": "mean distance of the logits, no percentage",
 }
