@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipguard.statistics import mean
 from flipguard.studies.agreement import CONFIDENCE
 from flipguard.studies.noise import intervals
 from flipguard.studies.reading import study_of
@@ -41,8 +40,8 @@ ALL = 10
 class Asked:
     """The pairs of a metric of a study: values by row and seed, and which rows are a pair."""
 
-    def __init__(self, study: str, values: Floats, pairs: Sequence[tuple[int, int]]) -> None:
-        self.study, self.values, self.pairs = study, values, np.array(pairs)
+    def __init__(self, values: Floats, pairs: Sequence[tuple[int, int]]) -> None:
+        self.values, self.pairs = values, np.array(pairs)
 
     def apart(self, values: Floats) -> Floats:
         return np.asarray(values[self.pairs[:, 1]] - values[self.pairs[:, 0]])
@@ -61,17 +60,15 @@ def asked_of(scale: str) -> list[Asked]:
             values = np.array([result.rows[row].values[metric] for row in rows])
             if values.shape[1] == ALL and np.isfinite(values).all():
                 places = [(rows.index(a), rows.index(b)) for a, b in pairs]
-                found.append(Asked(study.id, values, places))
+                found.append(Asked(values, places))
     return found
-
-
-def by_own(apart: Floats) -> Floats:
-    low, high = mean(apart.sum(1), (apart**2).sum(1), apart.shape[1], confidence=CONFIDENCE)
-    return np.stack([low, high], 1)
 
 
 def by_shared(apart: Floats, worth: float) -> Floats:
     return np.array(intervals(list(apart), confidence=CONFIDENCE, worth=worth))
+
+
+by_own = partial(by_shared, worth=0.0)
 
 
 RULES: dict[str, Callable[[Floats], Floats]] = {
@@ -103,12 +100,10 @@ def measured(
     }
     for name, rule in RULES.items():
         count: dict[str, int] = defaultdict(int)
-        by_study: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for one in of:
             true = one.apart(one.values).var(axis=1, ddof=1)
             for nothing, some in drawn[id(one)]:
                 by_chance = signs(rule(one.apart(nothing))) != 0
-                chance = int(np.count_nonzero(by_chance))
                 for times, which in ((1, "noisy"), (2, "noisiest")):
                     among = true > times * true.mean()
                     count[f"asked_{which}"] += int(among.sum())
@@ -117,9 +112,7 @@ def measured(
                 others = np.setdiff1d(np.arange(ALL), some)
                 sure = signs(by_own(one.apart(one.values[:, others]))) if len(others) > 1 else said
                 count["asked"] += len(said)
-                count["chance"] += chance
-                by_study[one.study][0] += chance
-                by_study[one.study][1] += len(said)
+                count["chance"] += int(by_chance.sum())
                 count["decided"] += int(np.count_nonzero(said))
                 count["wrong"] += int(np.count_nonzero(said * sure < 0))
                 count["too_early"] += int(np.count_nonzero((said != 0) & (sure == 0)))
@@ -130,13 +123,8 @@ def measured(
             f"chance_{which}": round(count[f"chance_{which}"] / count[f"asked_{which}"], 5)
             for which in ("noisy", "noisiest")
         }
-        study, worst = max(((name, a / b) for name, (a, b) in by_study.items()), key=lambda x: x[1])
-        most = {"study": study, "share": round(worst, 4)}
-        rows.append(
-            {"seeds": seeds, "rule": name, "pairs": sum(len(one.pairs) for one in of)}
-            | share
-            | {"most": most}
-        )
+        pairs = sum(len(one.pairs) for one in of)
+        rows.append({"seeds": seeds, "rule": name, "pairs": pairs} | share)
     return rows
 
 

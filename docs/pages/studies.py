@@ -139,9 +139,10 @@ def _goals() -> list[str]:
 
 def _errors(result: Result, row: Row, *, of_paper: bool) -> str:
     """The new model's error, and the untreated one's, in percent."""
-    control = result.study.control_of(row.place)
-    rows = {one.place: one for one in result.rows}
-    told = [_error(result, one, of_paper=of_paper) for one in (row, rows.get(control, row))]
+    untreated = result.untreated(row)
+    if untreated is None:
+        return ""
+    told = [_error(result, one, of_paper=of_paper) for one in (row, untreated)]
     return f"{told[0]:.1f}, untreated {told[1]:.1f}" if not any(map(math.isnan, told)) else ""
 
 

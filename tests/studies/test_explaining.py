@@ -307,7 +307,7 @@ def test_an_entry_is_read_whole() -> None:
         (entry("evidence = 3"), "expected `evidence` to be a text, but got 3."),
         (entry("whole = [3, 4]"), "expected `whole` to be three counts: same way, other way, "),
         (entry("whole = [3, -4, 1]"), "undecided, but got [3, -4, 1]."),
-        (entry('tested_at = "mnist2d"'), "expected `tested_at` to be of mnist1d, fashion, "),
+        (entry('tested_at = "mnist2d"'), "expected `tested_at` to be of agnews, agnews-bert, "),
         (entry('tested_at = "mnist1d"'), "leave it out where the test was at the scale itself."),
     ],
 )

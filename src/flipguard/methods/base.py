@@ -100,7 +100,7 @@ def _checked(method: str, option: Option, given: Mapping[str, Scalar]) -> Scalar
             f"Expected `{option.name}` of `{method}` to be one of {', '.join(option.choices)}, but "
             f"got {value!r}."
         )
-    if not _is_amount(value):
+    if _is_below_nothing(value):
         raise InputError(
             f"Expected `{option.name}` of `{method}` to be a number from 0 on, but got {value!r}."
         )
@@ -114,11 +114,9 @@ def _checked(method: str, option: Option, given: Mapping[str, Scalar]) -> Scalar
     return value
 
 
-def _is_amount(value: Scalar) -> bool:
-    """Weights, counts, temperatures and shares are never below 0; words and switches are none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return True
-    return math.isfinite(value) and value >= 0
+def _is_below_nothing(value: Scalar) -> bool:
+    """Whether it is a number that no weight, count, temperature or share can be."""
+    return isinstance(value, int | float) and not (math.isfinite(value) and value >= 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

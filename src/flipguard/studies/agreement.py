@@ -32,7 +32,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from flipguard.statistics import mean
 from flipguard.studies.noise import intervals
 from flipguard.studies.papers import Cell
 
@@ -196,11 +195,7 @@ def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[fl
 
     Of one comparison alone, with nothing beside it that says how much seeds do.
     """
-    apart = _apart(first, second)
-    if len(apart) < 2:
-        return math.nan, math.nan
-    low, high = mean(apart.sum(), (apart**2).sum(), len(apart), confidence=CONFIDENCE)
-    return float(low), float(high)
+    return intervals([_apart(first, second)], confidence=CONFIDENCE)[0]
 
 
 def _apart(first: Sequence[float], second: Sequence[float]) -> NDArray[np.float64]:

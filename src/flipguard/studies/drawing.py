@@ -218,11 +218,9 @@ def _named(result: Result, row: Row) -> str:
 
 def _ratio_error(result: Result, row: Row, metric: str) -> float:
     """The standard error of a ratio to the untreated line, by how far each seed is off it."""
-    control = result.study.control_of(row.place)
-    untreated = next((one for one in result.rows if one.place == control), None)
-    if untreated is None or not untreated.mean(metric):
+    untreated, ratio = result.untreated(row), result.ratio(row, metric)
+    if untreated is None or math.isnan(ratio):
         return 0.0
-    ratio = row.mean(metric) / untreated.mean(metric)
     own, others = (np.asarray(one.values.get(metric, ()), float) for one in (row, untreated))
     if len(own) != len(others) or len(own) < 2:
         return 0.0

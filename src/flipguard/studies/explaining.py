@@ -157,8 +157,11 @@ def _read(given: Any, place: str) -> Explanation:
         ("metrics", study.metrics),
         ("rows", names),
         ("against", names),
+        ("tested_at", scales()),
     ):
-        unknown = [name for name in given.get(key, ()) if name not in known]
+        value = given.get(key, ())
+        named = [value] if isinstance(value, str) else value
+        unknown = [name for name in named if name not in known]
         if unknown:
             raise InputError(
                 f"{place}: expected `{key}` to be of {', '.join(sorted(known))}, but got "
@@ -166,11 +169,6 @@ def _read(given: Any, place: str) -> Explanation:
             )
     if "against" in given and "rows" not in given:
         raise InputError(f"{place}: expected `rows` beside `against`, but got none.")
-    if given.get("tested_at", next(iter(scales()))) not in scales():
-        raise InputError(
-            f"{place}: expected `tested_at` to be of {', '.join(scales())}, but got "
-            f"{given['tested_at']!r}."
-        )
     if given.get("tested_at") in given["scales"]:
         raise InputError(
             f"{place}: expected `tested_at` to be another scale than {listed(given['scales'])}; "

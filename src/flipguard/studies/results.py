@@ -76,9 +76,14 @@ class Result:
 
     def ratio(self, row: Row, metric: str) -> float:
         """Its mean over that of the untreated line of the same update."""
-        control = self.study.control_of(row.place)
-        base = next((r.mean(metric) for r in self.rows if r.place == control), math.nan)
+        untreated = self.untreated(row)
+        base = math.nan if untreated is None else untreated.mean(metric)
         return row.mean(metric) / base if base else math.nan
+
+    def untreated(self, row: Row) -> Row | None:
+        """The row without treatment of the same update, if it is here."""
+        control = self.study.control_of(row.place)
+        return next((one for one in self.rows if one.place == control), None)
 
     def paper_ratio(self, row: Row, metric: str) -> float:
         """The same of the paper's numbers."""
