@@ -40,7 +40,7 @@ GOALS = (
     ),
     ("so does the ensemble that it is to come near to", "elodi.table1", "ensemble"),
     ("Focal distillation of logits (FD-LM) flips less", "pct.table2a", "fd-lm"),
-    ("and when a small model is replaced by a large one", "elodi.table1", "fd-lm"),
+    ("and when a small model is replaced by a large one", "pct.table4a", "fd-lm"),
     ("Co-distillation churns less", "churn.table2", "codistill-skl"),
 )
 FLIPS, CHURN, ERROR = "negative_flip_rate", "churn", "error_rate_new"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -284,14 +285,37 @@ def test_a_teacher_is_of_its_students_kind() -> None:
 
 def test_a_paper_has_a_recipe_of_its_own_and_the_user_the_last_word() -> None:
     scale = scale_of("mnist1d")
-    churn, pct = scale.of_paper("churn"), scale.of_paper("pct")
+    churn = scale.of_study("churn", "churn.table1")
+    pct = scale.of_study("pct", "pct.table3")
     assert (pct.recipe, pct.data) == (scale.recipe, scale.data)
     assert (churn.recipe["weight_decay"], churn.data) == (0.3, "mnist1d:train=1000,test=10000")
     assert "warmup" not in churn.recipe  # in place of the scale's, and not beside it
-    told = scale.set(["recipe.weight_decay=0.1", "data=cifar10"]).of_paper("churn")
+    told = scale.set(["recipe.weight_decay=0.1", "data=cifar10"])
+    told = told.of_study("churn", "churn.table1")
     assert told.recipe == {**churn.recipe, "weight_decay": 0.1}
     assert told.data == "cifar10"
-    assert scale_of("agnews").set(["model=x"]).of_paper("elodi").roles == {"small": "hf:x"}
+    texts = scale_of("agnews").set(["model=x"]).of_study("elodi", "elodi.table4")
+    assert texts.roles == {"small": "hf:x"}
+
+
+def test_so_has_a_study() -> None:
+    scale = dataclasses.replace(
+        scale_of("mnist1d"), studies={"churn.table2": {"recipe": {"epochs": 7}}}
+    )
+    one, other = (scale.of_study("churn", f"churn.table{n}") for n in (2, 3))
+    assert one.recipe == {"epochs": 7}
+    assert (one.data, one.machine) == (other.data, other.machine)  # the rest as its paper has it
+    assert other.recipe == scale_of("mnist1d").of_study("churn", "churn.table2").recipe
+    told = scale.set(["recipe.epochs=3"]).of_study("churn", "churn.table2")
+    assert told.recipe["epochs"] == 3
+
+
+def test_what_scales_have_for_papers_and_studies_is_of_some() -> None:
+    """A misspelt name would change nothing."""
+    known = studies()
+    for scale in scales().values():
+        assert set(scale.papers) <= {study.paper for study in known.values()}
+        assert set(scale.studies) <= set(known)
 
 
 def test_where_files_are_is_no_setting() -> None:

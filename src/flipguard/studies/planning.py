@@ -70,7 +70,7 @@ def plan_of(
 ) -> Plan:
     """What a study needs at a scale; `most_members` is the user's limit instead of the scale's."""
     places = study.chosen(scale.stands_for)
-    scale = scale.of_paper(study.paper)
+    scale = scale.of_study(study.paper, study.id)
     if most_members is not None:
         scale = dataclasses.replace(scale, members=most_members)
     if not places:

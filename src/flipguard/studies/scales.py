@@ -44,6 +44,7 @@ class Scale:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
     papers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    studies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     preset: str | None = None
     precision: str = "32-true"
     pretrained: bool = False
@@ -52,10 +53,10 @@ class Scale:
     many: Mapping[str, Sequence[str]] = field(default_factory=dict)
     given: tuple[str, ...] = ()
 
-    def of_paper(self, paper: str) -> Scale:
-        """As one paper has it; what the user set comes last."""
-        own = self.papers.get(paper, {})
-        scale = dataclasses.replace(self, **own, papers={})
+    def of_study(self, paper: str, study: str) -> Scale:
+        """As a study of a paper has it; what the user set comes last."""
+        own = {**self.papers.get(paper, {}), **self.studies.get(study, {})}
+        scale = dataclasses.replace(self, **own, papers={}, studies={})
         for text in self.given:
             if re.split(r"[.=]", text)[0] in own:
                 scale = scale._set(text)
