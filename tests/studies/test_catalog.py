@@ -311,11 +311,30 @@ def test_so_has_a_study() -> None:
 
 
 def test_what_scales_have_for_papers_and_studies_is_of_some() -> None:
-    """A misspelt name would change nothing."""
+    """A misspelt name would change nothing; nor would what is read before a study is chosen."""
     known = studies()
     for scale in scales().values():
         assert set(scale.papers) <= {study.paper for study in known.values()}
         assert set(scale.studies) <= set(known)
+        for own in [*scale.papers.values(), *scale.studies.values()]:
+            assert not {"name", "sentence", "seeds", "stands_for", "given"} & set(own)
+            assert not any("{" in spec for spec in own.get("roles", {}).values())
+
+
+@pytest.mark.parametrize("given", [(), ("options.kd.weight=6",)])
+def test_a_plan_has_the_settings_of_its_study(given: tuple[str, ...]) -> None:
+    scale = scale_of("cifar100").set(given)
+    main, other = (
+        plan_of(study_of(f"elodi.table{n}"), scale, seeds=[0], out=Path("x"), machine={})
+        for n in (1, 3)
+    )
+    assert {node.config.recipe.epochs for node in main.nodes} == {32}
+    assert {node.config.recipe.epochs for node in other.nodes} == {16}
+    weights = {
+        method: {n.config.options["weight"] for n in main.nodes if n.config.method == method}
+        for method in ("kd", "fd-kl", "fd-lm", "ract")
+    }
+    assert weights == {"kd": {6 if given else 1}, "fd-kl": {0.1}, "fd-lm": {0.1}, "ract": {4}}
 
 
 def test_where_files_are_is_no_setting() -> None:
