@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import math
 import re
 import tempfile
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from flipguard.studies import drawing, panels, pictures, render, words
 from flipguard.studies import study as studying
 from flipguard.studies.agreement import Pair
 from flipguard.studies.costs import in_words
+from flipguard.studies.explaining import Explanation, contradictions
 from flipguard.studies.overview import Tally, overview_line
 from flipguard.studies.reading import studies, study_of
 from flipguard.studies.render import markdown_of
@@ -43,6 +46,13 @@ GOALS = (
     ("and when a small model is replaced by a large one", "pct.table4a", "fd-lm"),
     ("Co-distillation churns less", "churn.table2", "codistill-skl"),
 )
+# What may become of an explained pair in its test, and how that is said.
+IN_TESTS = {
+    "agree": "as in the paper",
+    "undecided": "undecided, but ordered as in the paper",
+    "other way": "undecided and still ordered the other way",
+    "other": "judged by rows of another study or by other measurements",
+}
 FLIPS, CHURN, ERROR = "negative_flip_rate", "churn", "error_rate_new"
 
 
@@ -68,6 +78,12 @@ def overview_page() -> str:
         "paper separates clearly, that come out the same way here; *explained* are pairs that come out the other way for "
         "a reason that was tested, and held. *Training* is that of all runs, added up; several of them share a device.",
         "",
+        "Scales are small, and some weights of the papers do nothing at them, or too much; others no paper states. What a "
+        "scale sets in their place is at the end of each page. The strength of co-distillation on CIFAR was found on "
+        "held-out samples; the weights of focal distillation, KD and RACT on MNIST-1D, and those of ELODI's main table on "
+        "CIFAR-100, by the order of rows on test samples. So part of the agreement was looked for, and it says what can "
+        "be had at a scale rather than what comes of itself; [the log](../log.md) has what was tried.",
+        "",
     ]
     by_scale: dict[str, list[str]] = {}
     for name, result in results().items():
@@ -90,6 +106,8 @@ def overview_page() -> str:
         lines += [f"## {scale}", "", scales()[scale].sentence, ""]
         lines += _scale_table(names)
         lines += ["", overview_line([results()[name] for name in names]), ""]
+        if told := _how_explained(names):
+            lines += [told, ""]
     lines += ["```{toctree}", ":hidden:", ":glob:", "", "studies/*", "```", ""]
     return "\n".join(lines)
 
@@ -115,6 +133,46 @@ def _scale_table(names: list[str]) -> list[str]:
         )
         lines.append("| " + " | ".join(map(str, told)) + " |")
     return lines
+
+
+def _how_explained(names: list[str]) -> str:
+    """What became of the explained pairs in the runs that tested why: one that is undecided there explains less."""
+    found: Counter[str] = Counter()
+    for name in names:
+        result = results()[name]
+        for group in contradictions(result):
+            if group.is_explained:
+                # What held comes first.
+                found.update(_in_test(result, pair, group.explanations[0]) for pair in group.pairs)
+    if not found:
+        return ""
+    counted = [f"{found[kind]} {words}" for kind, words in IN_TESTS.items() if found[kind]]
+    return f"Of the explained ones, the tests have {', '.join(counted)}."
+
+
+def _in_test(result: Result, pair: Pair, explanation: Explanation) -> str:
+    """The verdict on a pair in the evidence, if that is a result of the study."""
+    path = places.ROOT / (explanation.evidence or "")
+    if path.suffix != ".json" or _study_in(path) != result.study.id:
+        return "other"
+    evidence = read_result(path, result.study)
+
+    def of_places(one: Result, pair: Pair) -> set[frozenset[int]]:
+        return {frozenset(one.rows[row].place for row in rows) for rows in pair.stands_for}
+
+    for tested in evidence.agreement().pairs:
+        same = tested.metric == pair.metric
+        if same and of_places(evidence, tested) & of_places(result, pair):
+            if tested.verdict != "undecided":
+                return tested.verdict
+            ways = [values[1] - values[0] for values in (tested.ours, tested.paper)]
+            return "undecided" if math.prod(ways) > 0 else "other way"
+    return "other"
+
+
+def _study_in(path: Path) -> str | None:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    return document.get("study") if "rows" in document else None
 
 
 def _goals() -> list[str]:

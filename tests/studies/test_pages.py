@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from tests.studies.made_up import as_in_the_paper
 
 from flipguard.studies.drawing import _bars
+from flipguard.studies.explaining import Explanation
 from flipguard.studies.reading import study_of
 from flipguard.studies.results import as_document, read_result, write_result
 
@@ -74,6 +75,40 @@ def test_the_page_over_all(pages: ModuleType) -> None:
     paragon = f"| NFR | 0.45 | 0.45 | {errors} | {errors} | the paper's way |"
     assert f"| Ensemble Paragon (8×) | mnist1d {paragon}" in page
     assert "studies/*" in page
+
+
+def test_what_became_of_explained_pairs_in_their_tests(
+    pages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evidence has it as in the paper, or undecided, or undecided and ordered the other way."""
+    write(pages.RESULTS)
+    result = pages.results()[NAME]
+    pair = next(one for one in result.agreement().pairs if one.verdict == "disagree")
+    assert pair.metric == "negative_flip_rate"
+    rows = [pair.first, pair.second]
+    evidence = tmp_path / "evidence.json"
+    monkeypatch.setattr(pages.places, "ROOT", tmp_path)
+    explanation = Explanation(
+        study="elodi.table1",
+        scales=("mnist1d",),
+        says="",
+        tested="",
+        holds=True,
+        evidence=evidence.name,
+    )
+    # The row that is the other way is the second; the untreated one has 0.0430.
+    assert rows == [0, 9]
+    for flips, told in {
+        (0.0218, 0.0219, 0.0217): "agree",
+        (0.02, 0.042, 0.06): "undecided",
+        (0.03, 0.044, 0.06): "other way",
+        (0.086, 0.0861, 0.0862): "disagree",
+    }.items():
+        made = as_in_the_paper("elodi.table1", but={9: {"negative_flip_rate": flips}})
+        write_result(made, evidence)
+        assert pages._in_test(result, pair, explanation) == told
+    evidence.write_text(json.dumps({"study": "elodi.figure6", "rows": []}))
+    assert pages._in_test(result, pair, explanation) == "other"
 
 
 def test_the_page_of_a_study(pages: ModuleType) -> None:

@@ -196,7 +196,10 @@ def test_a_plan_trains_nothing(tmp_path: Path) -> None:
     large = flipguard("run", "elodi.table1", "--scale", "imagenet", "--plan")
     assert "timm:resnet50" in large.out
     told = " ".join(large.out.split())
-    assert re.search(r"nobody knows how long, far more than the about \S+ days of a", told)
+    assert re.search(
+        r"about \S+ days on a large GPU; with \d+ process(es)? on cpu far longer, and nobody knows",
+        told,
+    )
     assert "To run it, something is missing. Expected `imagenet` to be " in told
     there = flipguard("run", ID, "--plan", "--out", str(tmp_path / "new"))
     assert "something is missing" not in there.out
@@ -243,6 +246,13 @@ def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         (["run", ID, "--device", "abacus"], "`--device` to be auto, cpu or cuda"),
         (["run", ID, "--devices", "0,1", "--device", "cpu"], "`--devices` to be numbers of GPUs"),
         (["run", ID, "--set", "recipe.epoch=3"], "but got 'recipe.epoch'"),
+        (["run", ID, "--plan", "--set", "recipe.epochs=-3"], "`recipe.epochs` to be from 1 on"),
+        (["run", ID, "--plan", "--set", "recipe.learning_rate=nan"], "but got nan"),
+        (["run", ID, "--plan", "--set", "data=mnist1d:train=40x"], "`train` to be a whole number"),
+        (["run", ID, "--plan", "--set", "data=cifar"], "but got 'cifar'"),
+        (["run", ID, "--set", "classes=abc"], "classes` to be a whole number from 2 on"),
+        (["run", ID, "--plan", "--out", __file__], f"but {__file__} is a file; name another one."),
+        (["show", ID, "--out", __file__], f"but {__file__} is a file; name another one."),
         (["run", "churn.table3", "--scale", "imagenet"], "stands for ImageNet"),
         (["run", "elodi.table6", "--scale", "cifar10-450"], "none can be trained"),
         (["show", ID, "--out", "nowhere"], "Expected the result nowhere/results"),
@@ -269,9 +279,8 @@ def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
         done = flipguard("run", ID, *SMALL, "--out", str(tmp_path))
     assert done.code == 2
     assert "the only study that is run in" in done.err
-    taken = tmp_path / "file"
-    taken.write_text("")
-    done = flipguard("run", ID, *SMALL, "--out", str(taken))
+    (tmp_path / "file").write_text("")
+    done = flipguard("run", ID, *SMALL, "--out", str(tmp_path / "file" / "below"))
     assert done.code == 2
     assert "choose another `--out`" in done.err
 

@@ -48,11 +48,11 @@ def stopped_and_ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, R
     return out, first, there, flipguard(*command, "--minutes", "10")
 
 
-def test_time_that_is_up_is_no_failure(
+def test_time_that_is_up_is_neither_done_nor_a_failure(
     stopped_and_ended: tuple[Path, Ran, list[str], Ran],
 ) -> None:
     _, first, there, _ = stopped_and_ended
-    assert first.code == 0
+    assert first.code == 3
     assert there == []
     assert "time is up, and " in first.err
     assert f"of {', '.join(TWO)}; the same command goes on from here." in first.err
@@ -71,10 +71,12 @@ def test_all_tables_are_printed_and_counted_together(
         json.loads((out / "results" / f"{study}.mnist1d.json").read_text())["agreement"]
         for study in TWO
     ]
-    clear = sum(document["clear"] for document in documents)
-    agree = sum(document["agree"] for document in documents)
+    clear, agree, undecided = (
+        sum(document[name] for document in documents) for name in ("clear", "agree", "undecided")
+    )
     told = " ".join(done.out.split())
-    assert f"2 studies: {agree / clear:.0%}. Of {clear} pairs of rows" in told
+    share = "undecided" if undecided == clear else f"{agree / clear:.0%}"
+    assert f"2 studies: {share}. Of {clear} pairs of rows" in told
 
 
 def test_a_run_that_fails_spares_the_studies_that_are_complete(
@@ -232,6 +234,10 @@ def test_the_total_counts_pairs_and_not_studies() -> None:
     decided = total.agree / (total.agree + total.disagree)
     assert total.undecided
     assert f" Of those that the seeds decide, {decided:.0%} agree." in told
+    # Nothing decided is not the same as nothing right.
+    assert Tally.of([made_up([[0.10, 0.01], [0.01, 0.10], [0.1, 0.1], [0.1, 0.1]])]).percent == (
+        "undecided"
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ HELP = """The papers' tables and figures: train them at a scale of yours, beside
 
 Example: [bold]flipguard study run elodi.table1 --scale mnist1d --seeds 3[/bold]
 """
+TIME_IS_UP = 3  # neither done nor failed, as an inconclusive gate is
 DEFAULT_OUT, DEFAULT_SCALE = Path("flipguard-studies"), "mnist1d"
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="A study, such as elodi.table1.")]
@@ -76,7 +77,9 @@ Fuse = Annotated[
 Minutes = Annotated[
     float | None,
     typer.Option(
-        "--minutes", metavar="N", help="Train no longer; the same command then goes on from there."
+        "--minutes",
+        metavar="N",
+        help="Train no longer; the same command then goes on. Exit code 3 if results are missing.",
     ),
 ]
 PlanOnly = Annotated[
@@ -216,6 +219,7 @@ def run(
         raise InputError(f"{outcome.failed}{without_results(outcome)}")
     if outcome.missing:
         typer.echo(f"flipguard: {what_is_left(task, outcome)}", err=True)
+        raise typer.Exit(TIME_IS_UP)
 
 
 def show_study(

@@ -19,9 +19,13 @@ def data_root(root: Path | None) -> Path:
     return Path(os.environ.get(VARIABLE) or "data").expanduser()
 
 
-def absent(name: str, path: Path, how: str) -> InputError:
+class AbsentError(InputError):
+    """Data that is well named, and whose files are not on this machine."""
+
+
+def absent(name: str, path: Path, how: str) -> AbsentError:
     """The refusal of a named data set whose files are not there."""
-    return InputError(
+    return AbsentError(
         f"Expected `{name}` to be at {path}, but got no such file; {how}, or name the folder that "
         f"holds it, by `data_root` or {VARIABLE}."
     )

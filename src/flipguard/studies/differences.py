@@ -1,4 +1,4 @@
-"""What a scale does otherwise than the paper's rows say: options that it replaces or limits."""
+"""What a scale sets otherwise than the paper's rows say, or than methods have it by default."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flipguard.training.config import Config
 
 
 def differences(plan: Plan) -> list[str]:
-    """Each once, such as ``elodi: k = 3 for 10``."""
+    """Each once, such as ``elodi: k = 3 for 10`` or ``kd: weight = 6 (1 by default)``."""
     nodes = {node.folder: node for node in plan.nodes}
     found: dict[str, None] = {}  # a set that keeps its order
     for update in plan.updates:
@@ -29,11 +29,16 @@ def differences(plan: Plan) -> list[str]:
 def _changed(model: Model, config: Config) -> Iterator[str]:
     method, named = method_of(config.method)
     defaults = {option.name: option.default for option in method.options}
-    theirs = {**defaults, **model.printed, **model.options, **named}
+    stated = {**model.printed, **model.options, **named}
     for name, value in config.options.items():
         # No value is all of them, as the paper's K = 1000 is.
-        if value is not None and value != theirs.get(name):
-            yield f"{method.name}: {name} = {_said(value)} for {_said(theirs[name])}"
+        if value is None or value == stated.get(name, defaults.get(name)):
+            continue
+        told = f"{method.name}: {name} = {_said(value)}"
+        if name in stated:
+            yield f"{told} for {_said(stated[name])}"
+        else:
+            yield f"{told} ({_said(defaults[name])} by default)"
 
 
 def _said(value: Scalar) -> str:

@@ -70,7 +70,7 @@ def _why_not(before: Result, new: Result, plan: Plan) -> str | None:
         return "of other data of that name"
     # The names of runs are made of all that decides what they become, also of what a scale or a
     # method says by itself, which may have been otherwise when the result was made.
-    if not _is_of(before, plan):
+    if not is_of(before, plan):
         return "of runs that would be others now"
     if set(before.seeds) <= set(new.seeds):
         return None
@@ -93,7 +93,7 @@ def _samples(result: Result) -> Any:
     return result.facts.get("setting", {}).get("samples")
 
 
-def _is_of(result: Result, plan: Plan) -> bool:
+def is_of(result: Result, plan: Plan) -> bool:
     """Whether a result is of the runs that the plan would have for its seeds."""
     planned = plan_of(plan.study, plan.scale, seeds=result.seeds, out=Path(), machine={})
     names: dict[int, dict[str, list[str]]] = {}

@@ -67,6 +67,8 @@ class Tally:
     @property
     def percent(self) -> str:
         """The share as people read it."""
+        if self.clear and self.undecided == self.clear:
+            return "undecided"
         return f"{self.share:.0%}" if self.clear else NOTHING
 
     @property

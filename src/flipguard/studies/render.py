@@ -190,7 +190,7 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
             f"{models}."
         )
     if others := result.facts.get("differences"):
-        yield f"Other than in the paper or by default: {'; '.join(others)}."
+        yield f"Set for this scale: {'; '.join(others)}."
     for note in (*result.study.notes, *_downgrades(result), *_notes_of_rows(result)):
         yield f"Note: {note}"
     if "seconds" in result.facts:

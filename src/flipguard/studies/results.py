@@ -138,6 +138,12 @@ def result_path(out: Path, study: str, scale: str) -> Path:
     return out / RESULTS / f"{study}.{scale}.json"
 
 
+def check_out(out: Path) -> None:
+    """Refuses a file where the folder of runs and results should be."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"Expected `--out` to be a folder, but {out} is a file; name another one.")
+
+
 def keep_aside(path: Path, result: Result) -> Path:
     """Moves a result that was read out of the way of a new one; to where."""
     written = str(result.facts.get("written", "before")).replace(":", "")
@@ -218,6 +224,7 @@ def read_result(path: Path, study: Study) -> Result:
             f"{study.id}` with the same `--scale` and `--out`, or name others."
         ) from problem
     except (KeyError, TypeError, ValueError, OSError) as problem:
+        check_out(path.parent.parent)
         raise InputError(
             f"Expected {path} to be the result of {study.id}, but it is damaged or of another "
             f"version ({printable(str(problem))}); run the study again, which trains nothing anew."

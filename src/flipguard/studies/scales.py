@@ -117,7 +117,11 @@ class Scale:
         if key in ("data", "data_root"):
             changed: dict[str, Any] = {key: text}
             return dataclasses.replace(self, **changed)
-        if key == "classes" and text.isdecimal():
+        if key == "classes":
+            if not text.isdecimal() or int(text) < 2:
+                raise InputError(
+                    f"Expected `--set classes` to be a whole number from 2 on, but got {text!r}."
+                )
             return dataclasses.replace(self, classes=int(text))
         if table == "roles" and name:
             _check_role(name)

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flipguard.data.files import AbsentError
 from flipguard.errors import InputError, listed
 from flipguard.studies.costs import Costs, in_words
 from flipguard.studies.executor import Crew
 from flipguard.studies.graph import RUNS, SEEDS_A_GENERATION, Node
 from flipguard.studies.planning import NotAtScaleError, Plan, plan_of
 from flipguard.studies.reading import studies, study_of
+from flipguard.studies.results import check_out
 from flipguard.studies.same_data import check_data_of
 from flipguard.studies.scales import Scale, scale_of
+from flipguard.training.checks import check_numbers
 from flipguard.training.devices import cores
 from flipguard.training.members import FOLDER
 
@@ -86,6 +89,7 @@ def prepared(
         list(studies().values()) if ALL in ids else [study_of(one) for one in dict.fromkeys(ids)]
     )
     size = scale_of(scale)
+    check_out(out)
     numbers = {"--seeds": seeds, "--members": members, "--processes": processes}
     for name, value in numbers.items():
         if value is not None and value < 1:
@@ -136,6 +140,8 @@ def prepared(
                 raise
             left_out[study.id] = problem.why
         else:
+            for node in plan.nodes:
+                check_numbers(node.config)
             plans.append(plan)
     if not plans:
         raise InputError(
@@ -152,7 +158,7 @@ def prepared(
     no_data = None
     try:
         check_data_of(nodes)
-    except InputError as problem:
+    except AbsentError as problem:
         if not plan_only:
             raise
         no_data = str(problem)
@@ -213,8 +219,8 @@ def plan_summary(task: Task) -> str:
     guess = f"a guess, for {timed_on}"
     if not measured and "CPU" not in timed_on and task.device == "cpu":
         return (
-            f"{told}: with {with_what} nobody knows how long, far more than the about "
-            f"{in_words(task.seconds(left))} of {timed_on}."
+            f"{told}: about {in_words(task.seconds(left))} on {timed_on}; with {with_what} far "
+            "longer, and nobody knows how long."
         )
     basis = (
         "timed by finished runs like them"
