@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import math
 import re
 import tempfile
@@ -79,7 +78,7 @@ def overview_page() -> str:
         "a reason that was tested, and held. *Training* is that of all runs, added up; several of them share a device.",
         "",
         "Scales are small, and some weights of the papers do nothing at them, or too much; others no paper states. What a "
-        "scale sets in their place is at the end of each page. The strength of co-distillation on CIFAR was found on "
+        "scale sets in their place is at the end of each page. The strength of co-distillation by SKL on CIFAR was found on "
         "held-out samples; the weights of focal distillation, KD and RACT on MNIST-1D, and those of ELODI's main table on "
         "CIFAR-100, by the order of rows on test samples. So part of the agreement was looked for, and it says what can "
         "be had at a scale rather than what comes of itself; [the log](../log.md) has what was tried.",
@@ -151,11 +150,10 @@ def _how_explained(names: list[str]) -> str:
 
 
 def _in_test(result: Result, pair: Pair, explanation: Explanation) -> str:
-    """The verdict on a pair in the evidence, if that is a result of the study."""
-    path = places.ROOT / (explanation.evidence or "")
-    if path.suffix != ".json" or _study_in(path) != result.study.id:
+    """The verdict on a pair in the evidence, if that is a result of the study, whose pairs are then counted as a whole."""
+    if explanation.evidence is None or not explanation.whole:
         return "other"
-    evidence = read_result(path, result.study)
+    evidence = read_result(places.ROOT / explanation.evidence, result.study)
 
     def of_places(one: Result, pair: Pair) -> set[frozenset[int]]:
         return {frozenset(one.rows[row].place for row in rows) for rows in pair.stands_for}
@@ -168,11 +166,6 @@ def _in_test(result: Result, pair: Pair, explanation: Explanation) -> str:
             ways = [values[1] - values[0] for values in (tested.ours, tested.paper)]
             return "undecided" if math.prod(ways) > 0 else "other way"
     return "other"
-
-
-def _study_in(path: Path) -> str | None:
-    document = json.loads(path.read_text(encoding="utf-8"))
-    return document.get("study") if "rows" in document else None
 
 
 def _goals() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import itertools
 import json
@@ -95,6 +96,7 @@ def test_what_became_of_explained_pairs_in_their_tests(
         tested="",
         holds=True,
         evidence=evidence.name,
+        whole=(1, 1, 1),
     )
     # The row that is the other way is the second; the untreated one has 0.0430.
     assert rows == [0, 9]
@@ -107,8 +109,8 @@ def test_what_became_of_explained_pairs_in_their_tests(
         made = as_in_the_paper("elodi.table1", but={9: {"negative_flip_rate": flips}})
         write_result(made, evidence)
         assert pages._in_test(result, pair, explanation) == told
-    evidence.write_text(json.dumps({"study": "elodi.figure6", "rows": []}))
-    assert pages._in_test(result, pair, explanation) == "other"
+    of_another_study = dataclasses.replace(explanation, whole=())
+    assert pages._in_test(result, pair, of_another_study) == "other"
 
 
 def test_the_page_of_a_study(pages: ModuleType) -> None:
