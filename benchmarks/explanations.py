@@ -8,6 +8,8 @@
 - rounding: how much two runs churn that differ by rounding alone, one in float32 and one in
   float64, with the same first weights and order and no augmentation; beside runs of two seeds, with
   augmentation and without. A CPU repeats a run bit for bit, and other hardware does not.
+- order: the same of two runs that see their samples in one order, which is drawn anew for every
+  epoch, or is that of the first epoch in all of them.
 - bound: what the SKL regulariser does to errors and logits, as printed and with probabilities
   raised by a little under the logarithm, which gives it a bound.
 
@@ -33,6 +35,7 @@ from flipguard.training.folder import HISTORY, Run, read_lines
 from flipguard.training.material import Material
 from flipguard.training.measure import logits_on
 from flipguard.training.predict import load_model
+from flipguard.training.seeds import Seeds, Source
 
 # Training samples, epochs, and the net.
 SAMPLES = (
@@ -81,40 +84,75 @@ def samples(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def rounding(given: argparse.Namespace) -> list[dict[str, Any]]:
-    base = {
-        "method": "none",
-        "data": "mnist1d:train=1000,test=10000",
-        "model": "mlp:hidden=192,depth=2",
-    }
-    recipe = {"epochs": given.epochs, "learning_rate": 2e-2, "weight_decay": 0.3}
-    ways = {  # augmentation, the seed of the second run, its precision
+    ways = {  # augmentation, what is added to the seed of the second run, its precision
         "another seed, with augmentation": ("shift-scale-noise", 100, "32-true"),
         "another seed, without augmentation": ("none", 100, "32-true"),
         "the same seed, without augmentation, in float64": ("none", 0, "64-true"),
     }
+    place = given.work / f"rounding-{given.epochs}"
+    return [
+        {"way": way, "seed": seed, **two_runs(given, place, seed, *how)}
+        for way, how in ways.items()
+        for seed in range(given.seeds)
+    ]
+
+
+def order(given: argparse.Namespace) -> list[dict[str, Any]]:
+    other, rounded = ("none", 100, "32-true"), ("none", 0, "64-true")
     rows = []
-    for way, (augment, other, precision) in ways.items():
-        for seed in range(given.seeds):
-            says = []
-            for number, kind in ((seed, "32-true"), (seed + other, precision)):
-                values = {
-                    **base,
-                    "recipe": {**recipe, "augment": augment},
-                    "seeds": {"seed": number},
-                    "machine": {
-                        "device": "cpu",
-                        "threads": 1,
-                        "measure_every": given.epochs,
-                        "precision": kind,
-                    },
-                }
-                out = given.work / f"rounding-{given.epochs}" / f"{augment}-{number}-{kind}"
-                error_of(out, values)
-                says.append(logits_of(out).argmax(1))
-            churn = float((says[0] != says[1]).double().mean())
-            rows.append({"way": way, "seed": seed, "churn": churn})
-            print(rows[-1], flush=True)
+    for of, drawn in (("an order for every epoch", ANEW), ("one order for all epochs", ONCE)):
+        Seeds.of = drawn  # type: ignore[method-assign]
+        place = given.work / f"order-{given.epochs}" / of.replace(" ", "_")
+        for way, how in (("another seed", other), ("the same seed, in float64", rounded)):
+            for seed in range(given.seeds):
+                found = two_runs(given, place, seed, *how)
+                rows.append({"way": f"{way}, {of}", "seed": seed, **found})
+                print(rows[-1], flush=True)
     return rows
+
+
+ANEW = Seeds.of
+
+
+def ONCE(seeds: Seeds, source: Source, *place: int) -> int:  # noqa: N802
+    """The seed of a source; of the order, the same one in every epoch."""
+    return ANEW(seeds, source, *(() if source == "order" else place))
+
+
+def two_runs(
+    given: argparse.Namespace, place: Path, seed: int, augment: str, other: int, precision: str
+) -> dict[str, float]:
+    """How much two runs churn of which one has another seed or precision, and how much it errs."""
+    says, errors = [], []
+    for number, kind in ((seed, "32-true"), (seed + other, precision)):
+        values = {
+            "method": "none",
+            "data": "mnist1d:train=1000,test=10000",
+            "model": "mlp:hidden=192,depth=2",
+            "recipe": {
+                "epochs": given.epochs,
+                "learning_rate": 2e-2,
+                "weight_decay": 0.3,
+                "augment": augment,
+            },
+            "seeds": {"seed": number},
+            "machine": {
+                "device": "cpu",
+                "threads": 1,
+                "measure_every": given.epochs,
+                "precision": kind,
+            },
+        }
+        out = place / f"{augment}-{number}-{kind}"
+        errors.append(error_of(out, values))
+        says.append(logits_of(out))
+    first, second = (torch.softmax(one.double(), 1) for one in says)
+    apart = first / first.amax(1, keepdim=True) - second / second.amax(1, keepdim=True)
+    return {
+        "error_rate": sum(errors) / len(errors),
+        "churn": float((first.argmax(1) != second.argmax(1)).double().mean()),
+        "surrogate_churn": float(apart.abs().sum(1).mean() / 2),
+    }
 
 
 def bound(given: argparse.Namespace) -> list[dict[str, Any]]:
@@ -155,7 +193,7 @@ def logits_of(out: Path) -> Tensor:
     return logits_on(load_model(run), material)
 
 
-EXPERIMENTS = {"samples": samples, "rounding": rounding, "bound": bound}
+EXPERIMENTS = {"samples": samples, "rounding": rounding, "order": order, "bound": bound}
 
 
 def main() -> None:
@@ -164,7 +202,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("/tmp/flipguard-explanations"))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=100, help="of `rounding` and `bound`")
+    parser.add_argument("--epochs", type=int, default=100, help="of all but `samples`")
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows = EXPERIMENTS[given.experiment](given)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from tests.studies.made_up import as_in_the_paper
 
 from flipguard.studies.agreement import (
     Agreement,
@@ -21,6 +22,8 @@ from flipguard.studies.agreement import (
     verdict_of,
 )
 from flipguard.studies.papers import Cell
+from flipguard.studies.reading import study_of
+from flipguard.studies.render import verdict_lines
 
 NFR, RELATIVE = "negative_flip_rate", "relative_negative_flip_rate"
 
@@ -291,3 +294,21 @@ def test_the_pairs_of_a_row_and_their_numbers() -> None:
     assert len(found.of(2)) == 2
     (wrong,) = (pair for pair in found.pairs if pair.verdict == "disagree")
     assert (wrong.paper, wrong.ours) == ((4.3, 3.2), (pytest.approx(0.10), pytest.approx(0.16)))
+
+
+def test_what_a_device_repeats_to_the_last_bit_is_not_held_against_the_paper() -> None:
+    """The last row of the table holds everything fixed; on a CPU nothing is left to differ."""
+    last = len(study_of("churn.table1").lines) - 1
+    between = ("churn", "surrogate_churn", "logit_displacement")
+    nothing = dict.fromkeys(between, (0.0, 0.0, 0.0))
+    repeated = as_in_the_paper("churn.table1", but={last: nothing})
+    asked = Counter(pair.metric for pair in repeated.agreement().of(last))
+    assert asked.keys() == {"accuracy"}
+    assert repeated.agreement().count("disagree") == 0
+    assert sum("repeats a run to the last bit" in line for line in verdict_lines(repeated)) == 1
+    # One seed of three that differs is noise of the device, and is judged.
+    noisy = as_in_the_paper(
+        "churn.table1", but={last: {**nothing, "logit_displacement": (0.0, 0.0, 1e-6)}}
+    )
+    assert noisy.agreement().count("disagree") == 10
+    assert not any("repeats a run to the last bit" in line for line in verdict_lines(noisy))

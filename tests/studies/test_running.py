@@ -161,6 +161,14 @@ def test_it_is_shown_again_drawn_and_written(ran: tuple[Path, Ran], tmp_path: Pa
     text = page.read_text()
     assert "| FD-LM | paper | 30.24 | 30.47 | 2.35 | 11.06 | 0.36 |  |" in text
     assert picture.read_bytes().startswith(b"\x89PNG")
+    aside = tmp_path / "aside.json"
+    shutil.copy(next((out / "results").glob("*.json")), aside)
+    assert flipguard("show", str(aside)).out == shown.out
+    aside.write_text("{}")
+    assert (
+        "Expected " + str(aside) + " to be a study's result, as"
+        in flipguard("show", str(aside), columns=400).err
+    )
     narrow = flipguard("show", ID, "--out", str(out), columns=80)
     assert [line for line in narrow.out.splitlines() if cell_len(line) > 80] == []
 
@@ -258,6 +266,8 @@ def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         (["show", ID, "--out", "nowhere"], "Expected the result nowhere/results"),
         (["show", "elodi.figure1b"], "there is none of elodi.figure1b"),
         (["show", ID, "--markdown", "no/such/page.md"], "is no folder"),
+        (["show", "nowhere.json"], "Expected nowhere.json to be a study's result, but there is no"),
+        (["show", "nowhere.json", "--scale", "mnist1d"], "Expected no `--scale` beside a result's"),
     ],
 )
 def test_refusals_are_one_sentence(

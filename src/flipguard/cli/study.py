@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flipguard.cli import options
 from flipguard.cli.output import check_destinations, progress, show, typed, write_text
 from flipguard.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from flipguard.studies.results import Result
 
 HELP = """The papers' tables and figures: train them at a scale of yours, beside the papers.
 
@@ -19,7 +22,9 @@ Example: [bold]flipguard study run elodi.table1 --scale mnist1d --seeds 3[/bold]
 TIME_IS_UP = 3  # neither done nor failed, as an inconclusive gate is
 DEFAULT_OUT, DEFAULT_SCALE = Path("flipguard-studies"), "mnist1d"
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="A study, such as elodi.table1.")]
+Id = Annotated[
+    str, typer.Argument(metavar="ID", help="A study, such as elodi.table1, or a result's file.")
+]
 Ids = Annotated[
     list[str],
     typer.Argument(metavar="ID…", help="Studies, such as elodi.table1; all: as many as there are."),
@@ -234,8 +239,32 @@ def show_study(
     Example: [bold]flipguard study show elodi.table1 --plot table1.png[/bold]
     """
     check_destinations([], markdown=markdown, other=plot)
-    from flipguard.studies.reading import study_of
     from flipguard.studies.render import markdown_of, result_parts
+
+    result = _of_file(id, scale) if id.endswith(".json") else _of_study(id, scale, out)
+    if plot is not None:
+        from flipguard.studies.drawing import plot_result
+
+        plot_result(result, plot)
+    if markdown is not None:
+        write_text(markdown_of(result), markdown)
+    show(result_parts(result), stdout_taken=markdown == "-")
+
+
+def _of_file(name: str, scale: str | None) -> Result:
+    """A result that lies anywhere, such as one that a newer one replaced."""
+    from flipguard.studies.results import result_in
+
+    if scale is not None:
+        raise InputError(
+            f"Expected no `--scale` beside a result's file, but got {scale}; {name} has its own."
+        )
+    return result_in(Path(name))
+
+
+def _of_study(id: str, scale: str | None, out: Path) -> Result:
+    """The result of a study in the folder of all."""
+    from flipguard.studies.reading import study_of
     from flipguard.studies.results import read_result, result_path, results_in
     from flipguard.studies.scales import scale_of
 
@@ -248,14 +277,7 @@ def show_study(
                 f"{', '.join(found)}."
             )
         scale = found[0] if found else DEFAULT_SCALE
-    result = read_result(result_path(out, id, scale_of(scale).name), study)
-    if plot is not None:
-        from flipguard.studies.drawing import plot_result
-
-        plot_result(result, plot)
-    if markdown is not None:
-        write_text(markdown_of(result), markdown)
-    show(result_parts(result), stdout_taken=markdown == "-")
+    return read_result(result_path(out, id, scale_of(scale).name), study)
 
 
 def _is_of(path: Path, id: str) -> bool:

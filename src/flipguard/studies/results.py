@@ -19,11 +19,19 @@ from flipguard.predictions.replacing import replacing
 from flipguard.studies.agreement import Agreement, Measured, agreement
 from flipguard.studies.judging import Judgement, judged
 from flipguard.studies.papers import Cell
+from flipguard.studies.reading import study_of
 from flipguard.studies.study import Line, Study
 
 SCHEMA = "flipguard.study/1"
 RESULTS = "results"
 EARLIER = "earlier"  # a folder in it, for what newer ones of other settings replaced
+# What two models are measured by, held against each other.
+BETWEEN_MODELS = frozenset(
+    {
+        *("negative_flip_rate", "relative_negative_flip_rate", "logit_displacement"),
+        *("churn", "surrogate_churn", "churn_correct", "churn_incorrect"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +49,15 @@ class Row:
     def known(self, metric: str) -> tuple[float, ...]:
         """The values of the seeds that have one: without flips, say, flips have no mean rank."""
         return tuple(value for value in self.values.get(metric, ()) if not math.isnan(value))
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether old and new are the same to the last bit, in every seed.
+
+        A device that repeats a run shows nothing of what the paper's own did to it.
+        """
+        moved = self.values.get("logit_displacement", ())
+        return len(moved) > 0 and not any(moved)
 
     def mean(self, metric: str) -> float:
         """The mean over the seeds that have a value."""
@@ -104,7 +121,7 @@ class Result:
                 label=(line := self.line(row)).label,
                 block=line.block,
                 # What was not run is neither undecided nor decided.
-                paper=_compared(line) if row.values else {},
+                paper=_compared(line, row) if row.values else {},
                 values=row.values,
                 samples=self.study.samples_of(line.data),
             )
@@ -122,10 +139,11 @@ class Result:
         return [(claim.says, judged(claim, values)) for claim in self.study.claims]
 
 
-def _compared(line: Line) -> dict[str, Cell]:
+def _compared(line: Line, row: Row) -> dict[str, Cell]:
     """The paper's cells that an agreement is computed from."""
     cells = {} if line.paper is None else line.paper.cells
-    return {name: cell for name, cell in cells.items() if name not in line.unjudged}
+    left_out = {*line.unjudged, *(BETWEEN_MODELS if row.is_repeated else ())}
+    return {name: cell for name, cell in cells.items() if name not in left_out}
 
 
 def _printed(line: Line, metric: str) -> float:
@@ -229,6 +247,22 @@ def read_result(path: Path, study: Study) -> Result:
             f"Expected {path} to be the result of {study.id}, but it is damaged or of another "
             f"version ({printable(str(problem))}); run the study again, which trains nothing anew."
         ) from problem
+
+
+def result_in(path: Path) -> Result:
+    """The result in a file of any name, which says itself of what study it is."""
+    try:
+        study = json.loads(path.read_text())["study"]
+    except FileNotFoundError as problem:
+        raise InputError(
+            f"Expected {path} to be a study's result, but there is no such file."
+        ) from problem
+    except (KeyError, TypeError, ValueError, OSError) as problem:
+        raise InputError(
+            f"Expected {path} to be a study's result, as `flipguard study run` writes it, but it "
+            "is none."
+        ) from problem
+    return read_result(path, study_of(str(study)))
 
 
 def _read_row(row: Mapping[str, Any], study: Study) -> Row:

@@ -29,6 +29,7 @@ from flipguard.training.texts import EncodedTexts
 HELD_OUT = 0.1
 EVALUATED = 5000  # samples in a batch without gradients, at most
 AHEAD = 32 * 2**20  # bytes of inputs that are prepared at once
+AHEAD_ON_CPU = 2**18  # what still lies in the cache when it is used
 FLOAT = 4  # bytes
 
 
@@ -126,16 +127,17 @@ class Material:
         """The batches of an epoch, in turn.
 
         What lies on a device is prepared several batches at a time: a sample is augmented in the
-        same way whatever others are beside it, and a GPU does many of them in the time of a few.
+        same way whatever others are beside it, and many small ones take the time of a few.
         """
         if self._texts is not None:
             for piece, width in zip(pieces, self._texts.widths(pieces), strict=True):
                 yield self.batch(piece, width=width)
             return
         at_once = 1
-        if isinstance(self.split, ArraySplit) and self.device.type == "cuda":
+        if isinstance(self.split, ArraySplit):
             one = self.split.all_inputs[:1].numel() * FLOAT * max(map(len, pieces))
-            at_once = max(AHEAD // one, 1)
+            most = AHEAD if self.device.type == "cuda" else AHEAD_ON_CPU
+            at_once = max(most // one, 1)
         for start in range(0, len(pieces), at_once):
             some = pieces[start : start + at_once]
             inputs, target = self.batch(torch.cat(list(some)), epoch=epoch)
