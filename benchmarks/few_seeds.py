@@ -4,7 +4,7 @@
 
 `own` is Student's t of each pair alone; `shared` is what studies do, where a pair's variance counts
 beside the mean of all pairs (`flipguard.studies.noise`), with several worths of that mean. All are
-asked about the committed results with ten seeds:
+asked about the first ten seeds of the committed results that have so many:
 
 - *by chance*: how many pairs are decided if no two rows differ. Values are drawn from a normal law
   with the covariance that the rows have over their ten seeds, and equal means; 5 % would be right.
@@ -58,9 +58,9 @@ def asked_of(scale: str) -> list[Asked]:
         for metric, pairs in by_metric.items():
             rows = sorted({row for pair in pairs for row in pair})
             values = np.array([result.rows[row].values[metric] for row in rows])
-            if values.shape[1] == ALL and np.isfinite(values).all():
+            if values.shape[1] >= ALL and np.isfinite(values).all():
                 places = [(rows.index(a), rows.index(b)) for a, b in pairs]
-                found.append(Asked(values, places))
+                found.append(Asked(values[:, :ALL], places))
     return found
 
 

@@ -52,13 +52,13 @@ def said_of(apart: list[list[float]], paper: list[float]) -> list[str]:
     """Student's t over the differences of each seed, whose variance counts beside the mean of all.
 
     All differences of a metric, and the paper's. The mean is worth one degree of freedom, where
-    there are five of them.
+    there are five of them and fewer than ten seeds.
     """
     own = [statistics.variance(one) for one in apart]
     said = []
     for one, variance, printed in zip(apart, own, paper, strict=True):
         degrees = len(one) - 1
-        further = 1 if len(apart) >= 5 else 0
+        further = 1 if len(apart) >= 5 and len(one) < 10 else 0
         shared = (further * statistics.mean(own) + degrees * variance) / (further + degrees)
         reach = stats.t.ppf(0.975, further + degrees) * (shared / len(one)) ** 0.5
         middle = statistics.mean(one)

@@ -65,6 +65,17 @@ def test_five_of_which_the_variances_are_known() -> None:
     assert found[4] == pytest.approx((-reach * math.sqrt(12), reach * math.sqrt(12)))
 
 
+def test_with_ten_seeds_one_that_is_wild_does_not_widen_the_others() -> None:
+    random = np.random.default_rng(0)
+    quiet = random.normal(size=(6, 10))
+    wild = 1000 * random.normal(size=(1, 10))
+    assert intervals([*quiet, *wild], confidence=0.95)[:6] == intervals(quiet, confidence=0.95)
+    alone = [of([one.tolist()])[0] for one in quiet]
+    assert intervals(quiet, confidence=0.95) == [pytest.approx(one) for one in alone]
+    nine = intervals([*quiet[:, :9], *wild[:, :9]], confidence=0.95)[0]
+    assert np.ptp(nine) > 100
+
+
 def test_pairs_with_other_seeds_are_not_taken_together() -> None:
     three, four = [[0.1, 0.2, 0.4]] * 5, [[0.1, 0.3, 0.2, 0.9]] * 5
     assert of([*three, *four]) == [*of(three), *of(four)]

@@ -12,6 +12,9 @@ differential expression in microarray experiments", 2004, but with a fixed worth
 rows, and so look more alike than they are, and an estimated worth is too high. What it leaves to
 chance is measured (`benchmarks/few_seeds.py`): over all pairs less than each by itself, and about
 as much for those that vary more than the mean.
+
+Ten seeds say enough about a variance: a mean decides no more pairs then, and where one row is wild,
+as one that learns in some seeds and not in others, it would widen all the others.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ UNKNOWN: Interval = (math.nan, math.nan)
 WORTH = 1.0
 # Fewer pairs have too few rows of their own to say what is usual: each is judged by itself.
 FEWEST = 5
+# So is each with as many seeds as these, or more.
+ENOUGH = 10
 
 
 def intervals(
@@ -62,7 +67,7 @@ def _shared(table: NDArray[np.float64], confidence: float, worth: float) -> NDAr
 
     pairs, seeds = table.shape
     own, degrees = table.var(axis=1, ddof=1), seeds - 1
-    if pairs < FEWEST:
+    if pairs < FEWEST or seeds >= ENOUGH:
         worth = 0.0
     variances = (worth * own.mean() + degrees * own) / (worth + degrees)
     half = stdtrit(worth + degrees, 0.5 + confidence / 2) * np.sqrt(variances / seeds)
