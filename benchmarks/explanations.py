@@ -9,9 +9,7 @@
   float64, with the same first weights and order and no augmentation; beside runs of two seeds, with
   augmentation and without. A CPU repeats a run bit for bit, and other hardware does not.
 - order: the same of two runs that see their samples in one order, which is drawn anew for every
-  epoch, or is that of the first epoch in all of them. With `--images`, of a small ResNet-9 and a
-  fifth of CIFAR-10 (files in `--data-root`), which takes a quarter of an hour; rounding is then
-  that of bfloat16.
+  epoch, or is that of the first epoch in all of them.
 - bound: what the SKL regulariser does to errors and logits, as printed and with probabilities
   raised by a little under the logarithm, which gives it a bound.
 
@@ -37,7 +35,6 @@ from flipguard.training.folder import HISTORY, Run, read_lines
 from flipguard.training.material import Material
 from flipguard.training.measure import logits_on
 from flipguard.training.predict import load_model
-from flipguard.training.presets import PRESETS
 from flipguard.training.seeds import Seeds, Source
 
 # Training samples, epochs, and the net.
@@ -86,21 +83,6 @@ def samples(given: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-# What two runs are of that differ by a seed or by rounding, and the precisions of both.
-VECTORS = {
-    "data": "mnist1d:train=1000,test=10000",
-    "model": "mlp:hidden=192,depth=2",
-    "recipe": {"learning_rate": 2e-2, "weight_decay": 0.3},
-}
-IMAGES = {
-    "data": "cifar10",
-    "model": "resnet9:width=8",
-    "scope": {"samples": 0.2},
-    "recipe": {**PRESETS["cifar-short"], "batch_size": 128, "learning_rate": 0.3, "clip": 1.0},
-}
-FINE, COARSE = ("32-true", "64-true"), ("bf16-mixed", "32-true")
-
-
 def rounding(given: argparse.Namespace) -> list[dict[str, Any]]:
     ways = {  # augmentation, and whether the second run has another seed
         "another seed, with augmentation": ("shift-scale-noise", True),
@@ -108,21 +90,20 @@ def rounding(given: argparse.Namespace) -> list[dict[str, Any]]:
         "the same seed, without augmentation, in float64": ("none", False),
     }
     place = given.work / f"rounding-{given.epochs}"
-    return [
-        {"way": way, "seed": seed, **two_runs(given, place, seed, *how)}
-        for way, how in ways.items()
-        for seed in range(given.seeds)
-    ]
+    rows = []
+    for way, how in ways.items():
+        for seed in range(given.seeds):
+            rows.append({"way": way, "seed": seed, **two_runs(given, place, seed, *how)})
+            print(rows[-1], flush=True)
+    return rows
 
 
 def order(given: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for of, drawn in (("an order for every epoch", anew), ("one order for all epochs", once)):
-        Seeds.of = drawn  # type: ignore[method-assign]
-        place = (
-            given.work / f"order-{given.epochs}{'-images' * given.images}" / of.replace(" ", "_")
-        )
-        for way, another in (("another seed", True), ("the same seed, rounded otherwise", False)):
+        Seeds.of = drawn  # type: ignore[method-assign,assignment]
+        place = given.work / f"order-{given.epochs}" / of.replace(" ", "_")
+        for way, another in (("another seed", True), ("the same seed, in float64", False)):
             for seed in range(given.seeds):
                 found = two_runs(given, place, seed, "none", another)
                 rows.append({"way": f"{way}, {of}", "seed": seed, **found})
@@ -134,22 +115,27 @@ anew = Seeds.of
 
 
 def once(seeds: Seeds, source: Source, *place: int) -> int:
-    """The seed of a source; of the order, the same one in every epoch."""
-    return anew(seeds, source, *(() if source == "order" else place))
+    """The seed of a source; of the order, that of the first epoch in all of them."""
+    return anew(seeds, source, *((0,) if source == "order" else place))
 
 
 def two_runs(
     given: argparse.Namespace, place: Path, seed: int, augment: str, another: bool
 ) -> dict[str, float]:
-    """How much two runs churn of which one has another seed or is rounded otherwise, and err."""
-    base, kinds = (IMAGES, COARSE) if given.images else (VECTORS, FINE)
+    """How much two runs churn of which one has another seed or is in float64, and how they err."""
     says, errors = [], []
-    for number, kind in ((seed, kinds[0]), (seed + 100, kinds[0]) if another else (seed, kinds[1])):
+    second = (seed + 100, "32-true") if another else (seed, "64-true")
+    for number, kind in ((seed, "32-true"), second):
         values = {
-            **base,
             "method": "none",
-            "data_root": given.data_root,
-            "recipe": {**base["recipe"], "epochs": given.epochs, "augment": augment},
+            "data": "mnist1d:train=1000,test=10000",
+            "model": "mlp:hidden=192,depth=2",
+            "recipe": {
+                "epochs": given.epochs,
+                "learning_rate": 2e-2,
+                "weight_decay": 0.3,
+                "augment": augment,
+            },
             "seeds": {"seed": number},
             "machine": {
                 "device": "cpu",
@@ -161,11 +147,11 @@ def two_runs(
         out = place / f"{augment}-{number}-{kind}"
         errors.append(error_of(out, values))
         says.append(logits_of(out))
-    first, second = (torch.softmax(one.double(), 1) for one in says)
-    apart = first / first.amax(1, keepdim=True) - second / second.amax(1, keepdim=True)
+    one, other = (torch.softmax(logits.double(), 1) for logits in says)
+    apart = one / one.amax(1, keepdim=True) - other / other.amax(1, keepdim=True)
     return {
         "error_rate": sum(errors) / len(errors),
-        "churn": float((first.argmax(1) != second.argmax(1)).double().mean()),
+        "churn": float((one.argmax(1) != other.argmax(1)).double().mean()),
         "surrogate_churn": float(apart.abs().sum(1).mean() / 2),
     }
 
@@ -203,8 +189,7 @@ def bound(given: argparse.Namespace) -> list[dict[str, Any]]:
 def logits_of(out: Path) -> Tensor:
     """The logits that a finished run gives to the test samples."""
     run = Run.read(out)
-    root = None if run.config.data_root is None else Path(run.config.data_root)
-    data = load_data(run.config.data, root=root)
+    data = load_data(run.config.data)
     material = Material(data.test, device=torch.device("cpu"), model=run.config.model)
     return logits_on(load_model(run), material)
 
@@ -219,15 +204,12 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("/tmp/flipguard-explanations"))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=100, help="of all but `samples`")
-    parser.add_argument("--images", action="store_true", help="of `order`")
-    parser.add_argument("--data-root", help="of `--images`: where CIFAR-10 is")
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows = EXPERIMENTS[given.experiment](given)
-    images = " --images --data-root DIR" * given.images
     document = {
         "command": f"python benchmarks/explanations.py {given.experiment} "
-        f"--seeds {given.seeds} --epochs {given.epochs}{images} --out FILE",
+        f"--seeds {given.seeds} --epochs {given.epochs} --out FILE",
         "machine": {
             "device": f"a core ({platform.machine()} CPU)",
             "torch": torch.__version__,

@@ -64,7 +64,8 @@ def _few_seeds() -> list[str]:
         "",
         f"Measured by `{document['command']}`, on the {document['rows'][0]['pairs']} pairs of rows of the studies of MNIST-1D "
         "with ten seeds. The variance of a pair counts beside the mean of all pairs of its metric, which is worth some degrees "
-        "of freedom: none, if each is judged by itself, and one in [studies](../guides/studies.md). *By chance* are decided, "
+        "of freedom: none, if each is judged by itself, as in [studies](../guides/studies.md) with ten seeds or more, and one "
+        "in studies with fewer. *By chance* are decided, "
         "of pairs that do not differ (drawn with the covariance of the ten seeds): of all, and of those that vary more than "
         "the mean, and twice as much. *Decided* are real pairs by as many of the ten seeds; *the other way* than the other "
         "seeds decide, each by itself.",

@@ -296,19 +296,34 @@ def test_the_pairs_of_a_row_and_their_numbers() -> None:
     assert (wrong.paper, wrong.ours) == ((4.3, 3.2), (pytest.approx(0.10), pytest.approx(0.16)))
 
 
-def test_what_a_device_repeats_to_the_last_bit_is_not_held_against_the_paper() -> None:
+def test_what_a_device_repeats_is_not_held_against_the_paper() -> None:
     """The last row of the table holds everything fixed; on a CPU nothing is left to differ."""
     last = len(study_of("churn.table1").lines) - 1
     between = ("churn", "surrogate_churn", "logit_displacement")
     nothing = dict.fromkeys(between, (0.0, 0.0, 0.0))
     repeated = as_in_the_paper("churn.table1", but={last: nothing})
+    assert repeated.agreement(repeated=True).count("disagree") == 10
     asked = Counter(pair.metric for pair in repeated.agreement().of(last))
     assert asked.keys() == {"accuracy"}
     assert repeated.agreement().count("disagree") == 0
-    assert sum("repeats a run to the last bit" in line for line in verdict_lines(repeated)) == 1
+    (note,) = (line for line in verdict_lines(repeated) if "this device repeats a run" in line)
+    assert note.endswith("10 pairs of this row that the paper separates are not counted.")
     # One seed of three that differs is noise of the device, and is judged.
     noisy = as_in_the_paper(
         "churn.table1", but={last: {**nothing, "logit_displacement": (0.0, 0.0, 1e-6)}}
     )
     assert noisy.agreement().count("disagree") == 10
-    assert not any("repeats a run to the last bit" in line for line in verdict_lines(noisy))
+    assert not any("this device repeats" in line for line in verdict_lines(noisy))
+    # Seeds that change nothing, though nothing holds them fixed, are a defect and no device.
+    broken = as_in_the_paper("churn.table1", but={0: nothing})
+    assert not any("this device repeats" in line for line in verdict_lines(broken))
+    assert {pair.metric for pair in broken.agreement().of(0)} >= {"churn", "surrogate_churn"}
+
+
+def test_seeds_that_learnt_nothing_are_counted() -> None:
+    errors = {"error_rate_new": (0.3, 0.9, 0.901)}
+    told = verdict_lines(as_in_the_paper("pct.table3", but={7: errors}))
+    (note,) = (line for line in told if "learnt nothing" in line)
+    assert note == (
+        "Note: α = 1, β = 20: 2 of 3 seeds learnt nothing: new errs as often as a guess does."
+    )

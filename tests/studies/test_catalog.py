@@ -286,8 +286,9 @@ def test_a_teacher_is_of_its_students_kind() -> None:
 def test_a_paper_has_a_recipe_of_its_own_and_the_user_the_last_word() -> None:
     scale = scale_of("mnist1d")
     churn = scale.of_study("churn", "churn.table1")
-    pct = scale.of_study("pct", "pct.table3")
+    pct = scale.of_study("pct", "pct.table2a")
     assert (pct.recipe, pct.data) == (scale.recipe, scale.data)
+    assert scale.of_study("pct", "pct.table3").recipe["optimizer"] == "sgd"  # a study's own
     assert (churn.recipe["weight_decay"], churn.data) == (0.3, "mnist1d:train=1000,test=10000")
     assert "warmup" not in churn.recipe  # in place of the scale's, and not beside it
     told = scale.set(["recipe.weight_decay=0.1", "data=cifar10"])

@@ -107,6 +107,12 @@ def test_the_document(ran: tuple[Path, Ran]) -> None:
         "data": "mnist1d:train=200,test=300",
         "samples": {"train": 200, "test": 300},
         "epochs": 2,
+        "recipe": {
+            "learning_rate": 0.02,
+            "warmup": 3.0,
+            "clip": 1.0,
+            "augment": "shift-scale-noise",
+        },
         "models": {"ResNet-18": "mlp:hidden=64"},
     }
     assert set(document["versions"]) == {"flipguard", "torch", "python"}
@@ -164,11 +170,17 @@ def test_it_is_shown_again_drawn_and_written(ran: tuple[Path, Ran], tmp_path: Pa
     aside = tmp_path / "aside.json"
     shutil.copy(next((out / "results").glob("*.json")), aside)
     assert flipguard("show", str(aside)).out == shown.out
-    aside.write_text("{}")
-    assert (
-        "Expected " + str(aside) + " to be a study's result, as"
-        in flipguard("show", str(aside), columns=400).err
-    )
+    document = json.loads(aside.read_text())
+    for broken, told in (
+        ({}, f"Expected {aside} to be a study's result, as"),
+        ({**document, "rows": [{**document["rows"][0], "place": 99}]}, "it is damaged or of"),
+        ({**document, "rows": [{**document["rows"][0], "metrics": []}]}, "it is damaged or of"),
+        ({key: document[key] for key in document if key != "command"}, "by which command"),
+    ):
+        aside.write_text(json.dumps(broken))
+        refused = flipguard("show", str(aside), columns=1000)
+        assert refused.code == 2
+        assert told in refused.err
     narrow = flipguard("show", ID, "--out", str(out), columns=80)
     assert [line for line in narrow.out.splitlines() if cell_len(line) > 80] == []
 
@@ -268,6 +280,7 @@ def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         (["show", ID, "--markdown", "no/such/page.md"], "is no folder"),
         (["show", "nowhere.json"], "Expected nowhere.json to be a study's result, but there is no"),
         (["show", "nowhere.json", "--scale", "mnist1d"], "Expected no `--scale` beside a result's"),
+        (["show", "nowhere.json", "--out", "there"], "Expected no `--out` beside a result's file"),
     ],
 )
 def test_refusals_are_one_sentence(

@@ -20,7 +20,12 @@ from tests.training.tiny import trained
 CPU = torch.device("cpu")
 
 
-def test_batches_ahead_are_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("bytes_at_once", "times"), [(1, 9), (3 * 7 * 40 * 4, 3), (2**18, 1)])
+def test_batches_ahead_are_the_same_batches(
+    bytes_at_once: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine of seven samples, each 40 numbers: one at a time, three, or all; to the last bit."""
+    monkeypatch.setattr("flipguard.training.material.AHEAD_ON_CPU", bytes_at_once)
     data = load_data("mnist1d:train=60,test=10").train
     material = Material(
         data,
@@ -30,15 +35,20 @@ def test_batches_ahead_are_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> 
         seed=3,
     )
     pieces = list(torch.randperm(60).split(7))
+    alone = [material.batch(piece, epoch=2) for piece in pieces]
+    prepared = []
+    batch = material.batch
+    monkeypatch.setattr(
+        material, "batch", lambda *given, **named: prepared.append(0) or batch(*given, **named)
+    )
     ahead = list(material.ahead(pieces, epoch=2))
-    assert len(ahead) == len(pieces)
-    for piece, (inputs, target) in zip(pieces, ahead, strict=True):
-        alone, alone_target = material.batch(piece, epoch=2)
+    assert len(prepared) == times
+    for (inputs, target), (alone_inputs, alone_target) in zip(ahead, alone, strict=True):
         assert isinstance(inputs, torch.Tensor)
-        assert isinstance(alone, torch.Tensor)
-        assert torch.equal(inputs, alone)
+        assert isinstance(alone_inputs, torch.Tensor)
+        assert torch.equal(inputs, alone_inputs)
         assert torch.equal(target, alone_target)
-    assert not torch.equal(ahead[0][0], material.batch(pieces[0])[0])  # type: ignore[arg-type]
+    assert not torch.equal(ahead[0][0], batch(pieces[0])[0])  # type: ignore[arg-type]
 
 
 TEXTS = ["the cat sat", "the dog ran the dog ran the dog", "cats", "", "dogs ran", "the the the"]

@@ -241,7 +241,7 @@ def show_study(
     check_destinations([], markdown=markdown, other=plot)
     from flipguard.studies.render import markdown_of, result_parts
 
-    result = _of_file(id, scale) if id.endswith(".json") else _of_study(id, scale, out)
+    result = _of_file(id, scale, out) if id.endswith(".json") else _of_study(id, scale, out)
     if plot is not None:
         from flipguard.studies.drawing import plot_result
 
@@ -251,14 +251,16 @@ def show_study(
     show(result_parts(result), stdout_taken=markdown == "-")
 
 
-def _of_file(name: str, scale: str | None) -> Result:
+def _of_file(name: str, scale: str | None, out: Path) -> Result:
     """A result that lies anywhere, such as one that a newer one replaced."""
     from flipguard.studies.results import result_in
 
-    if scale is not None:
-        raise InputError(
-            f"Expected no `--scale` beside a result's file, but got {scale}; {name} has its own."
-        )
+    for option, given in (("--scale", scale), ("--out", out if out != DEFAULT_OUT else None)):
+        if given is not None:
+            raise InputError(
+                f"Expected no `{option}` beside a result's file, but got {given}; leave it out, "
+                f"since {name} is all that is read."
+            )
     return result_in(Path(name))
 
 

@@ -8,8 +8,8 @@ For two rows of one update and one metric, three questions with a rule each:
    binomial variance p (1 - p) / n; a relative negative flip rate varies in proportion to its
    negative flip rate. Cells that the paper leaves in doubt separate nothing.
 2. Do we separate them? If the 95 % interval of the mean difference, paired by seed, leaves 0 out.
-   Its variance is drawn to those of the other pairs of the metric (`noise`), as few seeds say
-   little about it. One seed separates nothing.
+   With fewer than ten seeds its variance is drawn to those of the other pairs of the metric
+   (`noise`), as few seeds say little about it. One seed separates nothing.
 3. Then the pair agrees or disagrees by the signs; else it is undecided.
 
 The agreement is the share of agreeing pairs among those that the paper separates clearly.

@@ -76,7 +76,8 @@ def _kind(config: Config) -> Kind:
     members = str(config.options.get("members", ""))
     scope = f"{config.scope.samples:g}/{config.scope.classes}"
     return (
-        f"{config.data}/{config.machine.device}/{config.recipe.batch_size}",
+        f"{config.data}/{config.machine.device}/{config.recipe.batch_size}"
+        f"/{config.recipe.optimizer}/{config.recipe.augment}",
         config.model,
         f"{config.method}/{members}/{len(config.old)}",
         scope,

@@ -13,8 +13,9 @@ rows, and so look more alike than they are, and an estimated worth is too high. 
 chance is measured (`benchmarks/few_seeds.py`): over all pairs less than each by itself, and about
 as much for those that vary more than the mean.
 
-Ten seeds say enough about a variance: a mean decides no more pairs then, and where one row is wild,
-as one that learns in some seeds and not in others, it would widen all the others.
+Ten seeds say enough about a variance, and a mean decides no more pairs then. It would do harm where
+one row is wild, as one that learns in some seeds and not in others: all pairs would be as wide.
+With fewer seeds it does so still; a median in its place would leave too much to chance.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ ENOUGH = 10
 
 
 def intervals(
-    differences: Sequence[ArrayLike], *, confidence: float, worth: float = WORTH
+    differences: Sequence[ArrayLike],
+    *,
+    confidence: float,
+    worth: float = WORTH,
+    enough: float = ENOUGH,
 ) -> list[Interval]:
     """The interval of each mean difference, from all differences of one metric, seed by seed.
 
@@ -55,7 +60,8 @@ def intervals(
             i for i, one in enumerate(values) if len(one) == seeds and np.isfinite(one).all()
         ]
         if together:
-            limits = _shared(np.stack([values[i] for i in together]), confidence, worth)
+            shared = worth if len(together) >= FEWEST and seeds < enough else 0.0
+            limits = _shared(np.stack([values[i] for i in together]), confidence, shared)
             for place, (low, high) in zip(together, limits, strict=True):
                 found[place] = float(low), float(high)
     return found
@@ -65,10 +71,8 @@ def _shared(table: NDArray[np.float64], confidence: float, worth: float) -> NDAr
     """The limits of each row's mean."""
     from scipy.special import stdtrit
 
-    pairs, seeds = table.shape
+    seeds = table.shape[1]
     own, degrees = table.var(axis=1, ddof=1), seeds - 1
-    if pairs < FEWEST or seeds >= ENOUGH:
-        worth = 0.0
     variances = (worth * own.mean() + degrees * own) / (worth + degrees)
     half = stdtrit(worth + degrees, 0.5 + confidence / 2) * np.sqrt(variances / seeds)
     middle = table.mean(axis=1)

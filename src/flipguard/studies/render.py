@@ -18,9 +18,12 @@ from flipguard.studies.explaining import Contradictions, Explanation, contradict
 from flipguard.studies.figures import cells_of, figure_lines, figure_parts
 from flipguard.studies.judging import NOT_RUN
 from flipguard.studies.results import Result, Row
+from flipguard.studies.scales import scale_of
 from flipguard.studies.words import NOTHING, is_percent, legend, ours, printed, ratio, short
 
 MOST_CONTRADICTIONS = 6
+# A guess is right by chance, a little more or less often than in the mean.
+ALMOST = 0.005
 VERDICTS = {
     "agree": "holds",
     "disagree": "does not hold",
@@ -189,6 +192,8 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
             f"Here: {setting['data']}{_samples(setting)}, {epochs} epoch{'s' * (epochs != 1)}; "
             f"{models}."
         )
+        if recipe := setting.get("recipe"):
+            yield f"Recipe: {', '.join(f'{key} {value}' for key, value in recipe.items())}."
     if others := result.facts.get("differences"):
         yield f"Set for this scale: {'; '.join(others)}."
     for note in (*result.study.notes, *_downgrades(result), *_notes_of_rows(result)):
@@ -265,10 +270,20 @@ def _notes_of_rows(result: Result) -> Iterator[str]:
         line = result.line(row)
         name = f"{line.group}, {line.label}" if line.group else line.label
         yield from (f"{name}: {note}." for note in row.notes)
-        if row.is_repeated:
+        if result.is_repeated(row):
+            left_out = len(result.agreement(repeated=True).of(row.place)) - len(
+                result.agreement().of(row.place)
+            )
             yield (
-                f"{name}: with everything fixed this device repeats a run to the last bit. What "
-                "differs between two of them is 0 then, and is not held against the paper's."
+                f"{name}: with everything fixed this device repeats a run. What differs between "
+                "two of them is 0 then, and says nothing of the paper's device: "
+                f"{left_out} pairs of this row that the paper separates are not counted."
+            )
+        guesses = 1 - 1 / scale_of(result.scale).classes - ALMOST
+        if failed := sum(value >= guesses for value in row.known("error_rate_new")):
+            yield (
+                f"{name}: {failed} of {len(result.seeds)} seeds learnt nothing: new errs as often "
+                "as a guess does."
             )
         lacking: dict[int, list[str]] = {}
         for metric in result.study.metrics:

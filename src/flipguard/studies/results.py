@@ -25,6 +25,8 @@ from flipguard.studies.study import Line, Study
 SCHEMA = "flipguard.study/1"
 RESULTS = "results"
 EARLIER = "earlier"  # a folder in it, for what newer ones of other settings replaced
+# The sources of randomness of a study's own runs; augmentation is fixed or removed beside them.
+ALL_FIXED = frozenset({"init", "order"})
 # What two models are measured by, held against each other.
 BETWEEN_MODELS = frozenset(
     {
@@ -49,15 +51,6 @@ class Row:
     def known(self, metric: str) -> tuple[float, ...]:
         """The values of the seeds that have one: without flips, say, flips have no mean rank."""
         return tuple(value for value in self.values.get(metric, ()) if not math.isnan(value))
-
-    @property
-    def is_repeated(self) -> bool:
-        """Whether old and new are the same to the last bit, in every seed.
-
-        A device that repeats a run shows nothing of what the paper's own did to it.
-        """
-        moved = self.values.get("logit_displacement", ())
-        return len(moved) > 0 and not any(moved)
 
     def mean(self, metric: str) -> float:
         """The mean over the seeds that have a value."""
@@ -114,14 +107,24 @@ class Result:
         """What the paper prints, rates in percent; nan if it prints nothing."""
         return _printed(self.line(row), metric)
 
-    def agreement(self) -> Agreement:
-        """How far the order of rows is the paper's."""
+    def is_repeated(self, row: Row) -> bool:
+        """Whether a device made the same model twice, where nothing was left to differ but itself.
+
+        It then shows nothing of what the paper's own device did to two such runs.
+        """
+        moved = row.values.get("logit_displacement", ())
+        return set(self.line(row).new.fix) >= ALL_FIXED and len(moved) > 0 and not any(moved)
+
+    def agreement(self, *, repeated: bool = False) -> Agreement:
+        """How far the order of rows is the paper's; also of what a device repeated, if asked."""
         rows = [
             Measured(
                 label=(line := self.line(row)).label,
                 block=line.block,
                 # What was not run is neither undecided nor decided.
-                paper=_compared(line, row) if row.values else {},
+                paper=_compared(line, between=repeated or not self.is_repeated(row))
+                if row.values
+                else {},
                 values=row.values,
                 samples=self.study.samples_of(line.data),
             )
@@ -139,10 +142,10 @@ class Result:
         return [(claim.says, judged(claim, values)) for claim in self.study.claims]
 
 
-def _compared(line: Line, row: Row) -> dict[str, Cell]:
-    """The paper's cells that an agreement is computed from."""
+def _compared(line: Line, *, between: bool) -> dict[str, Cell]:
+    """The paper's cells that an agreement is computed from; some are of what is between models."""
     cells = {} if line.paper is None else line.paper.cells
-    left_out = {*line.unjudged, *(BETWEEN_MODELS if row.is_repeated else ())}
+    left_out = {*line.unjudged, *(() if between else BETWEEN_MODELS)}
     return {name: cell for name, cell in cells.items() if name not in left_out}
 
 
@@ -227,6 +230,8 @@ def read_result(path: Path, study: Study) -> Result:
         if document["schema"] != SCHEMA:
             raise ValueError(f"its schema is {document['schema']}")
         rows = tuple(_read_row(row, study) for row in document["rows"])
+        if "seconds" in document and not {"runs", "command"} <= document.keys():
+            raise ValueError("it does not say of how many runs, or by which command")
         known = {"schema", "study", "scale", "set", "seeds", "agreement", "rows"}
         return Result(
             study=study,
@@ -241,7 +246,7 @@ def read_result(path: Path, study: Study) -> Result:
             f"Expected the result {path}, but there is none; make it by `flipguard study run "
             f"{study.id}` with the same `--scale` and `--out`, or name others."
         ) from problem
-    except (KeyError, TypeError, ValueError, OSError) as problem:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, OSError) as problem:
         check_out(path.parent.parent)
         raise InputError(
             f"Expected {path} to be the result of {study.id}, but it is damaged or of another "
@@ -255,19 +260,20 @@ def result_in(path: Path) -> Result:
         study = json.loads(path.read_text())["study"]
     except FileNotFoundError as problem:
         raise InputError(
-            f"Expected {path} to be a study's result, but there is no such file."
+            f"Expected {path} to be a study's result, but there is no such file; name one that is "
+            "there, or a study by its ID."
         ) from problem
     except (KeyError, TypeError, ValueError, OSError) as problem:
         raise InputError(
             f"Expected {path} to be a study's result, as `flipguard study run` writes it, but it "
-            "is none."
+            "is none; name another file, or a study by its ID."
         ) from problem
     return read_result(path, study_of(str(study)))
 
 
 def _read_row(row: Mapping[str, Any], study: Study) -> Row:
     place = row["place"]
-    if study.lines[place].label != row["label"]:
+    if not 0 <= place < len(study.lines) or study.lines[place].label != row["label"]:
         raise ValueError(f"line {place} is {row['label']}")
     values = {
         name: tuple(math.nan if value is None else value for value in one["values"])

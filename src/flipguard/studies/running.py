@@ -161,6 +161,10 @@ def setting_of(plan: Plan) -> dict[str, Any]:
         "data": scale.data,
         "samples": samples_of(plan),
         "epochs": max(node.config.recipe.epochs for node in plan.nodes),
+        "recipe": {
+            **({} if scale.preset is None else {"preset": scale.preset}),
+            **{name: value for name, value in scale.recipe.items() if name != "epochs"},
+        },
         "models": {
             names.get(role, role): " or ".join(scale.models(role))
             for role in (*scale.roles, *scale.many)
