@@ -18,7 +18,7 @@ from flipguard.studies.explaining import Contradictions, Explanation, contradict
 from flipguard.studies.figures import cells_of, figure_lines, figure_parts
 from flipguard.studies.judging import NOT_RUN
 from flipguard.studies.results import Result, Row
-from flipguard.studies.scales import scale_of
+from flipguard.studies.scales import scales
 from flipguard.studies.words import NOTHING, is_percent, legend, ours, printed, ratio, short
 
 MOST_CONTRADICTIONS = 6
@@ -279,7 +279,8 @@ def _notes_of_rows(result: Result) -> Iterator[str]:
                 "two of them is 0 then, and says nothing of the paper's device: "
                 f"{left_out} pairs of this row that the paper separates are not counted."
             )
-        guesses = 1 - 1 / scale_of(result.scale).classes - ALMOST
+        scale = scales().get(result.scale)  # one of another version may be gone
+        guesses = math.inf if scale is None else 1 - 1 / scale.classes - ALMOST
         if failed := sum(value >= guesses for value in row.known("error_rate_new")):
             yield (
                 f"{name}: {failed} of {len(result.seeds)} seeds learnt nothing: new errs as often "
