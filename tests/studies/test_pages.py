@@ -195,3 +195,14 @@ def test_rows_are_drawn_also_where_none_is_untreated(id: str, axis: str) -> None
     assert np.isfinite(ours).all()
     assert np.isfinite(paper).all()
     assert paper[:, 0].max() < 10  # both in percent, or both as ratios
+
+
+def test_what_is_far_off_does_not_squeeze_the_rest() -> None:
+    wild = (0.5, 0.51, 0.52)
+    for flips, told in ((wild, ["→ 7.9"]), ((0.07, 0.071, 0.072), [])):
+        result = as_in_the_paper("pct.table3", but={7: {"negative_flip_rate": flips}})
+        figure = Figure()
+        _bars(figure, result, result.rows)
+        (axes,) = figure.axes
+        assert [text.get_text() for text in axes.texts] == told
+        assert axes.get_xlim()[1] < 1.5

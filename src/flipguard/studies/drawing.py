@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ from flipguard.studies.words import is_percent, short
 TITLE_LETTERS = 90
 # Of a panel, with what is below it; and between the highest panel and the title of all.
 TITLE_INCHES, GAP_INCHES = 0.25, 0.12
+# Ratios that are so many times the paper's largest have no place on its axis.
+FAR = 5.0
 
 
 def plot_result(result: Result, path: str) -> None:
@@ -112,6 +114,7 @@ def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
         _ratio_error(result, row, metric) if headline else _known(factor * row.error(metric))
         for row in rows
     ]
+    here = _without_far(axes, paper, here, places) if headline is not None else here
     for place, a, b in zip(places, paper, here, strict=True):
         if not math.isnan(a) and not math.isnan(b):
             axes.plot([a, b], [place, place], color="#d5d9e0", zorder=1)
@@ -130,6 +133,26 @@ def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
     axes.set_xlabel(f"{told} (standard errors of ours)")
     axes.legend(frameon=False, fontsize=8)
     plain(axes)
+
+
+def _without_far(
+    axes: Any, paper: Sequence[float], here: Sequence[float], places: Iterable[int]
+) -> list[float]:
+    """Ours, less what would squeeze all the rest: of that, the number at the edge."""
+    near = FAR * np.nanmax([1.0, *paper])
+    for value, place in zip(here, places, strict=True):
+        if value > near:
+            axes.annotate(
+                f"→ {value:.1f}",
+                (1.01, place),
+                xycoords=axes.get_yaxis_transform(),
+                annotation_clip=False,
+                ha="left",
+                fontsize=8,
+                va="center",
+                color=COLOURS[0],
+            )
+    return [math.nan if value > near else value for value in here]
 
 
 def _groups(result: Result, rows: Sequence[Row]) -> tuple[list[list[str]], list[str]]:
