@@ -320,6 +320,11 @@ def test_what_a_device_repeats_is_not_held_against_the_paper() -> None:
     assert {pair.metric for pair in broken.agreement().of(0)} >= {"churn", "surrogate_churn"}
 
 
+def test_where_nothing_is_decided_it_is_not_called_disagreement() -> None:
+    one_seed = as_in_the_paper("pct.table3", seeds=[0])
+    assert any(line.startswith("Agreement: undecided. Of 66 ") for line in verdict_lines(one_seed))
+
+
 def test_seeds_that_learnt_nothing_are_counted() -> None:
     errors = {"error_rate_new": (0.3, 0.9, 0.901)}
     told = verdict_lines(as_in_the_paper("pct.table3", but={7: errors}))

@@ -16,6 +16,7 @@ from flipguard.studies.joining import is_of
 from flipguard.studies.planning import plan_of
 from flipguard.studies.reading import study_of
 from flipguard.studies.results import read_result
+from flipguard.studies.running import recipe_of
 from flipguard.studies.scales import scale_of
 
 ROWS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
@@ -40,5 +41,7 @@ def test_a_result_is_of_the_runs_of_its_command(path: Path) -> None:
     plan = plan_of(study, scale, seeds=result.seeds, out=Path(), machine={})
     assert is_of(result, plan)
     assert document["differences"] == differences(plan)
+    if "setting" in document:
+        assert document["setting"]["recipe"] == recipe_of(plan)
     for setting in result.given:
         assert f"--set {setting}" in document["command"]

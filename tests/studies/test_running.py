@@ -108,6 +108,7 @@ def test_the_document(ran: tuple[Path, Ran]) -> None:
         "samples": {"train": 200, "test": 300},
         "epochs": 2,
         "recipe": {
+            "optimizer": "adamw",
             "learning_rate": 0.02,
             "warmup": 3.0,
             "clip": 1.0,

@@ -241,7 +241,8 @@ def show_study(
     check_destinations([], markdown=markdown, other=plot)
     from flipguard.studies.render import markdown_of, result_parts
 
-    result = _of_file(id, scale, out) if id.endswith(".json") else _of_study(id, scale, out)
+    is_file = id.endswith(".json") or Path(id).is_file()
+    result = _of_file(id, scale, out) if is_file else _of_study(id, scale, out)
     if plot is not None:
         from flipguard.studies.drawing import plot_result
 

@@ -125,7 +125,8 @@ def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
         xerr=spread,
         fmt="o",
         color=COLOURS[0],
-        label=f"here, {result.scale}, {seeds} seed{'s' * (seeds != 1)}",
+        label=f"here, {result.scale}, {seeds} seed{'s' * (seeds != 1)}"
+        + ", with settings of its own" * bool(result.given),
         zorder=3,
     )
     axes.set_yticks(places, names)

@@ -163,8 +163,10 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
     if told := legend(result.study.metrics, headline):
         yield told
     if found.pairs:
+        none_decided = found.count("undecided") == len(found.pairs)
+        share = "undecided" if none_decided else f"{found.share:.0%}"
         yield (
-            f"Agreement: {found.share:.0%}. Of {len(found.pairs)} pairs of rows that the paper "
+            f"Agreement: {share}. Of {len(found.pairs)} pairs of rows that the paper "
             f"separates clearly, {found.count('agree')} came out the same way, "
             f"{found.count('disagree')} the other way, and {found.count('undecided')} stayed "
             f"undecided with {len(result.seeds)} seed{'s' * (len(result.seeds) != 1)}."

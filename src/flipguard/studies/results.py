@@ -250,7 +250,8 @@ def read_result(path: Path, study: Study) -> Result:
         check_out(path.parent.parent)
         raise InputError(
             f"Expected {path} to be the result of {study.id}, but it is damaged or of another "
-            f"version ({printable(str(problem))}); run the study again, which trains nothing anew."
+            f"version ({printable(str(problem))}); run the study again, which trains only what is "
+            "missing."
         ) from problem
 
 

@@ -161,15 +161,22 @@ def setting_of(plan: Plan) -> dict[str, Any]:
         "data": scale.data,
         "samples": samples_of(plan),
         "epochs": max(node.config.recipe.epochs for node in plan.nodes),
-        "recipe": {
-            **({} if scale.preset is None else {"preset": scale.preset}),
-            **{name: value for name, value in scale.recipe.items() if name != "epochs"},
-        },
+        "recipe": recipe_of(plan),
         "models": {
             names.get(role, role): " or ".join(scale.models(role))
             for role in (*scale.roles, *scale.many)
             if role in used
         },
+    }
+
+
+def recipe_of(plan: Plan) -> dict[str, Any]:
+    """How it was trained, beside for how long: by which optimizer, and what the scale says."""
+    scale = plan.scale
+    return {
+        **({} if scale.preset is None else {"preset": scale.preset}),
+        "optimizer": plan.nodes[0].config.recipe.optimizer,
+        **{name: value for name, value in scale.recipe.items() if name != "epochs"},
     }
 
 
