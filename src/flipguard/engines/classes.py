@@ -1,103 +1,114 @@
-"""One spelling of ids and classes for all files, so that 3, "3" and 3.0 are the same class."""
+"""One spelling of ids, classes and groups for all files, so that 3, "3" and 3.0 are one class.
+
+docs/equality.md has these rules as a table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 import polars as pl
 
 from flipguard.errors import InputError
-from flipguard.predictions.table import WHOLE_NUMBER, Predictions, is_integer
+from flipguard.predictions.names import exactly
+from flipguard.predictions.table import Predictions
+
+TEXT = (pl.String, pl.Categorical, pl.Enum)
+# What only a number in text has that is not an integer; a cheap search, before a full match.
+POINT_OR_EXPONENT = "[.eE]"
 
 
-def class_dtype(sides: Iterable[Predictions]) -> pl.DataType:
-    """Integers if every label, target and class name of every file is one; else text."""
-    found = set()
-    for side in sides:
-        schema = side.frame.collect_schema()
-        found |= {schema[c] for c in (side.label, side.target) if c is not None}
-        if side.class_names is not None and not all(is_integer(c) for c in side.class_names):
-            return pl.String()
-        if side.scores is not None:
-            found.add(pl.Int64())
-    return _common(found)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What all rows of a column, and of those that it is compared with, say about its values.
+
+    `numbers`: it is text in which every value is a number, not all of them integers.
+    `truth`: it is compared with a Boolean column, so that True and true are one value.
+    """
+
+    numbers: bool = False
+    truth: bool = False
 
 
-def id_dtype(sides: Iterable[Predictions]) -> pl.DataType:
-    """Integers if the ids of every file are; else text."""
-    return _common({side.frame.collect_schema()[side.id] for side in sides if side.id is not None})
+AS_WRITTEN = Reading()
 
 
-def _common(found: set[pl.DataType]) -> pl.DataType:
-    if not all(dtype.is_integer() for dtype in found):
-        return pl.String()
-    # One type for all needs no conversion at all, which is half the time of counting labels.
-    if len(found) == 1:
-        return found.pop()
-    # What 64 bits cannot hold beside others is compared as it is written.
-    wide = {pl.UInt64(), pl.Int128(), pl.UInt128()}
-    return pl.String() if found & wide else pl.Int64()
+def dtype_of(side: Predictions, column: str) -> pl.DataType:
+    """The type of a column."""
+    return side.frame.collect_schema()[column]
 
 
-def spelled(column: str, side: Predictions, common: pl.DataType) -> pl.Expr:
-    """A column of ids or classes in the common spelling."""
-    dtype = side.frame.collect_schema()[column]
-    expression = pl.col(column)
-    if dtype == common:
-        return _named(expression) if dtype == pl.String else expression
+def spelled(
+    column: str, side: Predictions, common: pl.DataType, reading: Reading = AS_WRITTEN
+) -> pl.Expr:
+    """A column of ids, classes or groups in the common type and spelling; null where missing."""
+    dtype, values = dtype_of(side, column), exactly(column)
     if common.is_integer():
-        return expression.cast(common)
+        return values if dtype == common else values.cast(common)
+    if common.is_float():
+        # Groups alone, by one file or two of one type. Adding 0 makes -0.0 and 0.0 one group.
+        return values.fill_nan(None) + 0.0
+    if common != pl.String:
+        return values
     if dtype.is_float():
-        # A whole-number float is an integer that once shared its column with a missing value. What
-        # is not whole may be an id; as a class it is refused, with its rows, by `not_whole`.
-        whole, fraction = _whole(column).cast(pl.String), _floats(column).cast(pl.String)
-        return pl.when(whole.is_null()).then(fraction).otherwise(whole)
-    known = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)
-    if dtype in (pl.Categorical, pl.Enum):
-        return _named(expression.cast(pl.String))
-    if dtype.is_integer() or dtype.is_temporal() or dtype.is_decimal() or dtype in known:
-        return expression.cast(pl.String)
+        return float_text(values)
+    if dtype in TEXT:
+        return _text(values.cast(pl.String), reading)
+    if dtype.is_decimal():
+        text = values.cast(pl.String)
+        plain = text.str.strip_chars_end("0").str.strip_chars_end(".")
+        return pl.when(text.str.contains(".", literal=True)).then(plain).otherwise(text)
+    if is_scalar(dtype):
+        return values.cast(pl.String)
     raise InputError(
         f"{side.name} has a column '{column}' of type {dtype}, which can be neither an id nor a "
         "class; expected names or integers."
     )
 
 
-def _named(text: pl.Expr) -> pl.Expr:
-    """Text in which nothing is no name: "" is how some writers say that a value is missing."""
-    return pl.when(text != "").then(text)
+def is_scalar(dtype: pl.DataType) -> bool:
+    """Whether values of a type can be ids, classes or groups."""
+    odd = (pl.Duration, pl.Binary, pl.Object, pl.Unknown)
+    return not (dtype.is_nested() or dtype in odd)
 
 
-def spelled_class(column: str, side: Predictions, common: pl.DataType) -> pl.Expr:
-    """A column of classes in the common spelling: text such as "3.0" is class 3 too."""
-    expression = spelled(column, side, common)
-    if side.frame.collect_schema()[column] not in (pl.String, pl.Categorical, pl.Enum):
-        return expression
-    # The second look is for the few that may need it: it takes twenty times as long as the first.
-    whole = expression.str.replace(WHOLE_NUMBER, "${1}")
-    return pl.when(expression.str.ends_with(".0")).then(whole).otherwise(expression)
+def _text(text: pl.Expr, reading: Reading) -> pl.Expr:
+    """Text as written, but for the empty text, -0, and what its reading says."""
+    chain = pl.when(text == "-0").then(pl.lit("0"))
+    if reading.truth:
+        chain = chain.when(text == "True").then(pl.lit("true"))
+        chain = chain.when(text == "False").then(pl.lit("false"))
+    if reading.numbers:
+        number = text.cast(pl.Float64, strict=False)
+        whole = whole_numbers(number)
+        chain = chain.when(text.str.contains(POINT_OR_EXPONENT) & whole.is_not_null()).then(
+            whole.cast(pl.String)
+        )
+        return chain.when((text != "") & ~number.is_nan().fill_null(False)).then(text)
+    return chain.when(text != "").then(text)
 
 
-def not_whole(column: str, side: Predictions) -> pl.Expr | None:
-    """Where a class or an id is a fraction, which names nothing; None if it cannot be."""
-    if not side.frame.collect_schema()[column].is_float():
-        return None
-    return _floats(column).is_not_null() & _whole(column).is_null()
-
-
-def _floats(column: str) -> pl.Expr:
-    return pl.col(column).cast(pl.Float64).fill_nan(None)
-
-
-def _whole(column: str) -> pl.Expr:
+def whole_numbers(values: pl.Expr) -> pl.Expr:
     """Floats as integers; null where they are none."""
-    found = _floats(column).cast(pl.Int64, strict=False)
-    return pl.when(found.cast(pl.Float64) == _floats(column)).then(found)
+    floats = values.cast(pl.Float64)
+    whole = floats.cast(pl.Int64, strict=False)
+    return pl.when(whole.cast(pl.Float64) == floats).then(whole)
 
 
-def class_series(side: Predictions, width: int, common: pl.DataType) -> pl.Series:
+def float_text(values: pl.Expr) -> pl.Expr:
+    """Floats as text: a whole number as the integer that it is; null where there is no number."""
+    whole = whole_numbers(values).cast(pl.String)
+    # In the precision that they have: 0.1 of 32 bits is "0.1", and would be another as 64 bits.
+    fraction = values.fill_nan(None).cast(pl.String)
+    return pl.when(whole.is_null()).then(fraction).otherwise(whole)
+
+
+def class_series(
+    side: Predictions, width: int, common: pl.DataType, reading: Reading = AS_WRITTEN
+) -> pl.Series:
     """The class of each score column, in the common spelling."""
     names = side.class_names or tuple(str(i) for i in range(width))
     if common.is_integer():
         return pl.Series([int(name) for name in names], dtype=common)
-    return pl.Series(list(names), dtype=pl.String)
+    named = pl.Series("names", list(names), dtype=pl.String)
+    return named.to_frame().select(_text(pl.col("names"), reading)).to_series()

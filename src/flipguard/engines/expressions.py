@@ -14,9 +14,9 @@ def control_column(index: int) -> str:
     return f"__control{index}"
 
 
-def cut_column(name: str) -> str:
-    """A grouping column in a paired table; prefixed, so that no user's name can clash."""
-    return f"__cut_{name}"
+def cut_column(index: int) -> str:
+    """A grouping column in a paired table, by its place among them: no user's name can clash."""
+    return f"__cut{index}"
 
 
 def cell_sums(new: str = NEW, names: tuple[str, ...] = (*CELLS, *UNLABELLED)) -> list[pl.Expr]:

@@ -35,7 +35,11 @@ def flip_rows(canonical: pl.LazyFrame, plan: CountingPlan) -> pl.LazyFrame:
         old.alias("old"),
         new.alias("new"),
         *[pl.col(c) for c in CONFIDENCES if c in names],
-        *[pl.col(cut_column(cut)).alias(cut) for cut in plan.cuts if cut not in RESERVED],
+        *[
+            pl.col(cut_column(place)).alias(cut)
+            for place, cut in enumerate(plan.cuts)
+            if cut not in RESERVED
+        ],
     )
 
 

@@ -61,8 +61,11 @@ def with_labels(predictions: Predictions) -> Predictions:
             )
         tops = np.concatenate([batch.argmax(axis=1) for batch in usable_batches(predictions)])
     names = predictions.class_names or tuple(str(i) for i in range(width(predictions)))
-    labels = pl.Series("__label", list(names)).gather(tops)
+    column, known = "__label", predictions.frame.collect_schema()
+    while column in known:
+        column += "_"
+    labels = pl.Series(column, list(names)).gather(tops)
     if predictions.class_names is None:
         labels = labels.cast(pl.Int64)
     frame = pl.concat([predictions.frame, labels.to_frame().lazy()], how="horizontal")
-    return replace(predictions, frame=frame, label="__label", path=None)
+    return replace(predictions, frame=frame, label=column, path=None)

@@ -11,16 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from flipguard.engines.classes import class_dtype, id_dtype, not_whole, spelled, spelled_class
+from flipguard.engines.classes import spelled
 from flipguard.engines.expressions import NEW, OLD, TARGET, control_column, cut_column
 from flipguard.engines.plan import CountingPlan, RowCounts
+from flipguard.engines.readings import Readings, readings_of
 from flipguard.engines.refusals import (
     Refusal,
-    fractional_class,
     no_cluster,
     no_label,
     two_cuts,
@@ -51,10 +52,7 @@ class Pairing:
     """
 
     def __init__(self, plan: CountingPlan) -> None:
-        self.plan = plan
         self.sides = plan.sides
-        self.classes = class_dtype(self.sides)
-        self.ids = id_dtype(self.sides)
         self.by_position = all(side.id is None for side in self.sides)
         self._heights: list[int] | None = None
         without = [side.name for side in self.sides if side.id is None]
@@ -63,6 +61,8 @@ class Pairing:
                 f"{without[0]} has no ids while another file has; add its ids, or leave them out "
                 "of every file if all are in the same order."
             )
+        self.plan, self.readings = settled(plan)
+        self.classes, self.ids = self.readings.classes, self.readings.ids
 
     # -- one side ------------------------------------------------------------------------------
 
@@ -70,42 +70,27 @@ class Pairing:
         """The wanted columns of one side: "id", "row", "label", "target", "cuts"."""
         side = self.sides[i]
         columns: list[pl.Expr] = []
-        frame = side.frame
-        if "row" in want:
-            frame = frame.with_row_index(f"{i}|row")
-            columns.append(pl.col(f"{i}|row").cast(pl.Int64))
         if "id" in want and side.id is not None:
-            columns.append(spelled(side.id, side, self.ids).alias(f"{i}|id"))
-        if "label" in want and side.label is not None:
-            columns.append(spelled_class(side.label, side, self.classes).alias(f"{i}|label"))
-            fraction = not_whole(side.label, side)
-            if fraction is not None:
-                columns.append(fraction.alias(f"{i}|label|fraction"))
-        if "target" in want and side.target is not None:
-            columns.append(spelled_class(side.target, side, self.classes).alias(f"{i}|target"))
-            fraction = not_whole(side.target, side)
-            if fraction is not None:
-                columns.append(fraction.alias(f"{i}|target|fraction"))
-        if "cuts" in want and i < 2:
-            for cut in self.plan.cuts:
-                if self._cut_is_target(cut):
-                    continue
-                found = side.column(cut)
-                if found is not None:
-                    cut_values = self._cut_values(cut, found, side)
-                    columns.append(cut_values.alias(f"{i}|cut|{cut}"))
+            columns.append(self._spelled(i, "id", side.id, self.ids).alias(f"{i}|id"))
+        for role, name in (("label", side.label), ("target", side.target)):
+            if role in want and name is not None:
+                columns.append(self._spelled(i, role, name, self.classes).alias(f"{i}|{role}"))
+        for place, cut in enumerate(self.plan.cuts if "cuts" in want and i < 2 else ()):
+            found = None if self._cut_is_target(cut) else side.column(cut)
+            if found is not None:
+                dtype = self.readings.cuts[cut]
+                columns.append(self._spelled(i, f"by {cut}", found, dtype).alias(f"{i}|cut|{place}"))
         if not columns:
             # A table of no columns has no height; the row number keeps it.
             columns.append(pl.int_range(pl.len(), dtype=pl.Int64).alias(f"{i}|none"))
-        return frame.select(columns)
+        frame = side.frame.select(columns)
+        if "row" in want:
+            # Only now, when no column has a name that a user gave it.
+            frame = frame.with_row_index(f"{i}|row").cast({f"{i}|row": pl.Int64})
+        return frame
 
-    def _cut_values(self, cut: str, column: str, side: Predictions) -> pl.Expr:
-        """A column to group by; as text where two files hold it in types that do not compare."""
-        both = [(other, other.column(cut)) for other in self.sides[:2]]
-        types = {other.frame.collect_schema()[found] for other, found in both if found is not None}
-        if len(types) == 1 or all(dtype.is_numeric() for dtype in types):
-            return pl.col(column)
-        return spelled(column, side, pl.String())
+    def _spelled(self, i: int, role: str, column: str, common: pl.DataType) -> pl.Expr:
+        return spelled(column, self.sides[i], common, self.readings.of(i, role))
 
     def _cut_is_target(self, cut: str) -> bool:
         return any(
@@ -144,13 +129,13 @@ class Pairing:
         for i, label in enumerate(labels):
             if f"{i}|label" in names:
                 columns.append(pl.col(f"{i}|label").alias(label))
-        for cut in self.plan.cuts:
+        for place, cut in enumerate(self.plan.cuts):
             if self._cut_is_target(cut):
-                columns.append(columns[0].alias(cut_column(cut)))
+                columns.append(columns[0].alias(cut_column(place)))
                 continue
-            found = [f"{i}|cut|{cut}" for i in range(2) if f"{i}|cut|{cut}" in names]
+            found = [f"{i}|cut|{place}" for i in range(2) if f"{i}|cut|{place}" in names]
             if found:
-                columns.append(pl.col(found[0]).alias(cut_column(cut)))
+                columns.append(pl.col(found[0]).alias(cut_column(place)))
         if "0|id" in names:
             columns.append(pl.col("0|id").alias(ID))
         return frame.with_columns(columns)
@@ -159,22 +144,18 @@ class Pairing:
         """Everything about a pair of rows that makes a comparison impossible."""
         found: list[Refusal] = []
         for i, side in enumerate(self.sides):
-            for role, column in (("label", side.label), ("target", side.target)):
-                if f"{i}|{role}|fraction" in names:
-                    found.append(fractional_class(i, role, side.name, column))
             if f"{i}|label" in names:
                 found.append(no_label(i, side.name, side.label))
             for j in range(i):
                 # Each pair: where one file leaves a target out, two others may still disagree.
                 if f"{i}|target" in names and f"{j}|target" in names:
                     found.append(two_targets(j, i, self.sides[j].name, side.name))
-        for cut in self.plan.cuts:
-            if f"0|cut|{cut}" in names and f"1|cut|{cut}" in names:
-                found.append(two_cuts(cut, self.sides[0].name, self.sides[1].name))
-        cluster = self.plan.cluster
-        for i, side in enumerate(self.sides[:2]):
-            if cluster is not None and f"{i}|cut|{cluster}" in names:
-                found.append(no_cluster(i, cluster, side.name))
+        for place, cut in enumerate(self.plan.cuts):
+            if f"0|cut|{place}" in names and f"1|cut|{place}" in names:
+                found.append(two_cuts(place, cut, self.sides[0].name, self.sides[1].name))
+            for i, side in enumerate(self.sides[:2]):
+                if cut == self.plan.cluster and f"{i}|cut|{place}" in names:
+                    found.append(no_cluster(i, place, cut, side.name))
         return found
 
     def refuse(self, frame: pl.LazyFrame, refusal: Refusal) -> InputError:
@@ -252,7 +233,7 @@ class Pairing:
         )
         return InputError(
             f"{side.name} has no id in column '{side.id}' at row {row[f'{i}|row'][0] + 1:,}; "
-            "give every row an id of its own."
+            "give every row another id."
         )
 
     def refuse_duplicates(self, i: int) -> None:
@@ -287,7 +268,7 @@ class Pairing:
         """The sentence for ids that stand in more than one row of a side."""
         return InputError(
             f"{self.sides[i].name} has more than one row for id {_named(ids, total)} in column "
-            f"'{self.sides[i].id}'; keep one row a sample, or name another column with --id."
+            f"'{self.sides[i].id}'; keep one row per sample, or name another column with `id=`."
         )
 
     # -- side by side, by a join ---------------------------------------------------------------
@@ -355,7 +336,7 @@ class Pairing:
         ]
         return InputError(
             f"No id is in every file: {', '.join(shown)}; check that both are of the same test set "
-            "and that --id names the right column."
+            "and that `id=` names the right column."
         )
 
     def pairs_of_sides(self) -> list[tuple[int, int]]:
@@ -377,8 +358,18 @@ class Pairing:
         return InputError(
             f"{self.sides[have].name} has {total:,} {_plural(total, 'id')} that "
             f"{self.sides[lack].name} lacks: {_named(ids, total)}; give the same "
-            "samples in every file, or leave these out with --on-missing drop."
+            "samples in every file, or leave these out with `on_missing='drop'`."
         )
+
+
+def settled(plan: CountingPlan) -> tuple[CountingPlan, Readings]:
+    """The plan with the reading of each column decided, if it is not yet, and these readings."""
+    readings = plan.readings
+    if readings is None:
+        with naming_any(plan.sides):
+            readings = readings_of(plan.sides, plan.cuts)
+        plan = replace(plan, readings=readings)
+    return plan, readings
 
 
 class naming:

@@ -9,7 +9,9 @@ from typing import Literal
 import polars as pl
 
 from flipguard.counts import FlipCounts, Layout, Side
+from flipguard.engines.classes import float_text, is_scalar
 from flipguard.engines.expressions import cut_column
+from flipguard.engines.readings import Readings
 from flipguard.errors import InputError, listed
 from flipguard.predictions.table import Predictions, Scores
 
@@ -30,24 +32,26 @@ class CountingPlan:
     cluster: str | None = None
     on_missing: Literal["error", "drop"] = "error"
     exponent: float = 1.0
+    # How columns are read, once it is decided over all rows; parts of the rows then agree on it.
+    readings: Readings | None = field(default=None, compare=False, repr=False)
     progress: Progress | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for column in self.cuts:
-            flag = "--cluster" if column == self.cluster else "--by"
+            argument = "`cluster=`" if column == self.cluster else "`by=`"
             found = [(side, side.column(column)) for side in (self.old, self.new)]
             if all(name is None for _, name in found):
                 known = [c for side, _ in found for c in side.columns]
                 raise InputError(
                     f"Neither {self.old.name} nor {self.new.name} has a column '{column}', which "
-                    f"{flag} asks for; they have {listed(dict.fromkeys(known), most=12)}."
+                    f"{argument} asks for; they have {listed(dict.fromkeys(known), most=12)}."
                 )
             for side, name in found:
                 dtype = None if name is None else side.frame.collect_schema()[name]
-                if dtype is not None and (dtype.is_nested() or dtype in (pl.Binary, pl.Object)):
+                if dtype is not None and not is_scalar(dtype):
                     raise InputError(
-                        f"{side.name} has a column '{column}' of type {dtype}, which {flag} cannot "
-                        "group by; use a column of text, numbers or times."
+                        f"{side.name} has a column '{column}' of type {dtype}, which {argument} "
+                        "cannot group by; use a column of text, numbers or times."
                     )
 
     @property
@@ -57,7 +61,7 @@ class CountingPlan:
 
     @property
     def cuts(self) -> tuple[str, ...]:
-        """Every column, beside the labels, that the counting needs."""
+        """Every column that the counting needs besides targets and labels."""
         extra = [self.cluster] if self.cluster and self.cluster not in self.by else []
         return (*self.by, *extra)
 
@@ -80,14 +84,16 @@ class CountingPlan:
 
     def tables(self) -> dict[str | None, CountTable]:
         """An empty table of counts for the whole (None) and for each column to group by."""
-        cluster = (cut_column(self.cluster),) if self.cluster else ()
+        place = {cut: cut_column(i) for i, cut in enumerate(self.cuts)}
+        cluster = (place[self.cluster],) if self.cluster else ()
         targets = {"target", self.old.target, self.new.target}
         tables: dict[str | None, CountTable] = {None: CountTable(self.layout, cluster)}
         for by in self.by:
-            keys = tuple(dict.fromkeys((cut_column(by), *cluster)))
-            # A sample without a target is of no class; without a slice's value it is a group.
+            keys = tuple(dict.fromkeys((place[by], *cluster)))
+            # A sample without a target is of no class; without a slice's value it is in the group
+            # of missing values.
             tables[by] = CountTable(
-                self.layout, keys, group=cut_column(by), name=by, keep_missing=by not in targets
+                self.layout, keys, group=place[by], name=by, keep_missing=by not in targets
             )
         return tables
 
@@ -212,10 +218,26 @@ class CountTable:
         counts = FlipCounts(self._layout, table.select(self._layout.names).to_numpy())
         if self._group is None:
             return Groups(keys=["all"] * table.height, counts=counts)
-        names = table[self._group].cast(pl.String).fill_null(MISSING_GROUP).to_list()
+        names = group_names(table[self._group])
         if len(set(names)) > MOST_GROUPS:
             raise InputError(
                 f"Column '{self._name}' has {len(set(names)):,} different values, more than the "
                 f"{MOST_GROUPS:,} groups that make sense; group by a coarser column."
             )
         return Groups(keys=names, counts=counts)
+
+
+def group_names(values: pl.Series) -> list[str]:
+    """What the groups of a column are called: a whole float as the integer that it is.
+
+    A group that is really called (missing) is told in quotation marks, apart from missing values.
+
+    >>> group_names(pl.Series(["a", "(missing)", None])), group_names(pl.Series([1.0, 0.5]))
+    (['a', '"(missing)"', '(missing)'], ['1', '0.5'])
+    """
+    column = pl.col("values")
+    text = float_text(column) if values.dtype.is_float() else column.cast(pl.String)
+    # One more pair of marks for each that is there already: no two names become one.
+    quoted = text.str.replace(r'^("*\(missing\)"*)$', '"${1}"')
+    named = values.to_frame("values").select(quoted.fill_null(MISSING_GROUP))
+    return named.to_series().to_list()

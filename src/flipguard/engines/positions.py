@@ -88,6 +88,8 @@ def _canonical(pairing: Pairing, frame: pl.LazyFrame, want: frozenset[str]) -> p
     kept = [
         name
         for name in canonical.collect_schema().names()
-        if "|" not in name and not name.startswith("__hash") and ("id" in want or name != "__id")
+        # The sides' columns begin with the number of the side.
+        if name.startswith("__") and not name.startswith("__hash")
+        if "id" in want or name != "__id"
     ]
     return canonical.select(kept)

@@ -27,24 +27,13 @@ def no_label(i: int, name: str, column: str | None) -> Refusal:
     )
 
 
-def no_cluster(i: int, cluster: str, name: str) -> Refusal:
+def no_cluster(i: int, place: int, cluster: str, name: str) -> Refusal:
     """A row of no cluster, where rows are clustered."""
     return Refusal(
-        pl.col(f"{i}|cut|{cluster}").is_null(),
+        pl.col(f"{i}|cut|{place}").is_null(),
         lambda ids: (
             f"{name} has no value in column '{cluster}', by which rows are clustered, for "
             f"{ids}; give every row a cluster, or leave the row out."
-        ),
-    )
-
-
-def fractional_class(i: int, role: str, name: str, column: str | None) -> Refusal:
-    """A class that is a fraction, which names nothing."""
-    return Refusal(
-        pl.col(f"{i}|{role}|fraction"),
-        lambda rows: (
-            f"{name} has fractions in column '{column}', for {rows}, where classes are "
-            "expected; classes are names or integers."
         ),
     )
 
@@ -55,15 +44,15 @@ def two_targets(i: int, j: int, first: str, second: str) -> Refusal:
         (pl.col(f"{i}|target") != pl.col(f"{j}|target")).fill_null(False),
         lambda rows: (
             f"{first} and {second} disagree on the target of {rows}; a sample has one true class: "
-            "mend the wrong file, or leave the target out of it."
+            "correct the wrong file, or leave the target out of it."
         ),
     )
 
 
-def two_cuts(cut: str, old: str, new: str) -> Refusal:
+def two_cuts(place: int, cut: str, old: str, new: str) -> Refusal:
     """A sample in two groups of one column."""
     return Refusal(
-        pl.col(f"0|cut|{cut}").ne_missing(pl.col(f"1|cut|{cut}")),
+        pl.col(f"0|cut|{place}").ne_missing(pl.col(f"1|cut|{place}")),
         lambda rows: (
             f"{old} and {new} disagree on column '{cut}' of {rows}, so it cannot group "
             "their rows; leave the column out of one of them."

@@ -74,7 +74,9 @@ class ScoredCounting:
         self.models = (plan.old, plan.new)
         self.widths = tuple(_width(side) if side.scores is not None else 0 for side in self.models)
         self.classes = tuple(
-            class_series(side, n, self.pairing.classes) if side.scores is not None else None
+            class_series(side, n, self.pairing.classes, self.pairing.readings.names)
+            if side.scores is not None
+            else None
             for side, n in zip(self.models, self.widths, strict=True)
         )
         self._refuse_unmatched_names()

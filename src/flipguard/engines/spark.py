@@ -15,8 +15,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from flipguard.engines.pairing import Pairing, naming_any
+from flipguard.engines.pairing import Pairing, naming_any, settled
 from flipguard.engines.plan import Counted, CountingPlan, RowCounts
+from flipguard.engines.readings import Readings
 from flipguard.engines.scored import ScoredCounting, refuse_nameless
 from flipguard.engines.spark_pairs import Findings, PairedRows
 from flipguard.engines.spark_rows import SideRows, unpacked
@@ -57,11 +58,12 @@ def count(plan: CountingPlan) -> Counted:
     """The counts of a plan, the same as the local engine's."""
     with quietly(), spark_session() as session:
         _refuse_without_ids(plan)
-        plan = _as_needed(plan)
+        # What all rows say of a column is looked up here: a worker sees a part of them.
+        plan, readings = settled(_as_needed(plan))
         if plan.layout.scored:
             # For what it refuses before it reads a row.
             ScoredCounting(plan)
-        sides = tuple(_side_rows(i, side, plan) for i, side in enumerate(plan.sides))
+        sides = tuple(_side_rows(i, side, plan, readings) for i, side in enumerate(plan.sides))
         paired = _paired_rows(plan, sides)
         try:
             frame = _joined([_travelling(session, plan.sides[s.index], s) for s in sides])
@@ -93,7 +95,7 @@ def _told(plan: CountingPlan, problem: Exception) -> FlipguardError:
     text = " ".join(str(problem).split("\n\tat ")[0].split())
     return FlipguardError(
         f"Spark gave up on the comparison ({text[:300].rstrip('.')}); look into Spark's own log, "
-        "or use --engine local."
+        "or use `engine='local'`."
     )
 
 
@@ -105,7 +107,7 @@ def _refuse_without_ids(plan: CountingPlan) -> None:
         if side.id is None:
             raise InputError(
                 f"{side.name} has no ids, and Spark keeps no order of rows that could stand in for "
-                "them; add ids to every file, or use --engine local."
+                "them; add ids to every file, or use `engine='local'`."
             )
 
 
@@ -115,7 +117,7 @@ def _as_needed(plan: CountingPlan) -> CountingPlan:
     return replace(plan, controls=tuple(controls))
 
 
-def _side_rows(i: int, side: Predictions, plan: CountingPlan) -> SideRows:
+def _side_rows(i: int, side: Predictions, plan: CountingPlan, readings: Readings) -> SideRows:
     cuts = [side.column(cut) for cut in plan.cuts] if i < 2 else []
     columns = [c for c in (side.label, side.target, *cuts) if c is not None and c != side.id]
     schema = side.frame.collect_schema()
@@ -123,7 +125,8 @@ def _side_rows(i: int, side: Predictions, plan: CountingPlan) -> SideRows:
         index=i,
         side=_without_rows(side),
         columns=tuple(dict.fromkeys(columns)),
-        ids=Pairing(plan).ids,
+        ids=readings.ids,
+        id_reading=readings.of(i, "id"),
         format=None,
     )
     if side.scores is not None:

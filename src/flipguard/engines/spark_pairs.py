@@ -126,7 +126,8 @@ class PairedRows:
         plan = local.with_control_labels(self._plan_of(pl.DataFrame(columns)))
         pairing = Pairing(plan)
         schema = pairing.canonical(pairing.aligned_frame(COLUMNS)).collect_schema()
-        return {cut_column(cut): schema[cut_column(cut)] for cut in self.plan.cuts}
+        keys = [cut_column(place) for place in range(len(self.plan.cuts))]
+        return {key: schema[key] for key in keys}
 
     def _counts(self, number: int, table: pl.DataFrame) -> Any:
         columns = {name: table[name] for name in self.plan.layout.names}

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from flipguard.engines.classes import spelled
+from flipguard.engines.classes import Reading, spelled
 from flipguard.errors import InputError
 from flipguard.predictions.read import scan_separated, unreadable
 from flipguard.predictions.scores import score_matrix
@@ -94,6 +94,7 @@ class SideRows:
     side: Predictions
     columns: tuple[str, ...]
     ids: pl.DataType
+    id_reading: Reading
     format: str | None
     width: int = 0
     score_type: str = "double"
@@ -159,7 +160,7 @@ class SideRows:
         if b'"' in text and any(line.count(b'"') % 2 for line in lines):
             raise InputError(
                 f"{self.side.name} has text with a line break or a lone quotation mark in it, and "
-                "Spark takes text files line by line; write Parquet, or use --engine local."
+                "Spark takes text files line by line; write Parquet, or use `engine='local'`."
             )
         separator = SEPARATORS[str(self.format)]
         names = dict.fromkeys(self.schema.names(), pl.String)
@@ -179,7 +180,8 @@ class SideRows:
 
     def _batch(self, frame: pl.DataFrame, scores: Array | None) -> Any:
         side = replace(self.side, frame=frame.lazy())
-        ids = frame.select(spelled(str(side.id), side, self.ids).alias("id")).to_series()
+        spelling = spelled(str(side.id), side, self.ids, self.id_reading)
+        ids = frame.select(spelling.alias("id")).to_series()
         columns = {"id": packed(ids)}
         for j, column in enumerate(self.columns):
             columns[f"side{self.index}_{j}"] = packed(frame[column])

@@ -89,5 +89,5 @@ def _own_session() -> SparkSession:
 def _no_java(told: str) -> FlipguardError:
     return FlipguardError(
         f"The Spark engine needs a Java runtime, 17 or newer, and {told}; install one, set "
-        "JAVA_HOME to it, or use --engine local."
+        "JAVA_HOME to it, or use `engine='local'`."
     )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from flipguard.engines.kernel import PROBABILITY_TOLERANCE
+from flipguard.engines.kernel import PROBABILITY_TOLERANCE, ROUNDING
 from flipguard.errors import InputError
 from flipguard.predictions.scores import name_of_row, score_batches
 from flipguard.predictions.table import Predictions, ScoreKind
@@ -30,7 +30,7 @@ def unusable_rows(scores: Array, kind: ScoreKind) -> npt.NDArray[np.bool_]:
         bad[bad] = ~np.isfinite(scores[bad]).all(axis=1)
         return bad
     off = ~(np.abs(total - 1.0) <= PROBABILITY_TOLERANCE)
-    return np.asarray(off | (scores.min(axis=1) < 0))
+    return np.asarray(off | (scores.min(axis=1) < -ROUNDING))
 
 
 def refuse_unusable(predictions: Predictions, scores: Array, rows: npt.NDArray[np.int64]) -> None:
@@ -59,11 +59,11 @@ def unusable(predictions: Predictions, values: Array, row: int) -> InputError:
     if not np.isfinite(values).all():
         return InputError(
             f"{predictions.name} has NaN or infinite {kind} for {name}; "
-            "mend the row, or leave it out."
+            "correct the row, or leave it out."
         )
     told = (
         f"a probability below 0 ({values.min():.4g})"
-        if values.min() < 0
+        if values.min() < -ROUNDING
         else f"probabilities that sum to {values.sum():.4g} instead of 1"
     )
     return InputError(

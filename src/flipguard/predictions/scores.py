@@ -13,7 +13,8 @@ import numpy.typing as npt
 import polars as pl
 
 from flipguard.errors import InputError, listed
-from flipguard.predictions.table import Predictions
+from flipguard.predictions.names import exactly
+from flipguard.predictions.table import Predictions, refuse_one_class
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
@@ -65,7 +66,14 @@ class ColumnReader(ScoreReader):
 
 
 def width(predictions: Predictions) -> int:
-    """The number of classes that the scores are of."""
+    """The number of classes that the scores are of: at least two."""
+    classes = _width(predictions)
+    column = predictions.scores.list_column if predictions.scores is not None else None
+    refuse_one_class(predictions.name, f"column '{column}'", classes)
+    return classes
+
+
+def _width(predictions: Predictions) -> int:
     scores = predictions.scores
     if scores is None:
         raise AssertionError("These predictions have no scores.")
@@ -199,5 +207,5 @@ def name_of_row(predictions: Predictions, row: int) -> str:
     """A row by its id, or by its number where there are no ids."""
     if predictions.id is None:
         return f"row {row + 1:,}"
-    found = predictions.frame.select(predictions.id).slice(row, 1).collect()
+    found = predictions.frame.select(exactly(predictions.id)).slice(row, 1).collect()
     return f"id {listed(found.to_series().to_list())}"

@@ -1,0 +1,292 @@
+"""How each column of ids, classes and groups is read: decided once, over all its rows.
+
+Text has no types, so that only the whole of a column tells whether its values are numbers; and
+only the columns that are compared with it tell what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from flipguard.engines.classes import (
+    AS_WRITTEN,
+    POINT_OR_EXPONENT,
+    TEXT,
+    Reading,
+    dtype_of,
+    is_scalar,
+    whole_numbers,
+)
+from flipguard.errors import InputError, listed
+from flipguard.predictions.names import NUMBER, exactly, is_integer
+from flipguard.predictions.table import Predictions
+
+# The first rows of a column of names show that it does not hold numbers, which saves a look at all.
+ROWS_TO_PEEK = 1_000
+NOT_A_NUMBER = ("nan", "NaN")
+IDS_TO_NAME = 3
+# What 64 bits cannot hold next to other numbers is compared as text.
+WIDE = frozenset({pl.UInt64(), pl.Int128(), pl.UInt128()})
+
+Key = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """The common types of ids, classes and groups, and the reading of each column.
+
+    `columns` is by the number of the side and the role of the column: "id", "target", "label", or
+    "by " and the name of a column to group by.
+    """
+
+    ids: pl.DataType
+    classes: pl.DataType
+    cuts: dict[str, pl.DataType] = field(default_factory=dict)
+    columns: dict[Key, Reading] = field(default_factory=dict)
+    truth: bool = False
+
+    def of(self, side: int, role: str) -> Reading:
+        """The reading of one column."""
+        return self.columns.get((side, role), AS_WRITTEN)
+
+    @property
+    def names(self) -> Reading:
+        """The reading of class names that come with scores."""
+        return Reading(truth=self.truth)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    """A column in its role, and what all its rows say."""
+
+    index: int
+    role: str
+    name: str
+    side: Predictions
+    numbers: bool = False
+    missing: bool = False
+    fraction: bool = False
+
+    @property
+    def dtype(self) -> pl.DataType:
+        return dtype_of(self.side, self.name)
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype.is_float() or self.numbers
+
+
+def readings_of(sides: Sequence[Predictions], cuts: Sequence[str]) -> Readings:
+    """Looks at the columns whose types leave their meaning open, and decides for all."""
+    named = {
+        "id": [(i, side, side.id) for i, side in enumerate(sides)],
+        "target": [(i, side, side.target) for i, side in enumerate(sides)],
+        "label": [(i, side, side.label) for i, side in enumerate(sides)],
+        # Groups are told by old and new alone.
+        **{f"by {cut}": [(i, s, s.column(cut)) for i, s in enumerate(sides[:2])] for cut in cuts},
+    }
+    roles: dict[str, list[_Column]] = {role: [] for role in named}
+    for i, side in enumerate(sides):
+        asked = [(role, c) for role, of in named.items() for j, _, c in of if i == j and c]
+        for column in _looked_at(i, side, asked):
+            roles[column.role].append(column)
+    classes = [*roles["target"], *roles["label"]]
+    _refuse_floats(classes)
+    truth = any(column.dtype == pl.Boolean for column in classes)
+    columns = {}
+    for group in (roles["id"], classes, *(roles[f"by {cut}"] for cut in cuts)):
+        either = any(column.dtype == pl.Boolean for column in group)
+        for column in group:
+            reading = Reading(numbers=column.numbers, truth=either)
+            columns[column.index, column.role] = reading
+    return Readings(
+        ids=_common(column.dtype for column in roles["id"]),
+        classes=_common_class(sides, classes),
+        cuts={cut: _common_group(column.dtype for column in roles[f"by {cut}"]) for cut in cuts},
+        columns=columns,
+        truth=truth,
+    )
+
+
+# -- common types ------------------------------------------------------------------------------
+
+
+def _common_class(sides: Sequence[Predictions], columns: list[_Column]) -> pl.DataType:
+    """Integers if every label, target and class name of every file is one; else text."""
+    scored = [side for side in sides if side.scores is not None]
+    names = [name for side in scored for name in side.class_names or ()]
+    if not all(is_integer(name) for name in names):
+        return pl.String()
+    found = [column.dtype for column in columns]
+    return _common([*found, pl.Int64()] if scored else found)
+
+
+def _common(types: Iterable[pl.DataType]) -> pl.DataType:
+    found = set(types)
+    if not all(dtype.is_integer() for dtype in found):
+        return pl.String()
+    # One type for all needs no conversion at all, which is half the time of counting labels.
+    if len(found) == 1:
+        return found.pop()
+    return pl.String() if found & WIDE else pl.Int64()
+
+
+def _common_group(types: Iterable[pl.DataType]) -> pl.DataType:
+    """The one type of both files if its values are their own spelling; else text."""
+    found = set(types)
+    if len(found) != 1:
+        return _common(found)
+    dtype = found.pop()
+    return pl.String() if dtype in TEXT or dtype.is_decimal() else dtype
+
+
+# -- what all rows say -------------------------------------------------------------------------
+
+
+def _looked_at(i: int, side: Predictions, asked: list[tuple[str, str]]) -> list[_Column]:
+    """The columns of one file with what all their rows say, where their types leave that open."""
+    columns = [_Column(index=i, role=role, name=name, side=side) for role, name in asked]
+    # Ids and groups that are floats or decimals have one reading, whatever their rows hold.
+    classes = {c.name for c in columns if c.role in ("target", "label")}
+    open_ended = {c.name for c in columns if c.dtype in TEXT}
+    open_ended |= {c for c in classes if dtype_of(side, c).is_float()}
+    open_ended |= {c for c in classes if dtype_of(side, c).is_decimal()}
+    facts = _facts(side, sorted(open_ended))
+    found = []
+    for column in columns:
+        numbers, missing, fraction = facts.get(column.name, (False, False, False))
+        found.append(
+            _Column(
+                index=i,
+                role=column.role,
+                name=column.name,
+                side=side,
+                numbers=numbers,
+                missing=missing,
+                fraction=fraction,
+            )
+        )
+    return found
+
+
+def _facts(side: Predictions, columns: list[str]) -> dict[str, tuple[bool, bool, bool]]:
+    """Of each column: is it numbers in text, is a value missing, is a number no integer?"""
+    text = [c for c in columns if dtype_of(side, c) in TEXT]
+    suspects = _suspects(side, text)
+    looks = [
+        (c, _text_look(c) if c in text else _number_look(c, dtype_of(side, c)))
+        for c in columns
+        if c in suspects or c not in text
+    ]
+    if not looks:
+        return {}
+    table = side.frame.select(
+        look.alias(f"{i}|{j}") for i, (_, three) in enumerate(looks) for j, look in enumerate(three)
+    ).collect(engine="streaming")
+    found = {}
+    for i, (column, three) in enumerate(looks):
+        found[column] = tuple(bool(table[f"{i}|{j}"][0]) for j in range(len(three)))
+    return found  # type: ignore[return-value]
+
+
+def _suspects(side: Predictions, text: list[str]) -> set[str]:
+    """The columns of text that may be numbers other than integers."""
+    if not text:
+        return set()
+    values = [exactly(c).cast(pl.String).alias(str(i)) for i, c in enumerate(text)]
+    peek = side.frame.select(values).head(ROWS_TO_PEEK).collect()
+    still = [c for c, values in zip(text, peek.get_columns(), strict=True) if _may_be_numbers(values)]
+    if not still:
+        return set()
+    points = [
+        exactly(c).cast(pl.String).str.contains(POINT_OR_EXPONENT).any().alias(str(i))
+        for i, c in enumerate(still)
+    ]
+    row = side.frame.select(points).collect(engine="streaming").row(0)
+    return {c for c, has_point in zip(still, row, strict=True) if has_point}
+
+
+_MATCH = f"^(?:{NUMBER.pattern})$"
+
+
+def _may_be_numbers(first: pl.Series) -> bool:
+    here = first.drop_nulls()
+    here = here.filter(~here.is_in(["", *NOT_A_NUMBER]))
+    return bool(len(first)) and bool(here.str.contains(_MATCH).all())
+
+
+def _text_look(column: str) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    text = exactly(column).cast(pl.String)
+    here = pl.when(~text.is_in(["", *NOT_A_NUMBER])).then(text)
+    fraction = here.is_not_null() & whole_numbers(here.cast(pl.Float64, strict=False)).is_null()
+    return here.str.contains(_MATCH).all(), here.is_null().any(), fraction.any()
+
+
+def _number_look(column: str, dtype: pl.DataType) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    values = exactly(column)
+    if dtype.is_float():
+        values = values.fill_nan(None)
+        fraction = values.is_not_null() & whole_numbers(values).is_null()
+    else:
+        fraction = values != values.floor()
+    return pl.lit(False), values.is_null().any(), fraction.any()
+
+
+# -- floats as classes -------------------------------------------------------------------------
+
+
+def _refuse_floats(columns: list[_Column]) -> None:
+    """Refuses floats as classes, except integers that a library wrote as floats."""
+    for column in columns:
+        if not is_scalar(column.dtype):
+            continue  # `spelled` has the sentence.
+        if column.fraction and (column.is_float or column.dtype.is_decimal()):
+            raise _fractions(column)
+    plain = [column for column in columns if not column.is_float]
+    for column in columns:
+        if plain and column.is_float and not column.missing:
+            raise _looks_like_a_flag(column, plain[0])
+
+
+def _fractions(column: _Column) -> InputError:
+    side, values = column.side, exactly(column.name)
+    if column.dtype in TEXT:
+        values = values.cast(pl.String).cast(pl.Float64, strict=False)
+    values = values.fill_nan(None) if not column.dtype.is_decimal() else values
+    whole = whole_numbers(values)
+    where = (values.is_not_null() & whole.is_null()).alias("odd")
+    ids = exactly(side.id) if side.id is not None else pl.int_range(1, pl.len() + 1)
+    rows = side.frame.select(ids.alias("id"), exactly(column.name).alias("value"), where)
+    odd = rows.filter(pl.col("odd"))
+    total = odd.select(pl.len()).collect(engine="streaming").item()
+    first = odd.head(IDS_TO_NAME).collect()
+    more = f" and {total - IDS_TO_NAME:,} more" if total > IDS_TO_NAME else ""
+    return InputError(
+        f"{side.name} has numbers that are not whole in column '{column.name}' "
+        f"({_shown(first['value'])}), for {'row' if side.id is None else 'id'} "
+        f"{listed(first['id'].to_list())}{more}, where classes are expected; this looks like a "
+        "score or a regression output: classes are names or integers."
+    )
+
+
+def _looks_like_a_flag(column: _Column, other: _Column) -> InputError:
+    name = column.side.name
+    frame = column.side.frame.select(exactly(column.name).alias("value"))
+    values = frame.unique().sort("value").head(2).collect()["value"]
+    kind = "integers" if other.dtype.is_integer() else "values"
+    where = f"column '{other.name}'"
+    if other.side.name != name:
+        where += f" of {other.side.name}"
+    return InputError(
+        f"{name} has floats without a missing value in column '{column.name}' ({_shown(values)}), "
+        f"next to {kind} in {where}, so this looks like a score or a right/wrong flag rather than "
+        f"{'true' if column.role == 'target' else 'predicted'} classes; name the column of classes "
+        f"with `{column.role}=`, or write its whole numbers as integers."
+    )
+
+
+def _shown(values: pl.Series) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values.to_list()))

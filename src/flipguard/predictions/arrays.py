@@ -1,0 +1,143 @@
+"""Arrays from Python as columns and scores: lists, numpy, masked arrays, tensors.
+
+What a column means is not decided here, only what type it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from flipguard.errors import InputError
+from flipguard.predictions.names import class_name, is_integer
+
+Array = npt.NDArray[Any]
+
+# Missing values of pandas, told by name because pandas is not always installed.
+MISSING_TYPES = ("NAType", "NaTType")
+
+
+def as_array(values: object, what: str, name: str) -> Array:
+    """Values as a numpy array; of a tensor its values alone, without gradients.
+
+    >>> as_array([1, 2], "label", "m")
+    array([1, 2])
+    """
+    try:
+        if type(values).__module__.split(".")[0] == "torch":
+            return _from_torch(values)
+        return np.ma.asanyarray(values) if np.ma.isMaskedArray(values) else np.asarray(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as problem:
+        told = " ".join(str(problem).split())[:120].rstrip(".")
+        raise InputError(
+            f"{name} has '{what}' that cannot be read as an array ({told}); give a list or a numpy "
+            "array of plain numbers or text."
+        ) from problem
+
+
+def _from_torch(values: Any) -> Array:
+    plain = values.detach().cpu()
+    if plain.is_floating_point() and plain.element_size() < 4:
+        # numpy has no bfloat16, and half precision would be widened later anyway.
+        plain = plain.float()
+    array: Array = plain.resolve_conj().numpy()
+    return array
+
+
+def as_scores(values: object, kind: str, name: str) -> Array:
+    """Class scores as floating point numbers of shape (samples, classes)."""
+    array = as_array(values, kind, name)
+    if array.ndim != 2 or array.dtype.kind not in "fiu":
+        raise InputError(
+            f"{name} has {kind} of shape {array.shape} and type {array.dtype}; "
+            "expected numbers of shape (samples, classes)."
+        )
+    if array.dtype.kind in "iu" or array.dtype == np.float16:
+        array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
+    if isinstance(array, np.ma.MaskedArray):
+        # A masked score is missing, and a row with a missing score is refused, by its id.
+        array = array.filled(np.nan)
+    return array
+
+
+def as_column(column: str, values: Sequence[object] | Array, name: str) -> pl.Series:
+    """One value per sample as a column; what is masked, None or NaN in a list is null."""
+    array = as_array(values, column, name)
+    if array.dtype.kind == "U" and not isinstance(values, np.ndarray):
+        # numpy would spell a nan among names as the name "nan".
+        array = np.array(values, dtype=object)
+    if array.ndim != 1:
+        raise InputError(
+            f"{name} has '{column}' of shape {array.shape}; expected one value per sample."
+        )
+    if array.dtype.kind in "iufb" and not isinstance(array, np.ma.MaskedArray):
+        return pl.Series(column, array)
+    items = [_missing_as_none(item) for item in array.tolist()]
+    kinds = {type(item) for item in items if item is not None}
+    if not kinds <= {str, int, float, bool}:
+        odd = next(iter(kinds - {str, int, float, bool}))
+        raise InputError(
+            f"{name} has '{column}' of {odd.__name__} values; expected numbers or text."
+        )
+    if kinds == {int, float}:
+        items = [item if item is None else float(item) for item in items]
+    elif len(kinds) > 1:
+        # Names and numbers mixed are names: 3 and "3" are the same class or id.
+        items = [item if item is None else class_name(item) for item in items]
+    try:
+        return pl.Series(column, items)
+    except UnicodeEncodeError as problem:
+        raise InputError(
+            f"{name} has '{column}' with half of a surrogate pair ({problem.object!a}), which is "
+            "no valid text; correct the value."
+        ) from problem
+    except (TypeError, OverflowError) as problem:
+        raise InputError(
+            f"{name} has '{column}' with a number of more than 128 bits; write such numbers as "
+            "text."
+        ) from problem
+
+
+def _missing_as_none(item: Any) -> Any:
+    value = item.item() if isinstance(item, np.generic) else item
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if type(value).__name__ in MISSING_TYPES:
+        return None
+    return None if isinstance(value, float) and value != value else value
+
+
+def by_name(columns: dict[str, pl.Series], names: tuple[str, ...], table: str) -> None:
+    """Replaces targets and labels that are indices into `names` by the names.
+
+    Unless the names are integers themselves: then 2 is the class called 2. Whole-number floats are
+    indices where floats count as integers: if a value is missing, or if all of them are floats.
+    """
+    roles = [role for role in ("target", "label") if role in columns]
+    if all(is_integer(name) for name in names):
+        return
+    all_float = all(columns[role].dtype.is_float() for role in roles)
+    for role in roles:
+        column = columns[role]
+        if column.dtype.is_float():
+            column = column.fill_nan(None)
+            if not (all_float or column.null_count()) or (column != column.round()).any():
+                continue
+            column = column.cast(pl.Int64, strict=False)
+        if column.dtype.is_integer():
+            columns[role] = _gathered(column, names, table)
+
+
+def _gathered(column: pl.Series, names: tuple[str, ...], table: str) -> pl.Series:
+    outside = ((column < 0) | (column >= len(names))).fill_null(False)
+    if outside.any():
+        row = outside.arg_max() or 0
+        raise InputError(
+            f"{table} has {column.name} {column[row]} in row {row + 1:,}, which is no index into "
+            f"its {len(names):,} class names; indices count from 0."
+        )
+    return pl.Series(column.name, names).gather(column.cast(pl.UInt32))

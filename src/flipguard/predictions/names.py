@@ -1,0 +1,158 @@
+"""Names: how a class is spelled, and which column names are well known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import polars as pl
+import polars.selectors as cs
+
+from flipguard.errors import InputError, listed
+
+INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
+NUMBER = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+
+# Names that others give to the columns of a prediction table, the usual ones first. They are told
+# to a user who has not named the column, and never used by themselves.
+WELL_KNOWN = {
+    "id": ("id", "sample_id", "doc_id", "uid"),
+    "target": ("target", "y_true", "gold", "ground_truth", "true", "actual", "truth"),
+    "label": ("label", "y_pred", "pred", "prediction", "predicted"),
+}
+SCORE_PREFIXES = ("logit_", "probability_", "proba_", "prob_", "p_")
+
+
+def exactly(column: str) -> pl.Expr:
+    """The column of this very name; `pl.col` would take "*" and "^a.*$" for patterns."""
+    return cs.by_name(column).as_expr()
+
+
+# -- classes -----------------------------------------------------------------------------------
+
+
+def class_name(value: object) -> str:
+    """The one spelling of a class that comes from Python: a float 3.0 is class 3.
+
+    >>> class_name(3.0), class_name("3.0"), class_name(True)
+    ('3', '3.0', 'true')
+    """
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def class_names(values: Iterable[object], table: str) -> tuple[str, ...]:
+    """The names of classes, each once; names that are all numbers are spelled as integers are.
+
+    >>> class_names(["3.0", "4"], "m"), class_names(["3.0", "cat"], "m")
+    (('3', '4'), ('3.0', 'cat'))
+    """
+    names = [class_name(value) for value in values]
+    if all(NUMBER.fullmatch(name) for name in names):
+        names = [_as_integer(name) for name in names]
+    if "" in names:
+        raise InputError(
+            f"{table} has scores of a class without a name; give every class a name, or rename the "
+            "column if it is no score."
+        )
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise InputError(
+            f"{table} names class {listed(twice)} more than once; class names must differ."
+        )
+    return tuple(names)
+
+
+def _as_integer(number: str) -> str:
+    if INTEGER.fullmatch(number):
+        return str(int(number))
+    value = float(number)
+    return str(int(value)) if value.is_integer() else number
+
+
+def is_integer(name: str) -> bool:
+    """Whether a class is named by an integer of 64 bits.
+
+    >>> is_integer("7"), is_integer("007")
+    (True, False)
+    """
+    # "007" is another name than "7": only what an integer would be printed as counts as one.
+    digits = name.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        return False
+    return str(int(name)) == name and -(2**63) <= int(name) < 2**63
+
+
+# -- columns -----------------------------------------------------------------------------------
+
+
+def well_known(role: str, columns: Iterable[str]) -> list[str]:
+    """The columns whose names are well known for a role, the most usual first.
+
+    >>> well_known("target", ["id", "gold", "y_true"])
+    ['y_true', 'gold']
+    """
+    columns = list(columns)
+    return [c for known in WELL_KNOWN[role] for c in columns if c.lower() == known]
+
+
+def score_like(columns: Sequence[str]) -> list[str]:
+    """The columns that are named like class scores.
+
+    >>> score_like(["id", "proba_cat", "proba_dog", "p_value"])
+    ['proba_cat', 'proba_dog']
+    """
+    found: list[str] = []
+    for prefix in SCORE_PREFIXES:
+        alike = [c for c in columns if c.lower().startswith(prefix) and c[len(prefix) :]]
+        # One column p_value or p_adjusted is more often a p value than a score.
+        if prefix != "p_" or len(alike) > 1:
+            found += alike
+    return found
+
+
+def suggestion(columns: Sequence[str], roles: Iterable[str]) -> str:
+    """The arguments that would name the columns of some roles; empty if none is well known.
+
+    >>> suggestion(["sample_id", "y_pred"], ["id", "target", "label"])
+    "`id='sample_id', label='y_pred'`"
+    """
+    found = [(role, well_known(role, columns)) for role in roles]
+    told = ", ".join(f"{role}={names[0]!r}" for role, names in found if names)
+    return f"`{told}`" if told else ""
+
+
+def missing_roles(
+    name: str, columns: Sequence[str], *, id: str | None, target: str | None, predicts: bool
+) -> InputError | None:
+    """The error for a table that lacks ids or predictions: all that it lacks, and how to name it."""
+    if id is not None and predicts:
+        return None
+    lacks = [] if id is not None else ["no column 'id' to join on"]
+    asked = [] if id is not None else ["id"]
+    asked += ["target"] if target is None else []
+    ways = [] if id is not None else ["name the ids with `id=`"]
+    if not predicts:
+        lacks.append("neither predicted labels nor class scores")
+        asked.append("label")
+        alike = score_like(columns)
+        ways.append(
+            f"rename {listed(alike)} to probability_<class>, if these are class scores"
+            if alike
+            else "name the column of predicted classes with `label=`, or add logits or "
+            "probabilities"
+        )
+    known = suggestion(columns, asked)
+    way = f"try: {known}" if known else ", and ".join(ways)
+    if known and not predicts and not well_known("label", columns):
+        way += f", and {ways[-1]}"
+    if known and id is None and not well_known("id", columns):
+        way += f", and {ways[0]}"
+    return InputError(
+        f"{name} has {' and '.join(lacks)} (columns: {listed(columns, most=12)}); {way}."
+    )
