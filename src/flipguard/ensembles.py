@@ -90,7 +90,10 @@ def _refuse_kinds(members: Sequence[Predictions]) -> None:
 def _class_orders(pairing: Pairing) -> list[IntArray | None]:
     """Where each member has the classes of the first; None if in the same order."""
     sides = pairing.sides
-    classes = [class_series(side, width(side), pairing.classes).to_list() for side in sides]
+    classes = [
+        class_series(side, width(side), pairing.classes, pairing.readings.names).to_list()
+        for side in sides
+    ]
     first, orders = classes[0], list[IntArray | None]([None])
     for side, found in zip(sides[1:], classes[1:], strict=True):
         if set(found) != set(first):

@@ -14,6 +14,7 @@ from flipguard import statistics
 from flipguard.comparison import Comparison, Group
 from flipguard.errors import PolicyError, listed
 from flipguard.metrics import METRICS, Metric
+from flipguard.notes import forgotten_target
 from flipguard.pinned import judge_pinned
 from flipguard.policy import Policy, Rule
 
@@ -211,9 +212,10 @@ def _refuse_strangers(result: Comparison, policy: Policy) -> None:
 def _refuse_absent(result: Comparison, metric: Metric, policy: Policy) -> None:
     absent = metric.needs - result.layout.available
     if absent:
+        hint = forgotten_target(result.plan) if "target" in absent else ""
         raise PolicyError(
             f"{policy.name} limits {metric.name}, which needs {listed_needs(absent)}; "
-            f"{result.old} and {result.new} do not have that, so nothing can be judged."
+            f"{result.old} and {result.new} do not have that, so nothing can be judged{hint}."
         )
 
 
@@ -224,7 +226,7 @@ def listed_needs(needs: frozenset[str]) -> str:
         "old scores": "old's class scores",
         "new scores": "new's class scores",
         "logits": "logits on both sides",
-        "control": "a control (--control FILE)",
+        "control": "a control (`control=`)",
     }
     return " and ".join(words[need] for need in sorted(needs))
 

@@ -14,9 +14,10 @@ import polars as pl
 
 from flipguard.engines.expressions import NEW, OLD, TARGET, control_column
 from flipguard.engines.local import with_labels
-from flipguard.engines.pairing import Pairing, naming_any
+from flipguard.engines.pairing import Pairing, naming_any, settled
 from flipguard.engines.plan import CountingPlan, RowCounts
 from flipguard.engines.positions import checked_frames
+from flipguard.engines.strangers import refuse_strangers
 from flipguard.errors import InputError
 from flipguard.metrics import ratio
 from flipguard.predictions.read import COMPRESSIONS
@@ -82,7 +83,12 @@ def matrix(
     plan = CountingPlan(
         old=labelled[0], new=labelled[1], controls=tuple(labelled[2:]), on_missing=on_missing
     )
+    plan, _ = settled(plan)
     counts = _count(plan)
+    agree = counts.same.copy()
+    np.fill_diagonal(agree, 0)
+    met = (agree.any(axis=1) | (counts.right.diagonal() > 0)).tolist()
+    refuse_strangers(plan, met, all_pairs=True)
     heights = [model.height for model in labelled]
     left_out = tuple(height - counts.n for height in heights)
     return _rates(counts, names=_names(models), left_out=left_out)

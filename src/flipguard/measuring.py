@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from flipguard import statistics
 from flipguard.comparison import Comparison, Correction, Group, Grouping, NoiseFloor
 from flipguard.counts import FlipCounts
+from flipguard.engines.pairing import settled
 from flipguard.engines.plan import Counted, CountingPlan, Groups, Progress
-from flipguard.errors import InputError, listed
+from flipguard.engines.strangers import refuse_strangers
+from flipguard.errors import InputError
 from flipguard.estimates import REPLICATES, REPLICATES_A_GROUP, Sample, estimate_groups
 from flipguard.metrics import METRICS
+from flipguard.notes import notes
 from flipguard.predictions.table import Predictions
+
+T = TypeVar("T")
 
 CORRECTIONS: tuple[Correction, ...] = ("holm", "benjamini-hochberg", "none")
 ENGINES = ("local", "spark")
@@ -27,8 +32,8 @@ def compare(
     *,
     old: Predictions,
     new: Predictions,
-    by: Sequence[str] = (),
-    control: Predictions | Sequence[Predictions] = (),
+    by: str | Sequence[str] | None = (),
+    control: Predictions | Sequence[Predictions] | None = (),
     cluster: str | None = None,
     confidence: float = 0.95,
     correction: Correction = "holm",
@@ -48,32 +53,60 @@ def compare(
     (0.16666666666666666, 0.16666666666666666)
     """
     check_choices(confidence, correction, on_missing, exponent, engine)
-    controls = (control,) if isinstance(control, Predictions) else tuple(control)
+    controls = () if control is None else several(control, Predictions, "control")
     for role, given in (("old", old), ("new", new), *(("control", c) for c in controls)):
         if not isinstance(given, Predictions):
             raise InputError(
                 f"Expected `{role}` to be Predictions, but got {type(given).__name__}; read a file "
                 "with flipguard.read_predictions, or use Predictions.from_arrays."
             )
-    plan = CountingPlan(
-        old=old,
-        new=new,
-        controls=controls,
-        by=tuple(dict.fromkeys([by] if isinstance(by, str) else by)),
-        cluster=cluster,
-        on_missing=on_missing,
-        exponent=exponent,
-        progress=progress,
+    plan, _ = settled(
+        CountingPlan(
+            old=old,
+            new=new,
+            controls=controls,
+            by=tuple(dict.fromkeys(() if by is None else several(by, str, "by"))),
+            cluster=cluster,
+            on_missing=on_missing,
+            exponent=exponent,
+            progress=progress,
+        )
     )
-    return judged_counts(
-        _count(plan, engine), plan, confidence=confidence, correction=correction, engine=engine
-    )
+    counted = _count(plan, engine)
+    refuse_strangers(plan, _met(counted, len(controls)))
+    return judged_counts(counted, plan, confidence=confidence, correction=correction, engine=engine)
+
+
+def several(given: object, kind: type[T], argument: str) -> tuple[T, ...]:
+    """One value or several as a tuple."""
+    if isinstance(given, kind):
+        return (given,)
+    if not isinstance(given, Iterable):
+        raise InputError(
+            f"Expected `{argument}` to be {kind.__name__} or a list of them, but got "
+            f"{type(given).__name__}."
+        )
+    return tuple(given)
+
+
+def _met(counted: Counted, controls: int) -> list[bool]:
+    """Of old, new and each control: does its class equal a target or another's in some row?"""
+    counts = counted.whole.counts.total()
+    agree = counts.rows > counts.different
+    met = [bool(agree or counts.old_right > 0), bool(agree or counts.new_right > 0)]
+    for i in range(controls):
+        control = counts.control(i)
+        met.append(bool(control.rows > control.different or control.new_right > 0))
+    return met
 
 
 def check_choices(
     confidence: float, correction: str, on_missing: str, exponent: float, engine: str
 ) -> None:
     """Refuses what no comparison can be made with."""
+    for argument, value in (("confidence", confidence), ("exponent", exponent)):
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            raise InputError(f"Expected `{argument}` to be a number, but got {value!r}.")
     if not 0.0 < confidence < 1.0:
         raise InputError(
             f"Expected `confidence` to be between 0 and 1, but got {confidence}; 0.95 is usual."
@@ -126,44 +159,10 @@ def judged_counts(
         noise_floor=_noise_floor(whole, confidence),
         cluster=plan.cluster,
         clusters=len(counted.whole.counts) if clustered else None,
-        notes=(*_notes(whole, plan), *counted.notes),
+        notes=(*notes(whole, plan), *counted.notes),
         engine=engine,
         plan=plan,
     )
-
-
-def _notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
-    """What a careful reader would want to know about the files before believing the numbers."""
-    if plan.old.id is None:
-        yield "the files have no ids, so rows were matched by their position"
-    counts = whole.counts
-    if counts.layout.has_target and counts.labelled < counts.rows:
-        yield (
-            f"{counts.rows - counts.labelled:,.0f} of {counts.rows:,.0f} rows have no target and "
-            "count for churn alone"
-        )
-    if counts.different == 0:
-        yield "old and new give every sample the same label; are these the files you meant?"
-    yield from _new_classes(plan)
-    # A model that is never right is more often a class spelled in two ways than a bad model.
-    right = {plan.old.name: counts.old_right, plan.new.name: counts.new_right}
-    for name, count in right.items():
-        if counts.labelled > 0 and count == 0:
-            yield (
-                f"{name}: no prediction equals its target; check that predictions and targets "
-                "name the classes alike (3 and cat are different names)"
-            )
-
-
-def _new_classes(plan: CountingPlan) -> Iterator[str]:
-    """Classes that only one of the models can predict."""
-    old, new = plan.old.class_names, plan.new.class_names
-    if old is None or new is None:
-        return
-    for name, known, other in ((plan.old.name, old, new), (plan.new.name, new, old)):
-        lacks = [c for c in other if c not in set(known)]
-        if lacks:
-            yield f"{name} does not know class {listed(lacks)}, so it is wrong on all its samples"
 
 
 def _groups(groups: Groups, confidence: float, *, clustered: bool) -> list[Group]:

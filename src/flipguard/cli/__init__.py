@@ -21,6 +21,7 @@ from flipguard.cli import (
     study,
     train,
 )
+from flipguard.cli.arguments import with_flags
 from flipguard.errors import FlipguardError, printable
 
 app = typer.Typer(
@@ -71,7 +72,8 @@ def main() -> None:
         app()
     except FlipguardError as problem:
         # What a file holds may be quoted in the sentence: it must not steer the terminal.
-        print(f"flipguard: {printable(str(problem), longest=20_000)}", file=sys.stderr)
+        text = with_flags(str(problem))
+        print(f"flipguard: {printable(text, longest=20_000)}", file=sys.stderr)
         raise SystemExit(2) from None
     except Exception as bug:
         # Not 1, which a gate would read as a verdict: nothing was judged.

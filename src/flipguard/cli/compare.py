@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
 
 from flipguard.cli import options
+from flipguard.cli.arguments import with_flags
 from flipguard.cli.output import (
     check_destinations,
     check_samples,
@@ -113,7 +115,7 @@ def compared(
         return read_predictions(path, id=id, target=target, label=label)
 
     with progress("comparing") as told:
-        return compare_predictions(
+        result = compare_predictions(
             old=read(old),
             new=read(new),
             by=by or [],
@@ -126,6 +128,7 @@ def compared(
             engine=engine.value,
             progress=told,
         )
+    return replace(result, notes=tuple(map(with_flags, result.notes)))
 
 
 def page_of(

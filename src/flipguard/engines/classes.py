@@ -74,18 +74,20 @@ def is_scalar(dtype: pl.DataType) -> bool:
 
 def _text(text: pl.Expr, reading: Reading) -> pl.Expr:
     """Text as written, but for the empty text, -0, and what its reading says."""
-    chain = pl.when(text == "-0").then(pl.lit("0"))
+    here = text != ""
+    changes = [(text == "-0", pl.lit("0"))]
     if reading.truth:
-        chain = chain.when(text == "True").then(pl.lit("true"))
-        chain = chain.when(text == "False").then(pl.lit("false"))
+        changes += [(text == "True", pl.lit("true")), (text == "False", pl.lit("false"))]
     if reading.numbers:
         number = text.cast(pl.Float64, strict=False)
+        here &= ~number.is_nan().fill_null(False)
         whole = whole_numbers(number)
-        chain = chain.when(text.str.contains(POINT_OR_EXPONENT) & whole.is_not_null()).then(
-            whole.cast(pl.String)
-        )
-        return chain.when((text != "") & ~number.is_nan().fill_null(False)).then(text)
-    return chain.when(text != "").then(text)
+        is_float = text.str.contains(POINT_OR_EXPONENT) & whole.is_not_null()
+        changes.append((is_float, whole.cast(pl.String)))
+    value: pl.Expr = pl.when(here).then(text)
+    for where, change in changes:
+        value = pl.when(where).then(change).otherwise(value)
+    return value
 
 
 def whole_numbers(values: pl.Expr) -> pl.Expr:

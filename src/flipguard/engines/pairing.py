@@ -78,8 +78,8 @@ class Pairing:
         for place, cut in enumerate(self.plan.cuts if "cuts" in want and i < 2 else ()):
             found = None if self._cut_is_target(cut) else side.column(cut)
             if found is not None:
-                dtype = self.readings.cuts[cut]
-                columns.append(self._spelled(i, f"by {cut}", found, dtype).alias(f"{i}|cut|{place}"))
+                values = self._spelled(i, f"by {cut}", found, self.readings.cuts[cut])
+                columns.append(values.alias(f"{i}|cut|{place}"))
         if not columns:
             # A table of no columns has no height; the row number keeps it.
             columns.append(pl.int_range(pl.len(), dtype=pl.Int64).alias(f"{i}|none"))

@@ -198,7 +198,7 @@ def _suspects(side: Predictions, text: list[str]) -> set[str]:
         return set()
     values = [exactly(c).cast(pl.String).alias(str(i)) for i, c in enumerate(text)]
     peek = side.frame.select(values).head(ROWS_TO_PEEK).collect()
-    still = [c for c, values in zip(text, peek.get_columns(), strict=True) if _may_be_numbers(values)]
+    still = [c for i, c in enumerate(text) if _may_be_numbers(peek[str(i)])]
     if not still:
         return set()
     points = [

@@ -45,13 +45,17 @@ def _from_pandas(frame: Any, name: str) -> pl.DataFrame:
         if values.dtype == object:
             columns.append(_from_objects(column, values, name))
         else:
-            columns.append(pl.from_pandas(values).alias(column))
+            columns.append(_series(column, values))
     return pl.DataFrame(columns)
+
+
+def _series(column: str, values: Any) -> pl.Series:
+    return pl.from_pandas(values.to_frame("0")).to_series().alias(column)
 
 
 def _from_objects(column: str, values: Any, name: str) -> pl.Series:
     try:
-        return pl.from_pandas(values).alias(column)
+        return _series(column, values)
     except (TypeError, ValueError, OverflowError):
         pass  # Values of several types: names and numbers mixed are names.
     try:

@@ -130,7 +130,7 @@ def suggestion(columns: Sequence[str], roles: Iterable[str]) -> str:
 def missing_roles(
     name: str, columns: Sequence[str], *, id: str | None, target: str | None, predicts: bool
 ) -> InputError | None:
-    """The error for a table that lacks ids or predictions: all that it lacks, and how to name it."""
+    """The error for a table without ids or predictions: what it lacks, and how to name it."""
     if id is not None and predicts:
         return None
     lacks = [] if id is not None else ["no column 'id' to join on"]

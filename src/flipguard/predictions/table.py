@@ -109,7 +109,8 @@ class Predictions:
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{column} {length:,}" for column, length in lengths.items())
             raise InputError(
-                f"{name} has arrays of different lengths ({told}); give one entry per sample in each."
+                f"{name} has arrays of different lengths ({told}); give one entry per sample in "
+                "each."
             )
         if not columns:
             # A frame without columns would have no height: the row number stands in.
@@ -229,7 +230,7 @@ def _column_scores(
         prefix = WIDE_PREFIX[kind]
         wide = tuple(column for column in schema.names() if column.startswith(prefix))
         if len(wide) == 1 and has_label:
-            continue  # Labels tell what the model predicts; a note says that the column is not used.
+            continue  # Labels tell what is predicted; a note says that the column is not used.
         if wide:
             bad = [c for c in wide if not _is_number(schema[c])]
             if bad:

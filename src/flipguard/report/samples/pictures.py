@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from flipguard.errors import InputError, MissingExtraError, listed
 from flipguard.predictions.npz import read_arrays
-from flipguard.predictions.table import class_name
+from flipguard.predictions.names import class_name
 from flipguard.report.samples.base import Samples
 
 if TYPE_CHECKING:

@@ -1,0 +1,43 @@
+"""Arguments that the library's sentences name, as the flags of the command line."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+
+# The library writes `label=`, or `id='key', label='pred'`; no other text is touched.
+ARGUMENTS = re.compile(r"`([a-z_]+=[^`\n]*)`")
+FLAGS = frozenset({"id", "target", "label", "by", "cluster", "control", "on_missing", "engine"})
+
+
+def with_flags(text: str) -> str:
+    """A sentence of the library in the words of the command line.
+
+    >>> with_flags("name it with `label=`, or try: `id='my key', label='pred'`")
+    "name it with --label, or try: --id 'my key' --label pred"
+    """
+    return ARGUMENTS.sub(_flags, text)
+
+
+def _flags(found: re.Match[str]) -> str:
+    name = found[1].removesuffix("=")
+    if name in FLAGS:
+        return _flag(name)
+    try:
+        call = ast.parse(f"_({found[1]})", mode="eval").body
+    except SyntaxError:
+        return found[0]
+    if not isinstance(call, ast.Call) or call.args:
+        return found[0]
+    given = {word.arg: word.value for word in call.keywords}
+    told = []
+    for name, value in given.items():
+        if name not in FLAGS or not isinstance(value, ast.Constant):
+            return found[0]
+        told.append(f"{_flag(name)} {shlex.quote(str(value.value))}")
+    return " ".join(told)
+
+
+def _flag(argument: str) -> str:
+    return "--" + argument.replace("_", "-")

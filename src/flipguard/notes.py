@@ -1,0 +1,77 @@
+"""Notes: what a careful reader would want to know about the files before believing the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flipguard.comparison import Group
+from flipguard.engines.plan import CountingPlan
+from flipguard.errors import listed
+from flipguard.predictions.names import score_like, suggestion, well_known
+from flipguard.predictions.table import Predictions
+
+
+def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
+    """What is unusual about the files of a comparison, one clause each."""
+    if plan.old.id is None:
+        yield "the files have no ids, so rows were matched by their position" + _hint(
+            "id", (plan.old, plan.new)
+        )
+    counts = whole.counts
+    if not counts.layout.has_target and (hint := _hint("target", plan.sides)):
+        yield "no column of true classes is named, so only churn is measured" + hint
+    if counts.layout.has_target and counts.labelled < counts.rows:
+        yield (
+            f"{counts.rows - counts.labelled:,.0f} of {counts.rows:,.0f} rows have no target and "
+            "count for churn alone"
+        )
+    if counts.different == 0:
+        yield "old and new give every sample the same label; are these the files you meant?"
+    yield from _new_classes(plan)
+    yield from _unused_scores(plan)
+    # A model that is never right is more often a class spelled in two ways than a bad model.
+    right = {plan.old.name: counts.old_right, plan.new.name: counts.new_right}
+    for name, count in right.items():
+        if counts.labelled > 0 and count == 0:
+            yield (
+                f"{name}: no prediction equals its target; check that predictions and targets "
+                "name the classes alike (3 and cat are different names)"
+            )
+
+
+def forgotten_target(plan: CountingPlan | None) -> str:
+    """The end of a sentence: where targets may be that no file was said to have."""
+    return _hint("target", plan.sides) if plan is not None else ""
+
+
+def _hint(role: str, sides: tuple[Predictions, ...]) -> str:
+    """The first file with a column whose name is well known for a role that nothing fills."""
+    for side in sides:
+        columns = [c for c in side.columns if c not in (side.id, side.target, side.label)]
+        if well_known(role, columns):
+            found = listed(well_known(role, columns))
+            return f"; {side.name} has a column {found}: try {suggestion(columns, [role])}"
+    return ""
+
+
+def _new_classes(plan: CountingPlan) -> Iterator[str]:
+    """Classes that only one of the models can predict."""
+    old, new = plan.old.class_names, plan.new.class_names
+    if old is None or new is None:
+        return
+    for name, known, other in ((plan.old.name, old, new), (plan.new.name, new, old)):
+        lacks = [c for c in other if c not in set(known)]
+        if lacks:
+            yield f"{name} does not know class {listed(lacks)}, so it is wrong on all its samples"
+
+
+def _unused_scores(plan: CountingPlan) -> Iterator[str]:
+    """Columns that are named like class scores and were not taken as such."""
+    for side in (plan.old, plan.new):
+        found = score_like(side.columns) if side.scores is None else []
+        if found:
+            yield (
+                f"{side.name} has columns named like class scores that were not used: "
+                f"{listed(found)}; scores are read from two or more columns logit_<class> or "
+                "probability_<class>"
+            )
