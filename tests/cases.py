@@ -56,20 +56,27 @@ def spelled(name: str | None, spelling: Spelling) -> object:
 
 
 @st.composite
-def sides(draw: st.DrawFn, pool: tuple[str, ...], *, kinds: Sequence[Kind], dense: bool) -> Side:
+def sides(
+    draw: st.DrawFn,
+    pool: tuple[str, ...],
+    *,
+    kinds: Sequence[Kind],
+    dense: bool,
+    spellings: Sequence[Spelling] = ("text", "int"),
+) -> Side:
     kind = draw(st.sampled_from(list(kinds)))
     whole_numbers = pool == INT_CLASSES
     if dense:
-        classes = tuple(str(i) for i in range(draw(st.integers(1, 4))))
+        classes = tuple(str(i) for i in range(draw(st.integers(2, 4))))
     else:
-        classes = tuple(draw(st.lists(st.sampled_from(pool), min_size=1, max_size=4, unique=True)))
+        classes = tuple(draw(st.lists(st.sampled_from(pool), min_size=2, max_size=4, unique=True)))
     named = not dense
     look: Look = draw(st.sampled_from(["arrays", "wide"] if named else ["arrays", "list"]))
     return Side(
         classes=classes,
         kind=kind,
         look=look,
-        spelling=draw(st.sampled_from(["text", "int", "float"])) if whole_numbers else "text",
+        spelling=draw(st.sampled_from(list(spellings))) if whole_numbers else "text",
         own_label=kind is None or draw(st.sampled_from([False, False, True])),
         named=named,
         has_target=True,
@@ -109,9 +116,11 @@ def examples(
 ) -> Example:
     dense = draw(st.booleans())
     pool = INT_CLASSES if dense else draw(st.sampled_from([TEXT_CLASSES, INT_CLASSES]))
-    old = draw(sides(pool, kinds=kinds, dense=dense))
-    new = draw(sides(pool, kinds=kinds, dense=dense))
-    controls = tuple(draw(st.lists(sides(pool, kinds=kinds, dense=dense), max_size=most_controls)))
+    # Floats are classes only where all columns of classes are floats.
+    spellings: list[Spelling] = draw(st.sampled_from([["text", "int"], ["float"]]))
+    each = sides(pool, kinds=kinds, dense=dense, spellings=spellings)
+    old, new = draw(each), draw(each)
+    controls = tuple(draw(st.lists(each, max_size=most_controls)))
     # Targets and groups may be told by either file, or by both.
     told_by = draw(st.sampled_from(["both", "old", "new"]))
     old = replace(old, has_target=told_by != "new", has_groups=told_by != "old")

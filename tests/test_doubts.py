@@ -22,9 +22,9 @@ def labels(values, *, ids=None, **more):
 
 def dropped():
     """Ten samples that all flip, of which the control knows the first five."""
-    old = labels(["a"] * 10, targets=["a"] * 10, name="old")
-    new = labels(["b"] * 10, name="new")
-    control = labels(["a"] * 5, ids=TEN[:5], name="control")
+    old = labels(["a", "b"] * 5, targets=["a", "b"] * 5, name="old")
+    new = labels(["b", "a"] * 5, name="new")
+    control = labels(["a", "b", "a", "b", "a"], ids=TEN[:5], name="control")
     return compare(old=old, new=new, control=control, on_missing="drop")
 
 
@@ -57,8 +57,8 @@ def test_the_matrix_tells_what_was_left_out():
 
 def test_pinned_float_ids_meet_the_table_s(tmp_path):
     ids = np.arange(10.0)
-    old = labels(["a"] * 10, ids=ids, targets=["a"] * 10)
-    new = labels(["b"] * 10, ids=ids)
+    old = labels(["a", "b"] * 5, ids=ids, targets=["a", "b"] * 5)
+    new = labels(["b", "a"] * 5, ids=ids)
     pl.DataFrame({"id": ids[:3]}).write_parquet(tmp_path / "pins.parquet")
     policy = Policy.from_dict({**RULE, "pinned": {"ids": "pins.parquet"}}, folder=tmp_path)
     verdict = check(compare(old=old, new=new), policy)
@@ -70,18 +70,18 @@ def test_pinned_float_ids_meet_the_table_s(tmp_path):
 
 
 def test_a_model_that_is_never_right_is_told():
-    old = labels(["True"] * 10, targets=["true"] * 10, name="old.csv")
-    notes = compare(old=old, new=labels(["true"] * 10, name="new.csv")).notes
+    old = labels(["b"] * 10, targets=["a"] * 10, name="old.csv")
+    notes = compare(old=old, new=labels([*"ab"] * 5, name="new.csv")).notes
     assert any("old.csv: no prediction equals its target" in note for note in notes)
     assert not any("new.csv: no prediction" in note for note in notes)
 
 
 @pytest.mark.parametrize("culprit", ["old.csv", "control.csv"])
 def test_a_yardstick_that_is_never_right_cannot_be_passed(culprit):
-    spelling = {"old.csv": "true", "control.csv": "true"} | {culprit: "True"}
-    old = labels([spelling["old.csv"]] * 10, targets=["true"] * 10, name="old.csv")
-    control = labels([spelling["control.csv"]] * 10, name="control.csv")
-    new = labels(["true"] * 10, name="new.csv")
+    label = {"old.csv": "a", "control.csv": "a"} | {culprit: "b"}
+    old = labels([label["old.csv"]] * 10, targets=["a"] * 10, name="old.csv")
+    control = labels([label["control.csv"]] * 10, name="control.csv")
+    new = labels([*"ab"] * 5, name="new.csv")
     with pytest.raises(PolicyError, match=f"no prediction of {culprit} equals its target"):
         check(compare(old=old, new=new, control=control), Policy.from_dict(RULE))
 
@@ -95,7 +95,7 @@ def test_classes_that_one_model_lacks_are_told():
 
 def test_models_without_a_common_class_have_no_distance():
     old = Predictions.from_arrays(logits=np.eye(2), class_names=["a", "b"])
-    new = Predictions.from_arrays(logits=np.eye(2), class_names=["x", "y"])
+    new = Predictions.from_arrays(logits=np.eye(2), class_names=["x", "y"], labels=["a", "b"])
     assert not compare(old=old, new=new)["logit_displacement"].is_defined
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.feather
 import pytest
 
-from flipguard import FlipCounts, Predictions, compare, read_predictions
+from flipguard import FlipCounts, InputError, Predictions, compare, read_predictions
 
 TEXT = (".csv", ".tsv", ".jsonl", ".ndjson")
 FORMATS = (
@@ -210,40 +210,43 @@ def test_ids_with_leading_zeros_are_ids_of_their_own(suffix, tmp_path):
     assert result.flips()["id"].to_list() == ["007"]
 
 
-SPELLINGS: dict[str, Callable[[Path, list[int]], Path]] = {
+INTEGERS: dict[str, Callable[[Path, list[int]], Path]] = {
     "int in CSV": lambda p, v: write(p / "x.csv", {"id": [1, 2, 3], "label": v}),
-    "3.0 in CSV": lambda p, v: write(
-        p / "y.csv", {"id": [1, 2, 3], "label": [float(x) for x in v]}
-    ),
     "int in JSON": lambda p, v: write(p / "x.jsonl", {"id": [1, 2, 3], "label": v}),
-    "3.0 in JSON": lambda p, v: write(
-        p / "y.jsonl", {"id": [1, 2, 3], "label": [float(x) for x in v]}
-    ),
     "text in JSON": lambda p, v: write(
         p / "z.jsonl", {"id": ["1", "2", "3"], "label": [str(x) for x in v]}
     ),
     "a mixture in JSON": lambda p, v: write(
-        p / "m.jsonl", {"id": ["1", 2, 3], "label": [str(v[0]), float(v[1]), v[2]]}
+        p / "m.jsonl", {"id": ["1", 2, 3], "label": [str(v[0]), v[1], v[2]]}
     ),
     "int in Parquet": lambda p, v: write(p / "x.parquet", {"id": [1, 2, 3], "label": v}),
-    "float in Parquet": lambda p, v: write(
-        p / "y.parquet", {"id": [1, 2, 3], "label": [float(x) for x in v]}
-    ),
     "text in Parquet": lambda p, v: write(
         p / "z.parquet", {"id": ["1", "2", "3"], "label": [str(x) for x in v]}
     ),
-    "3.0 as text in Parquet": lambda p, v: write(
-        p / "w.parquet", {"id": ["1", "2", "3"], "label": [str(float(x)) for x in v]}
-    ),
     "int in NPZ": lambda p, v: write(p / "x.npz", {"id": [1, 2, 3], "label": v}),
-    "float in NPZ": lambda p, v: write(
-        p / "y.npz", {"id": [1.0, 2.0, 3.0], "label": [float(x) for x in v]}
-    ),
     "bytes in NPZ": lambda p, v: write(
         p / "z.npz", {"id": [b"1", b"2", b"3"], "label": [str(x).encode() for x in v]}
     ),
     "small ints in Arrow": lambda p, v: small_ints(p / "x.arrow", v),
     "categories in Arrow": lambda p, v: categories(p / "y.arrow", v),
+    "decimals in Parquet": lambda p, v: decimals(p / "d.parquet", v),
+}
+FLOATS: dict[str, Callable[[Path, list[int]], Path]] = {
+    "3.0 in CSV": lambda p, v: write(
+        p / "y.csv", {"id": [1, 2, 3], "label": [float(x) for x in v]}
+    ),
+    "3.0 in JSON": lambda p, v: write(
+        p / "y.jsonl", {"id": [1, 2, 3], "label": [float(x) for x in v]}
+    ),
+    "float in Parquet": lambda p, v: write(
+        p / "y.parquet", {"id": [1, 2, 3], "label": [float(x) for x in v]}
+    ),
+    "3.0 as text in Parquet": lambda p, v: write(
+        p / "w.parquet", {"id": ["1", "2", "3"], "label": [str(float(x)) for x in v]}
+    ),
+    "float in NPZ": lambda p, v: write(
+        p / "y.npz", {"id": [1.0, 2.0, 3.0], "label": [float(x) for x in v]}
+    ),
 }
 
 
@@ -259,10 +262,20 @@ def categories(path: Path, values: list[int]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("first", SPELLINGS)
-def test_a_class_is_the_same_in_every_spelling(first, tmp_path):
-    old = read_predictions(SPELLINGS[first](tmp_path, [3, -1, 10]))
-    for second, make in SPELLINGS.items():
+def decimals(path: Path, values: list[int]) -> Path:
+    frame = pl.DataFrame({"id": [1, 2, 3], "label": values})
+    frame.cast({"id": pl.Decimal(10, 2), "label": pl.Decimal(10, 2)}).write_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("first", "spellings"),
+    [(name, group) for group in (INTEGERS, FLOATS) for name in group],
+    ids=[*INTEGERS, *FLOATS],
+)
+def test_a_class_is_the_same_in_every_spelling(first, spellings, tmp_path):
+    old = read_predictions(spellings[first](tmp_path, [3, -1, 10]))
+    for second, make in spellings.items():
         (folder := tmp_path / second).mkdir()
         same = compare(old=old, new=read_predictions(make(folder, [3, -1, 10])))
         assert (same.n, same["churn"].value) == (3, 0.0), second
@@ -311,7 +324,8 @@ def test_numbers_beyond_the_signed_ones(tmp_path):
     assert counts(tmp_path / "old.npz", tmp_path / "same.npz").different == 0
     assert counts(tmp_path / "old.npz", tmp_path / "new.csv").different == 1
     np.savez(tmp_path / "mixed.npz", ids=np.array([1, 2]), labels=ids)
-    assert counts(tmp_path / "mixed.npz", tmp_path / "small.parquet").different == 2
+    with pytest.raises(InputError, match="predicts no class .'18446744073709551614'"):
+        counts(tmp_path / "mixed.npz", tmp_path / "small.parquet")
 
 
 def test_class_names_beyond_the_signed_numbers(tmp_path):

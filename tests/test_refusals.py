@@ -64,55 +64,55 @@ TABLES = [
     # -- ids ------------------------------------------------------------------------------------
     Refused(
         "a duplicate id in old, rows aligned and sorted",
-        "{old} has more than one row for id 'b' in column 'id'; keep one row a sample, or name "
-        "another column with --id.",
+        "{old} has more than one row for id 'b' in column 'id'; keep one row per sample, or name "
+        "another column with `id=`.",
         old=good(id=["a", "b", "b", "d"]),
         new=good(id=["a", "b", "b", "d"]),
     ),
     Refused(
         "a duplicate id, rows aligned and unsorted",
-        "{old} has more than one row for id 'a', 'd' in column 'id'; keep one row a sample, or "
-        "name another column with --id.",
+        "{old} has more than one row for id 'a', 'd' in column 'id'; keep one row per sample, or "
+        "name another column with `id=`.",
         old=good(id=["d", "a", "d", "a"]),
         new=good(id=["d", "a", "d", "a"]),
     ),
     Refused(
         "a duplicate id in old, rows shuffled",
-        "{old} has more than one row for id 'b' in column 'id'; keep one row a sample, or name "
-        "another column with --id.",
+        "{old} has more than one row for id 'b' in column 'id'; keep one row per sample, or name "
+        "another column with `id=`.",
         old=good(id=["a", "b", "b", "d"], target=None),
         new=good(id=SHUFFLED),
     ),
     Refused(
         "a duplicate id in new, rows shuffled",
-        "{new} has more than one row for id 'c' in column 'id'; keep one row a sample, or name "
-        "another column with --id.",
+        "{new} has more than one row for id 'c' in column 'id'; keep one row per sample, or name "
+        "another column with `id=`.",
         new=good(id=["d", "c", "c", "a"], target=None),
     ),
     Refused(
         "a duplicate id in a control",
-        "{control0} has more than one row for id 'c' in column 'id'; keep one row a sample, or "
-        "name another column with --id.",
+        "{control0} has more than one row for id 'c' in column 'id'; keep one row per sample, or "
+        "name another column with `id=`.",
         controls=(good(id=["d", "c", "c", "a"], target=None),),
     ),
     Refused(
         "a duplicate id beside scores",
-        "{new} has more than one row for id 'c' in column 'id'; keep one row a sample, or name "
-        "another column with --id.",
+        "{new} has more than one row for id 'c' in column 'id'; keep one row per sample, or name "
+        "another column with `id=`.",
         old=SOUND_LOGITS,
         new=scored([1.0] * 4, [0.0] * 4, id=["d", "c", "c", "a"], target=None),
     ),
     Refused(
         "many duplicate ids",
-        "{old} has more than one row for id 0, 1, 2 and 7 more in column 'id'; keep one row a "
-        "sample, or name another column with --id.",
+        "{old} has more than one row for id 0, 1, 2 and 7 more in column 'id'; keep one row per "
+        "sample, or name another column with `id=`.",
         old={"id": [*range(10), *range(10)], "label": ["x"] * 20},
         new={"id": list(range(20)), "label": ["x"] * 20},
     ),
     Refused(
         "duplicate ids of a renamed column",
-        "{old} has more than one row for id 'b' in column 'key'; keep one row a sample, or name "
-        "another column with --id.",
+        "{old} has more than one row for id 'b' in column 'key'; keep one row per sample, or name "
+        "another column with `id=`.",
         old={"key": ["a", "b", "b"], "label": ["x"] * 3},
         new={"key": ["a", "b", "b"], "label": ["x"] * 3},
         options={"id": "key"},
@@ -120,109 +120,109 @@ TABLES = [
     Refused(
         "no id in common",
         "No id is in every file: {old} has ids such as 'a', 'b', {new} has ids such as 'p', 'q'; "
-        "check that both are of the same test set and that --id names the right column.",
+        "check that both are of the same test set and that `id=` names the right column.",
         new=good(id=["p", "q", "r", "s"]),
     ),
     Refused(
         "no id in common, though rows on one side only may be dropped",
         "No id is in every file: {old} has ids such as 'a', 'b', {new} has ids such as 'p', 'q'; "
-        "check that both are of the same test set and that --id names the right column.",
+        "check that both are of the same test set and that `id=` names the right column.",
         new=good(id=["p", "q", "r", "s"]),
         options={"on_missing": "drop"},
     ),
     Refused(
         "ids of old that new lacks",
         "{old} has 2 ids that {new} lacks: 'a', 'c'; give the same samples in every file, "
-        "or leave these out with --on-missing drop.",
+        "or leave these out with `on_missing='drop'`.",
         new={"id": ["d", "b"], "label": ["x", "y"]},
     ),
     Refused(
         "an id of new that old lacks",
         "{new} has 1 id that {old} lacks: 'e'; give the same samples in every file, "
-        "or leave these out with --on-missing drop.",
+        "or leave these out with `on_missing='drop'`.",
         new={"id": [*IDS, "e"], "label": [*LABELS, "x"]},
     ),
     Refused(
         "an id that a control lacks",
         "{old} has 1 id that {control0} lacks: 'd'; give the same samples in every file, "
-        "or leave these out with --on-missing drop.",
+        "or leave these out with `on_missing='drop'`.",
         controls=({"id": IDS[:3], "label": LABELS[:3]},),
     ),
     Refused(
         "ids on one side only, beside scores",
         "{old} has 1 id that {new} lacks: 'd'; give the same samples in every file, "
-        "or leave these out with --on-missing drop.",
+        "or leave these out with `on_missing='drop'`.",
         old=SOUND_LOGITS,
         new={"id": IDS[:3], "label": LABELS[:3]},
     ),
     Refused(
         "very many ids on one side only",
         "{old} has 996 ids that {new} lacks: 4, 5, 6 and 993 more; give the same samples in every "
-        "file, or leave these out with --on-missing drop.",
+        "file, or leave these out with `on_missing='drop'`.",
         old={"id": list(range(1000)), "label": ["x"] * 1000},
         new={"id": list(range(4)), "label": ["x"] * 4},
     ),
     Refused(
         "a missing id, rows aligned",
-        "{old} has no id in column 'id' at row 3; give every row an id of its own.",
+        "{old} has no id in column 'id' at row 3; give every row another id.",
         old=good(id=["a", "b", None, "d"]),
         new=good(id=["a", "b", None, "d"]),
     ),
     Refused(
         "a missing id, rows shuffled",
-        "{new} has no id in column 'id' at row 2; give every row an id of its own.",
+        "{new} has no id in column 'id' at row 2; give every row another id.",
         new=good(id=["d", None, "c", "a"], target=None),
     ),
     Refused(
         "a missing id in a file of text",
-        "{new} has no id in column 'id' at row 2; give every row an id of its own.",
+        "{new} has no id in column 'id' at row 2; give every row another id.",
         new=good(id=["d", None, "c", "a"], target=None),
         suffix=".csv",
     ),
     # -- targets and labels ---------------------------------------------------------------------
     Refused(
         "targets that disagree, rows aligned",
-        "{old} and {new} disagree on the target of id 'a', 'c'; a sample has one true class: mend "
-        "the wrong file, or leave the target out of it.",
+        "{old} and {new} disagree on the target of id 'a', 'c'; a sample has one true class: "
+        "correct the wrong file, or leave the target out of it.",
         new=good(target=["y", "y", "y", "y"]),
     ),
     Refused(
         "targets that disagree, rows shuffled",
-        "{old} and {new} disagree on the target of id 'a', 'd'; a sample has one true class: mend "
-        "the wrong file, or leave the target out of it.",
+        "{old} and {new} disagree on the target of id 'a', 'd'; a sample has one true class: "
+        "correct the wrong file, or leave the target out of it.",
         new=good(id=SHUFFLED, target=["x", "y", "x", "y"]),
     ),
     Refused(
         "targets that disagree beside scores",
-        "{old} and {new} disagree on the target of id 'a'; a sample has one true class: mend the "
-        "wrong file, or leave the target out of it.",
+        "{old} and {new} disagree on the target of id 'a'; a sample has one true class: "
+        "correct the wrong file, or leave the target out of it.",
         old=SOUND_LOGITS,
         new={**SOUND_LOGITS, "target": ["y", "y", "x", "y"]},
     ),
     Refused(
         "a control's targets disagree",
-        "{old} and {control0} disagree on the target of id 'a'; a sample has one true class: mend "
-        "the wrong file, or leave the target out of it.",
+        "{old} and {control0} disagree on the target of id 'a'; a sample has one true class: "
+        "correct the wrong file, or leave the target out of it.",
         controls=(good(target=["y", "y", "x", "y"]),),
     ),
     Refused(
         "a control and new disagree where old has no targets",
-        "{new} and {control0} disagree on the target of id 'a'; a sample has one true class: mend "
-        "the wrong file, or leave the target out of it.",
+        "{new} and {control0} disagree on the target of id 'a'; a sample has one true class: "
+        "correct the wrong file, or leave the target out of it.",
         old=good(target=None),
         controls=(good(target=["y", "y", "x", "y"]),),
     ),
     Refused(
         "a control and new disagree where old has no target in that row",
-        "{new} and {control0} disagree on the target of id 'a'; a sample has one true class: mend "
-        "the wrong file, or leave the target out of it.",
+        "{new} and {control0} disagree on the target of id 'a'; a sample has one true class: "
+        "correct the wrong file, or leave the target out of it.",
         old=good(target=[None, "y", "x", "y"]),
         controls=(good(target=["y", "y", "x", "y"]),),
     ),
     Refused(
         "more disagreements than are named",
         "{old} and {new} disagree on the target of id 0, 1, 2 and 5 more; a sample has one true "
-        "class: mend the wrong file, or leave the target out of it.",
+        "class: correct the wrong file, or leave the target out of it.",
         old={"id": list(range(8)), "label": ["x"] * 8, "target": ["x"] * 8},
         new={"id": list(range(8)), "label": ["x"] * 8, "target": ["y"] * 8},
     ),
@@ -252,22 +252,25 @@ TABLES = [
     ),
     Refused(
         "fractions as labels",
-        "{new} has fractions in column 'label', for id 'b', where classes are expected; classes "
-        "are names or integers.",
+        "{new} has numbers that are not whole in column 'label' (2.5), for id 'b', where "
+        "classes are expected; this looks like a score or a regression output: classes are names "
+        "or integers.",
         old=good(target=None, label=[1, 2, 3, 4]),
         new=good(target=None, label=[1.0, 2.5, 3.0, 4.0]),
     ),
     Refused(
         "fractions as targets, rows shuffled",
-        "{new} has fractions in column 'target', for id 'b', where classes are expected; classes "
-        "are names or integers.",
+        "{new} has numbers that are not whole in column 'target' (2.5), for id 'b', where "
+        "classes are expected; this looks like a score or a regression output: classes are names "
+        "or integers.",
         old=good(target=None, label=[1, 2, 3, 4]),
         new=good(id=SHUFFLED, target=[1.0, 2.5, 3.0, 4.0], label=[1, 2, 3, 4]),
     ),
     Refused(
         "infinite labels",
-        "{new} has fractions in column 'label', for id 'a', 'd', where classes are expected; "
-        "classes are names or integers.",
+        "{new} has numbers that are not whole in column 'label' (inf, 1e+300), for id 'a', 'd', "
+        "where classes are expected; this looks like a score or a regression output: classes are "
+        "names or integers.",
         old=good(target=None, label=[1, 2, 3, 4]),
         new=good(target=None, label=[INF, 2.0, 3.0, 1e300]),
     ),
@@ -281,7 +284,7 @@ TABLES = [
     *[
         Refused(
             f"{bad} among the logits of {side}",
-            f"{{{side}}} has NaN or infinite logits for id 'd'; mend the row, or leave it out.",
+            f"{{{side}}} has NaN or infinite logits for id 'd'; correct the row, or leave it out.",
             **{side: scored([1.0, 2.0, 3.0, 4.0], last([0.0, 3.0, 4.0, 5.0], bad))},
             **{other: SOUND_LOGITS},
         )
@@ -291,7 +294,7 @@ TABLES = [
     *[
         Refused(
             f"{bad} among the logits of {side}, the other of labels only",
-            f"{{{side}}} has NaN or infinite logits for id 'd'; mend the row, or leave it out.",
+            f"{{{side}}} has NaN or infinite logits for id 'd'; correct the row, or leave it out.",
             **{side: scored([1.0, 2.0, 3.0, 4.0], last([0.0, 3.0, 4.0, 5.0], bad))},
         )
         for bad in (NAN, INF, -INF)
@@ -300,7 +303,7 @@ TABLES = [
     *[
         Refused(
             f"{bad} among the logits of {side}, which have different classes",
-            f"{{{side}}} has NaN or infinite logits for id 'd'; mend the row, or leave it out.",
+            f"{{{side}}} has NaN or infinite logits for id 'd'; correct the row, or leave it out.",
             **{side: {**SOUND_LOGITS, "logit_z": [0.0, 0.0, 0.0, bad]}},
             **{other: SOUND_LOGITS},
         )
@@ -310,7 +313,7 @@ TABLES = [
     *[
         Refused(
             f"{bad} among the logits of new, rows shuffled",
-            "{new} has NaN or infinite logits for id 'a'; mend the row, or leave it out.",
+            "{new} has NaN or infinite logits for id 'a'; correct the row, or leave it out.",
             old=SOUND_LOGITS,
             new=scored([1.0] * 4, [0.0, 0.0, 0.0, bad], id=SHUFFLED, target=None),
         )
@@ -318,19 +321,19 @@ TABLES = [
     ],
     Refused(
         "minus infinity on both sides, which would cancel out",
-        "{old} has NaN or infinite logits for id 'd'; mend the row, or leave it out.",
+        "{old} has NaN or infinite logits for id 'd'; correct the row, or leave it out.",
         old=scored([1.0, 2.0, 3.0, 4.0], [0.0, 3.0, 4.0, -INF]),
         new=scored([1.0, 2.0, 3.0, 4.0], [0.0, 3.0, 4.0, -INF]),
     ),
     Refused(
         "NaN among the logits of a control",
-        "{control0} has NaN or infinite logits for id 'd'; mend the row, or leave it out.",
+        "{control0} has NaN or infinite logits for id 'd'; correct the row, or leave it out.",
         controls=(scored([1.0, 2.0, 3.0, 4.0], [0.0, 3.0, 4.0, NAN]),),
     ),
     *[
         Refused(
             f"{bad} among probabilities",
-            "{new} has NaN or infinite probabilities for id 'b'; mend the row, or leave it out.",
+            "{new} has NaN or infinite probabilities for id 'b'; correct the row, or leave it out.",
             old=good(target=[0, 1, 0, 1], label=[0, 1, 0, 1]),
             new=chances([[0.5, 0.5], [bad, 1.0], [0.5, 0.5], [0.5, 0.5]], target=None),
         )
@@ -408,21 +411,21 @@ TABLES = [
     # -- groups ---------------------------------------------------------------------------------
     Refused(
         "a column to group by that is not there",
-        "Neither {old} nor {new} has a column 'colour', which --by asks for; they have 'id', "
+        "Neither {old} nor {new} has a column 'colour', which `by=` asks for; they have 'id', "
         "'target', "
         "'label'.",
         options={"by": ["colour"]},
     ),
     Refused(
         "a cluster that is not there",
-        "Neither {old} nor {new} has a column 'user', which --cluster asks for; they have 'id', "
+        "Neither {old} nor {new} has a column 'user', which `cluster=` asks for; they have 'id', "
         "'target', "
         "'label'.",
         options={"cluster": "user"},
     ),
     Refused(
         "targets to group by that are not there",
-        "Neither {old} nor {new} has a column 'target', which --by asks for; they have 'id', "
+        "Neither {old} nor {new} has a column 'target', which `by=` asks for; they have 'id', "
         "'label'.",
         old=good(target=None),
         new=good(target=None),
@@ -563,21 +566,22 @@ SCORES = np.array([[1.0, 0.0], [0.0, 1.0]])
     [
         (
             {"labels": [1, 2, 3], "targets": [1, 2]},
-            "m has arrays of different lengths (target 2, label 3); give one entry a sample in "
+            "m has arrays of different lengths (target 2, label 3); give one entry per sample in "
             "each.",
         ),
         (
             {"logits": SCORES, "targets": [1, 2, 3]},
-            "m has arrays of different lengths (target 3, logits 2); give one entry a sample in "
+            "m has arrays of different lengths (target 3, logits 2); give one entry per sample in "
             "each.",
         ),
         (
             {"logits": SCORES, "class_names": ["a", "b", "c"]},
-            "m has logits of 2 classes but 3 class names; give one name a column, in order.",
+            "m has logits of 2 classes but 3 class names; give one name per column, in order.",
         ),
         (
             {"probabilities": SCORES, "class_names": ["a"]},
-            "m has probabilities of 2 classes but 1 class names; give one name a column, in order.",
+            "m has probabilities of 2 classes but 1 class names; give one name per column, in "
+            "order.",
         ),
         (
             {"logits": SCORES, "class_names": ["a", "a"]},
@@ -599,11 +603,11 @@ SCORES = np.array([[1.0, 0.0], [0.0, 1.0]])
         ),
         (
             {"logits": np.empty((2, 0))},
-            "m has logits of no class; expected at least one column.",
+            "m has logits of no class; expected at least two columns.",
         ),
         (
             {"labels": [[1, 2], [3, 4]]},
-            "m has 'label' of shape (2, 2); expected one value a sample.",
+            "m has 'label' of shape (2, 2); expected one value per sample.",
         ),
         (
             {"labels": [1 + 2j, 3j]},
@@ -612,7 +616,7 @@ SCORES = np.array([[1.0, 0.0], [0.0, 1.0]])
         (
             {"targets": [1, 2]},
             "m has neither predicted labels nor class scores (columns: 'target'); name the column "
-            "of predicted classes with --label, or add logits or probabilities.",
+            "of predicted classes with `label=`, or add logits or probabilities.",
         ),
         (
             {"labels": [1], "slices": {"target": [1], "label": [2]}},
@@ -636,8 +640,8 @@ def test_rows_without_ids_are_named_by_their_number():
     old = Predictions.from_arrays(labels=["x", "y", "y"], targets=["x", "y", "y"], name="old")
     new = Predictions.from_arrays(labels=["x", "y", "y"], targets=["x", "z", "z"], name="new")
     assert refused(lambda: compare(old=old, new=new)) == (
-        "old and new disagree on the target of row 2, 3; a sample has one true class: mend the "
-        "wrong file, or leave the target out of it."
+        "old and new disagree on the target of row 2, 3; a sample has one true class: "
+        "correct the wrong file, or leave the target out of it."
     )
     missing = Predictions.from_arrays(labels=["x", None, "y"], name="new")
     assert refused(lambda: compare(old=old, new=missing)) == (
@@ -645,10 +649,10 @@ def test_rows_without_ids_are_named_by_their_number():
         "the row out."
     )
     bad = Predictions.from_arrays(
-        logits=np.array([[0.0], [0.0], [NAN]]), class_names=["x"], name="new"
+        logits=np.array([[0.0, 1.0], [0.0, 1.0], [NAN, 1.0]]), class_names=["x", "y"], name="new"
     )
     assert refused(lambda: compare(old=old, new=bad)) == (
-        "new has NaN or infinite logits for row 3; mend the row, or leave it out."
+        "new has NaN or infinite logits for row 3; correct the row, or leave it out."
     )
 
 
@@ -922,9 +926,9 @@ def test_a_file_that_is_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("roles", "sentence"),
     [
-        ({"id": "key"}, "has no column 'key', which --id asks for"),
-        ({"target": "truth"}, "has no column 'truth', which --target asks for"),
-        ({"label": "guess"}, "has no column 'guess', which --label asks for"),
+        ({"id": "key"}, "has no column 'key', which `id=` asks for"),
+        ({"target": "truth"}, "has no column 'truth', which `target=` asks for"),
+        ({"label": "guess"}, "has no column 'guess', which `label=` asks for"),
     ],
 )
 def test_columns_asked_for_that_are_not_there(roles, sentence, save):
@@ -945,8 +949,8 @@ def test_arrays_asked_for_that_are_not_there(flag, save):
 def test_a_table_without_ids(save):
     path = save("t.csv", good(id=None))
     assert refused(lambda: read_predictions(path)) == (
-        f"{path} has no column 'id' to join on; name it with --id (its columns are 'target', "
-        "'label')."
+        f"{path} has no column 'id' to join on (columns: 'target', 'label'); name the ids with "
+        "`id=`."
     )
 
 
@@ -954,7 +958,7 @@ def test_neither_labels_nor_scores(save):
     path = save("t.csv", good(label=None))
     assert refused(lambda: read_predictions(path)) == (
         f"{path} has neither predicted labels nor class scores (columns: 'id', 'target'); name the "
-        "column of predicted classes with --label, or add logits or probabilities."
+        "column of predicted classes with `label=`, or add logits or probabilities."
     )
     path = save("t.npz", {"ids": [1, 2], "targets": [1, 2], "prediction": [1, 2]})
     assert refused(lambda: read_predictions(path)) == (
@@ -966,13 +970,13 @@ def test_neither_labels_nor_scores(save):
 def test_scores_that_are_no_lists(save):
     path = save("t.parquet", good(logits=["1", "2", "3", "4"]))
     assert refused(lambda: read_predictions(path)) == (
-        f"{path} has a column 'logits' of type String, where a list of numbers a row is expected; "
-        "store lists, or one column 'logit_<class>' a class."
+        f"{path} has a column 'logits' of type String, where a list of numbers per row is "
+        "expected; store lists, or one column 'logit_<class>' per class."
     )
 
 
 def test_wide_scores_that_are_no_numbers(save):
-    path = save("t.parquet", good(logit_x=["1", "2", "3", "4"]))
+    path = save("t.parquet", good(logit_x=["1", "2", "3", "4"], logit_y=[1, 2, 3, 4]))
     assert refused(lambda: read_predictions(path)) == (
         f"{path} has a score column 'logit_x' of type String, where numbers are expected; convert "
         "it, or rename it if it is no score."
@@ -1173,7 +1177,7 @@ def test_pipes_and_devices(tmp_path):
 @pytest.mark.parametrize(
     ("column", "sentence"),
     [
-        ("id", "{0} has no id in column 'id' at row 2; give every row an id of its own."),
+        ("id", "{0} has no id in column 'id' at row 2; give every row another id."),
         (
             "label",
             "{0} has no predicted class in column 'label' for id 'b'; give every row a label, or "
@@ -1197,7 +1201,7 @@ def test_nothing_as_an_id_or_a_label(column, sentence, suffix, tmp_path):
 
 def test_a_place_beyond_the_class_names(save):
     sentence = (
-        "{} has target 2 in row 2, which is no place in its 2 class names; places count from 0."
+        "{} has target 2 in row 2, which is no index into its 2 class names; indices count from 0."
     )
     arrays = {"labels": [0, 1], "targets": [1, 2], "class_names": ["a", "b"]}
     assert refused(lambda: Predictions.from_arrays(**arrays, name="m")) == sentence.format("m")

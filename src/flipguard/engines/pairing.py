@@ -391,7 +391,7 @@ def naming_any(sides: Iterable[Predictions]) -> Iterator[None]:
     """When a query over several files breaks, reads each alone to say which one it was."""
     try:
         yield
-    except pl.exceptions.PolarsError:
+    except (pl.exceptions.PolarsError, OSError):
         for side in sides:
             with naming(side):
                 side.frame.select(pl.all().null_count()).collect(engine="streaming")

@@ -246,9 +246,18 @@ def _refuse_floats(columns: list[_Column]) -> None:
         if column.fraction and (column.is_float or column.dtype.is_decimal()):
             raise _fractions(column)
     plain = [column for column in columns if not column.is_float]
-    for column in columns:
-        if plain and column.is_float and not column.missing:
-            raise _looks_like_a_flag(column, plain[0])
+    bare = [column for column in columns if column.is_float and not column.missing]
+    if bare and plain:
+        # A column without any value is of no type.
+        told = next((column for column in plain if _has_a_value(column)), None)
+        if told is not None:
+            raise _looks_like_a_flag(bare[0], told)
+
+
+def _has_a_value(column: _Column) -> bool:
+    value = exactly(column.name).cast(pl.String)
+    some = column.side.frame.filter(value.is_not_null() & (value != "")).head(1)
+    return some.select(pl.len()).collect().item() > 0
 
 
 def _fractions(column: _Column) -> InputError:

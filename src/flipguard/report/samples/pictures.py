@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flipguard.errors import InputError, MissingExtraError, listed
-from flipguard.predictions.npz import read_arrays
 from flipguard.predictions.names import class_name
+from flipguard.predictions.npz import read_arrays
 from flipguard.report.samples.base import Samples
 
 if TYPE_CHECKING:
