@@ -1,6 +1,6 @@
 """One spelling of ids, classes and groups for all files, so that 3, "3" and 3.0 are one class.
 
-docs/equality.md has these rules as a table.
+docs/guides/equality.md has these rules as a table.
 """
 
 from __future__ import annotations

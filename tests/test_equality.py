@@ -1,0 +1,529 @@
+"""One definition of equality: docs/guides/equality.md, in every format and for arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from flipguard import (
+    Comparison,
+    InputError,
+    Policy,
+    Predictions,
+    check,
+    compare,
+    matrix,
+    read_predictions,
+)
+
+Columns = dict[str, list[Any]]
+NAN = float("nan")
+IDS = [f"s{i}" for i in range(4)]
+
+
+# -- one table in every format ---------------------------------------------------------------------
+
+
+def as_text(columns: Columns, separator: str) -> str:
+    def cell(value: object) -> str:
+        return "" if value is None or value != value else str(value)
+
+    rows = zip(*columns.values(), strict=True)
+    lines = [separator.join(columns), *(separator.join(map(cell, row)) for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(columns: Columns) -> str:
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    # What is missing is null in every second row, and an absent key in the others.
+    kept = [
+        {k: v for k, v in row.items() if v == v and (v is not None or i % 2)}
+        for i, row in enumerate(rows)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in kept)
+
+
+def save(path: Path, columns: Columns) -> Path:
+    """The table in the format of the file's name, by anything but flipguard."""
+    if path.suffix in (".csv", ".tsv"):
+        path.write_text(as_text(columns, "," if path.suffix == ".csv" else "\t"))
+    elif path.suffix == ".jsonl":
+        path.write_text(as_json(columns))
+    elif path.suffix == ".npz":
+        names = {"id": "ids", "target": "targets", "label": "labels"}
+        arrays = {}
+        for name, values in columns.items():
+            kinds = {type(value) for value in values if value is not None}
+            nothing = "" if kinds == {str} else NAN
+            arrays[names.get(name, name)] = np.array([nothing if v is None else v for v in values])
+        np.savez(path, **arrays)
+    else:
+        frame = pl.DataFrame(columns, strict=False)
+        (frame.write_parquet if path.suffix == ".parquet" else frame.write_ipc)(path)
+    return path
+
+
+def arrays(columns: Columns) -> Predictions:
+    roles = {"ids": "id", "targets": "target", "labels": "label"}
+    slices = {name: values for name, values in columns.items() if name not in roles.values()}
+    given = {role: columns[name] for role, name in roles.items() if name in columns}
+    return Predictions.from_arrays(**given, slices=slices)
+
+
+MAKERS: dict[str, Callable[[Path, Columns], Predictions]] = {
+    **{
+        suffix: lambda folder, columns, suffix=suffix: read_predictions(
+            save(folder / f"t{suffix}", columns)
+        )
+        for suffix in (".csv", ".tsv", ".jsonl", ".parquet", ".arrow", ".npz")
+    },
+    "arrays": lambda _, columns: arrays(columns),
+    "pandas": lambda _, columns: Predictions.from_frame(pd.DataFrame(columns)),
+    "polars": lambda _, columns: Predictions.from_frame(pl.DataFrame(columns, strict=False)),
+    "arrow table": lambda _, columns: Predictions.from_frame(
+        pl.DataFrame(columns, strict=False).to_arrow()
+    ),
+}
+GOOD: Columns = {"id": IDS, "target": [*"abab"], "label": [*"abba"]}
+every_format = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+
+
+def groups(result: Comparison, column: str) -> dict[str, int]:
+    return {group.name: group.n for group in result.by[column]}
+
+
+@every_format
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["x", "", "(missing)", None], {"x": 1, "(missing)": 2, '"(missing)"': 1}),
+        ([1.0, 0.5, None, -0.0], {"1": 1, "0.5": 1, "(missing)": 1, "0": 1}),
+        ([1.0, NAN, NAN, 2.0], {"1": 1, "2": 1, "(missing)": 2}),
+        ([7, 0, -3, 7], {"7": 2, "0": 1, "-3": 1}),
+        (["3.0", "cat", "007", "3"], {"3.0": 1, "cat": 1, "007": 1, "3": 1}),
+        (['"(missing)"', "(missing)", "", "a"], None),
+    ],
+    ids=["text", "floats", "nan", "integers", "names", "quoted"],
+)
+def test_groups_are_the_same_in_every_format(make, values, expected, tmp_path):
+    if expected is None:
+        if make in (MAKERS[".csv"], MAKERS[".tsv"]):
+            return  # A quotation mark is part of the format there.
+        expected = {'""(missing)""': 1, '"(missing)"': 1, "(missing)": 1, "a": 1}
+    columns = {**GOOD, "group": values}
+    table = make(tmp_path, columns)
+    assert groups(compare(old=table, new=table, by=["group"]), "group") == expected
+    # Next to a file of another format the groups are the same, or the files would disagree.
+    other = Predictions.from_frame(pl.DataFrame(columns, strict=False))
+    assert groups(compare(old=table, new=other, by=["group"]), "group") == expected
+
+
+@every_format
+def test_groups_of_truth_values(make, tmp_path):
+    table = make(tmp_path, {**GOOD, "group": [True, False, True, True]})
+    other = arrays({**GOOD, "group": [True, False, True, True]})
+    result = compare(old=table, new=other, by=["group"])
+    assert groups(result, "group") == {"true": 3, "false": 1}
+
+
+@every_format
+@pytest.mark.parametrize("values", [["u", "", "u", "v"], [1.0, None, 1.0, 2.0]])
+def test_a_row_without_a_cluster_is_refused_in_every_format(make, values, tmp_path):
+    table = make(tmp_path, {**GOOD, "user": values})
+    with pytest.raises(InputError, match=r"no value in column 'user', by which .* for id 's1'"):
+        compare(old=table, new=table, cluster="user")
+
+
+@every_format
+def test_missing_targets_and_labels(make, tmp_path):
+    table = make(tmp_path, {**GOOD, "target": ["a", "", "a", None]})
+    counts = compare(old=table, new=arrays(GOOD | {"target": [*"a", None, *"a", None]})).counts
+    assert (counts.labelled, counts.rows) == (2, 4)
+    table = make(tmp_path, {**GOOD, "label": ["a", "", "a", "b"]})
+    with pytest.raises(InputError, match="no predicted class in column 'label' for id 's1'"):
+        compare(old=table, new=arrays(GOOD))
+
+
+@every_format
+def test_integers_that_were_written_as_floats(make, tmp_path):
+    columns = {"id": [1.0, 2.0, 3.0], "target": [1.0, None, -0.0], "label": [1, 0, 0]}
+    table = make(tmp_path, columns)
+    plain = arrays({"id": ["3", "2", "1"], "target": ["0", "", "1"], "label": [0, 0, 1]})
+    counts = compare(old=table, new=plain).counts
+    assert (counts["both_right"], counts["unlabelled_same"]) == (2, 1)
+
+
+@every_format
+def test_truth_values_are_their_texts(make, tmp_path):
+    columns = {"id": IDS, "target": [True, False] * 2, "label": [True, True, False, True]}
+    found = make(tmp_path, columns)
+    truth = arrays({"id": IDS, "label": [True, True, False, False]})
+    counts = compare(old=found, new=truth).counts
+    assert (counts["both_right"], counts.different) == (1, 1)
+    text = arrays({"id": IDS, "label": ["True", "true", "False", "false"]})
+    counts = compare(old=arrays(columns), new=text).counts
+    assert (counts["both_right"], counts.different) == (1, 1)
+
+
+def test_two_columns_of_text_are_compared_as_written():
+    old = arrays({**GOOD, "target": ["True"] * 4, "label": ["True", "true"] * 2})
+    new = arrays({"id": IDS, "label": ["True"] * 4})
+    assert compare(old=old, new=new).counts["positive_flip"] == 2
+
+
+def test_a_truth_value_is_no_integer():
+    old = arrays({**GOOD, "target": [True, False] * 2, "label": [True] * 4})
+    with pytest.raises(
+        InputError, match=r"new predicts no class \('0', '1'\) .*\('false', 'true'\)"
+    ):
+        compare(old=old, new=Predictions.from_arrays(ids=IDS, labels=[1, 0, 1, 0], name="new"))
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def test_decimals_compare_as_numbers():
+    values = [Decimal("1.00"), Decimal("10.00"), Decimal("0.00"), Decimal("-2.00")]
+    frame = pl.DataFrame({"id": IDS, "label": values, "size": [Decimal("0.50")] * 4})
+    old = Predictions.from_frame(frame)
+    new = arrays({"id": IDS, "label": ["1", "10", "0", "-2"], "target": [1, 10, -0, -2]})
+    result = compare(old=old, new=new, by=["size"])
+    assert result.counts["both_right"] == 4
+    assert groups(result, "size") == {"0.5": 4}
+    odd = Predictions.from_frame(frame.with_columns(label=pl.col("size")), name="odd")
+    with pytest.raises(InputError, match=r"odd has numbers that are not whole .*\(0.50\)"):
+        compare(old=odd, new=new)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".npz"])
+def test_floats_next_to_integers_are_no_classes(suffix, tmp_path):
+    """The smallest case: a right/wrong flag in the place of the predicted classes."""
+    right = {"id": [0, 1, 2], "target": [0, 1, 1], "label": [0, 1, 1]}
+    new = read_predictions(save(tmp_path / f"new{suffix}", right))
+    flags = save(tmp_path / f"old{suffix}", {**right, "label": [1.0, 0.0, 1.0]})
+    with pytest.raises(InputError) as refused:
+        compare(old=read_predictions(flags), new=new)
+    shown = ", ".join(sorted({"0.0", "1.0"}))
+    assert str(refused.value) == (
+        f"{flags} has floats without a missing value in column '"
+        f"{'labels' if False else 'label'}' ({shown}), next to "
+        f"{'values' if suffix == '.csv' else 'integers'} in column 'target', so this looks like a "
+        "score or a right/wrong flag rather than predicted classes; name the column of classes "
+        "with `label=`, or write its whole numbers as integers."
+    )
+
+
+def test_the_whole_column_decides_and_not_its_first_rows(tmp_path):
+    n = 3_000
+    ids = list(range(n))
+    labels = ["0", "1"] * (n // 2)
+    old = {"id": ids, "target": labels, "label": labels}
+    for last, told in (("1.0", "floats without a missing value"), ("0.5", "are not whole")):
+        for order in (1, -1):
+            odd = [*labels[:-1], last][::order]
+            path = save(tmp_path / "new.csv", {"id": ids[::order], "label": odd})
+            with pytest.raises(InputError, match=told):
+                compare(
+                    old=read_predictions(save(tmp_path / "old.csv", old)),
+                    new=read_predictions(path),
+                )
+    # One name among them, and all are names: 1.0 is not 1 then.
+    path = save(tmp_path / "new.csv", {"id": ids, "label": [*labels[:-2], "1.0", "cat"]})
+    result = compare(
+        old=read_predictions(save(tmp_path / "old.csv", old)), new=read_predictions(path)
+    )
+    assert result.counts["negative_flip"] == 2
+
+
+@pytest.mark.parametrize("labels", [[0.5, 0.1, 0.9], ["0.5", "0.1", "0.9"], [1e300, 0.0, 1.0]])
+def test_numbers_that_are_not_whole_are_no_classes(labels):
+    old = Predictions.from_arrays(ids=[7, 8, 9], labels=labels, name="old")
+    with pytest.raises(InputError, match=r"score or a regression output"):
+        compare(old=old, new=old)
+
+
+def test_columns_that_are_all_floats_are_integers():
+    old = arrays({"id": IDS, "target": [0.0, 1.0] * 2, "label": [0.0, 1.0, 1.0, 1.0]})
+    new = arrays({"id": IDS, "label": ["0.0", "1.00", "0", "1e0"]})
+    counts = compare(old=old, new=new).counts
+    assert (counts["both_right"], counts["positive_flip"]) == (3, 1)
+    # A column without any value says nothing of its type.
+    empty = Predictions.from_arrays(ids=IDS, labels=[0.0, 1.0] * 2, targets=[None] * 4)
+    assert compare(old=empty, new=new).counts["unlabelled_different"] == 0
+
+
+def test_a_control_of_floats_is_refused_too():
+    old = arrays({"id": IDS, "target": [0, 1] * 2, "label": [0, 1] * 2})
+    control = Predictions.from_arrays(ids=IDS, labels=[0.0, 1.0] * 2, name="control")
+    with pytest.raises(InputError, match="control has floats without a missing value"):
+        compare(old=old, new=old, control=control)
+
+
+def test_ids_of_floats_are_integers_and_names_stay(tmp_path):
+    new = arrays({"id": [3, 1, 2], "label": [*"cax"]})
+    for ids in ([1.0, 2.0, 3.0], ["1.0", "2", "3e0"], [Decimal("1.0"), Decimal(2), Decimal(3)]):
+        frame = pl.DataFrame({"id": ids, "label": [*"abc"]})
+        assert compare(old=Predictions.from_frame(frame), new=new).counts.different == 1
+    names = arrays({"id": ["1.0", "2.0", "v3"], "label": [*"abc"]})
+    with pytest.raises(InputError, match="No id is in every file"):
+        compare(old=names, new=arrays({"id": [1, 2], "label": [*"ab"]}), on_missing="drop")
+
+
+# -- classes that never meet -----------------------------------------------------------------------
+
+RULE = {"rule": [{"metric": "churn", "max": 1.0, "judge": "point"}]}
+
+
+@pytest.mark.parametrize("side", ["old", "new", "control"])
+@pytest.mark.parametrize("with_targets", [True, False])
+def test_classes_spelled_in_two_ways_are_refused(side, with_targets):
+    spelling = {"old": "abab", "new": "abba", "control": "bbaa"} | {side: "ABAB"}
+    tables = {
+        name: Predictions.from_arrays(ids=IDS, labels=[*labels], name=name)
+        for name, labels in spelling.items()
+    }
+    if with_targets:
+        tables["old"] = Predictions.from_arrays(
+            ids=IDS, labels=[*spelling["old"]], targets=[*"abab"], name="old"
+        )
+    with pytest.raises(InputError, match=rf"{side} predicts .* \('A', 'B'\)"):
+        compare(**tables)
+    with pytest.raises(InputError, match=r"predicts no class \('A', 'B'\)"):
+        matrix(list(tables.values()))
+
+
+def test_a_model_that_is_never_right_but_knows_the_classes_is_compared():
+    old = arrays({**GOOD, "label": [*"baba"]})
+    assert compare(old=old, new=arrays(GOOD)).counts.old_right == 0
+
+
+def test_class_names_of_scores_that_never_meet():
+    old = Predictions.from_arrays(logits=np.eye(2), class_names=["a", "b"], name="old")
+    new = Predictions.from_arrays(logits=np.eye(2), class_names=["x", "y"], name="new")
+    with pytest.raises(InputError, match=r"old predicts no class \('a', 'b'\) .*\('x', 'y'\)"):
+        compare(old=old, new=new)
+
+
+# -- scores ----------------------------------------------------------------------------------------
+
+
+def test_scores_of_one_class_are_no_classifier(tmp_path):
+    column = np.array([[1.0], [-2.0], [0.5], [3.0]])
+    with pytest.raises(InputError, match=r"m has scores of one class only \(logits of shape"):
+        Predictions.from_arrays(logits=column, name="m")
+    wide = save(tmp_path / "wide.csv", {"id": IDS, "target": [0, 1, 0, 1], "logit_1": [1.0] * 4})
+    with pytest.raises(
+        InputError, match=r"one class only \(column 'logit_1'\).*one score per class"
+    ):
+        read_predictions(wide)
+    lists = Predictions.from_frame(pl.DataFrame({"id": IDS, "logits": column.tolist()}), name="m")
+    with pytest.raises(InputError, match=r"m has scores of one class only \(column 'logits'\)"):
+        compare(old=lists, new=arrays(GOOD))
+    with pytest.raises(InputError, match=r"one class only"):
+        compare(old=arrays(GOOD), new=arrays(GOOD), control=lists)
+
+
+def test_one_score_next_to_labels_is_left_out_and_noted(tmp_path):
+    path = save(tmp_path / "old.csv", {**GOOD, "logit_1": [1.0] * 4})
+    old = read_predictions(path)
+    notes = compare(old=old, new=arrays(GOOD)).notes
+    assert any("not used: 'logit_1'" in note for note in notes)
+
+
+@pytest.mark.parametrize("columns", [{"logit_": [1.0], "logit_a": [2.0]}])
+def test_a_class_without_a_name_is_refused(columns):
+    frame = pl.DataFrame({"id": [1], **columns})
+    with pytest.raises(InputError, match="scores of a class without a name"):
+        Predictions.from_frame(frame)
+    with pytest.raises(InputError, match="scores of a class without a name"):
+        Predictions.from_arrays(logits=np.eye(2), class_names=["a", ""])
+
+
+@pytest.mark.parametrize("role", ["old", "new", "control"])
+def test_a_probability_a_rounding_error_below_zero(role):
+    sides = {name: np.array([[1.0, 0.0], [0.25, 0.75]]) for name in ("old", "new", "control")}
+    sides[role] = np.array([[1.0 + 1e-9, -1e-9], [0.25, 0.75]])
+    tables = {name: Predictions.from_arrays(probabilities=p) for name, p in sides.items()}
+    assert compare(**tables).counts.different == 0
+    sides[role] = np.array([[1.1, -0.1], [0.25, 0.75]])
+    tables = {name: Predictions.from_arrays(probabilities=p) for name, p in sides.items()}
+    with pytest.raises(InputError, match=r"a probability below 0 \(-0.1\)"):
+        compare(**tables)
+
+
+def test_float_targets_with_nan_are_indices_into_class_names(tmp_path):
+    path = tmp_path / "o.npz"
+    targets = np.array([0, 1, NAN])
+    np.savez(path, ids=np.arange(3), targets=targets, logits=np.eye(3), class_names=[*"abc"])
+    table = read_predictions(path)
+    counts = compare(old=table, new=table).counts
+    assert (counts["both_right"], counts["unlabelled_same"]) == (2, 1)
+    with pytest.raises(InputError, match="is no index into its 2 class names"):
+        Predictions.from_arrays(targets=[2.0, None], logits=np.eye(2), class_names=["a", "b"])
+
+
+# -- types that are none ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "values",
+    [pl.Series([1, 2, 3, 4]).cast(pl.Duration("ms")), pl.Series([b"a", b"b", b"a", b"b"])],
+    ids=["duration", "binary"],
+)
+@pytest.mark.parametrize("role", ["id", "target", "label", "group"])
+def test_durations_and_bytes_are_neither_classes_nor_groups(values, role):
+    frame = pl.DataFrame({**GOOD, "group": [*"ppqq"], role: values})
+    table = Predictions.from_frame(frame, name="old")
+    by = ["group"] if role == "group" else []
+    with pytest.raises(InputError, match=f"old has a column '{role}' of type "):
+        compare(old=table, new=arrays(GOOD), by=by)
+
+
+@pytest.mark.parametrize(
+    "name", ["site|device", "*", "^.*$", "0|row", "__label", "0|cut|0", "__row"]
+)
+@pytest.mark.parametrize("scored", [True, False])
+def test_a_column_may_have_any_name(name, scored):
+    columns = {"id": IDS[::-1], name: [*"xyxx"], "target": [*"abab"]}
+    scores = {"logit_a": [1.0, 0.0] * 2, "logit_b": [0.0, 1.0] * 2}
+    labels = {"label": [*"abab"]}
+    old = Predictions.from_frame(pl.DataFrame({**columns, **(scores if scored else labels)}))
+    new = Predictions.from_frame(pl.DataFrame({"id": IDS, **scores, name: [*"xxyx"]}))
+    result = compare(old=old, new=new, by=[name], cluster=name, control=new)
+    assert groups(result, name) == {"x": 3, "y": 1}
+    assert result.flips()[name].to_list() == [*"xxyx"]
+
+
+# -- what Python gives -----------------------------------------------------------------------------
+
+
+def test_masked_elements_are_missing():
+    targets = np.ma.array([0, 1, 0], mask=[False, True, False])
+    result = compare(
+        old=Predictions.from_arrays(labels=[0, 1, 1], targets=targets),
+        new=Predictions.from_arrays(labels=[0, 1, 0]),
+    )
+    assert result.counts.labelled == 2
+    scores = np.ma.array(np.eye(2), mask=[[False, True], [False, False]])
+    masked = Predictions.from_arrays(logits=scores, name="m")
+    with pytest.raises(InputError, match="m has NaN or infinite logits for row 1"):
+        compare(old=masked, new=masked)
+
+
+def test_pandas_frames_of_mixed_values_and_of_doubled_columns():
+    frame = pd.DataFrame({"id": [1, "a", 2.0], "label": [*"xyx"], "extra": [[1], {}, 2]})
+    new = arrays({"id": ["a", 1, 2], "label": [*"yxx"]})
+    old = Predictions.from_frame(frame, name="old")
+    assert compare(old=old, new=new).counts.different == 0
+    with pytest.raises(InputError, match=r"old has a column 'extra' of type Object"):
+        compare(old=old, new=new, by=["extra"])
+    twice = pd.DataFrame([[1, 2, 3]], columns=["id", "label", "label"])
+    with pytest.raises(InputError, match="t has more than one column called 'label'"):
+        Predictions.from_frame(twice, name="t")
+    table = pa.table([[1], [2], [3]], names=["id", "label", "label"])
+    with pytest.raises(InputError, match="t has more than one column called 'label'"):
+        Predictions.from_frame(table, name="t")
+
+
+def test_tensors_with_gradients_and_of_half_precision():
+    torch = pytest.importorskip("torch")
+    logits = torch.eye(3, requires_grad=True)
+    old = Predictions.from_arrays(logits=logits, targets=torch.arange(3))
+    new = Predictions.from_arrays(logits=torch.eye(3, dtype=torch.bfloat16))
+    assert compare(old=old, new=new).counts["both_right"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({"labels": ["\ud800", "a"]}, "half of a surrogate pair"),
+        ({"labels": [2**200, 1]}, "more than 128 bits"),
+        ({"labels": [[1], [2, 3]]}, "cannot be read as an array"),
+        ({"labels": 5}, "of shape ()"),
+        ({"logits": [[1.0], [1.0, 2.0]]}, "cannot be read as an array"),
+        ({"labels": [object()]}, "of object values"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_arrays_that_hold_no_classes(arrays, told):
+    with pytest.raises(InputError) as refused:
+        Predictions.from_arrays(**arrays, name="m")
+    assert told in str(refused.value)
+    assert str(refused.value).startswith("m has ")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"confidence": "0.95"}, "Expected `confidence` to be a number, but got '0.95'."),
+        ({"confidence": None}, "Expected `confidence` to be a number, but got None."),
+        ({"exponent": "1"}, "Expected `exponent` to be a number, but got '1'."),
+        ({"control": 5}, "Expected `control` to be Predictions or a list of them, but got int."),
+        ({"by": 5}, "Expected `by` to be str or a list of them, but got int."),
+    ],
+    ids=str,
+)
+def test_options_of_another_type(options, told):
+    table = arrays(GOOD)
+    with pytest.raises(InputError) as refused:
+        compare(old=table, new=table, **options)
+    assert str(refused.value) == told
+
+
+def test_no_control_and_no_column():
+    table = arrays(GOOD)
+    result = compare(old=table, new=table, control=None, by=None)
+    assert (result.controls, result.by) == ((), {})
+
+
+# -- columns that nobody named ---------------------------------------------------------------------
+
+
+def test_all_that_a_table_lacks_is_told_with_one_suggestion(tmp_path):
+    columns = {"sample_id": IDS, "y_true": [*"abab"], "y_pred": [*"abba"]}
+    path = save(tmp_path / "t.csv", columns)
+    with pytest.raises(InputError) as refused:
+        read_predictions(path)
+    assert str(refused.value) == (
+        f"{path} has no column 'id' to join on and neither predicted labels nor class scores "
+        "(columns: 'sample_id', 'y_true', 'y_pred'); try: "
+        "`id='sample_id', target='y_true', label='y_pred'`."
+    )
+    found = read_predictions(path, id="sample_id", target="y_true", label="y_pred")
+    assert compare(old=found, new=found)["error_rate_old"].value == 0.5
+
+
+def test_scores_of_another_name_are_told(tmp_path):
+    path = save(tmp_path / "t.csv", {"id": IDS, "p_cat": [0.5] * 4, "p_dog": [0.5] * 4})
+    with pytest.raises(InputError, match="rename 'p_cat', 'p_dog' to probability_<class>"):
+        read_predictions(path)
+    old = arrays({**GOOD, "proba_a": [0.5] * 4, "proba_b": [0.5] * 4, "p_value": [0.1] * 4})
+    notes = compare(old=old, new=arrays(GOOD)).notes
+    assert [note for note in notes if "class scores" in note] == [
+        "predictions has columns named like class scores that were not used: 'proba_a', "
+        "'proba_b'; scores are read from two or more columns logit_<class> or probability_<class>"
+    ]
+
+
+def test_a_target_that_nobody_named_is_noted():
+    columns = {"id": IDS, "label": [*"abba"], "y_true": [*"abab"]}
+    old, new = arrays(columns), arrays({"id": IDS, "label": [*"abab"]})
+    result = compare(old=old, new=new)
+    assert (
+        "no column of true classes is named, so only churn is measured; predictions has a column "
+        "'y_true': try `target='y_true'`"
+    ) in result.notes
+    policy = Policy.from_dict({"rule": [{"metric": "negative_flip_rate", "max": 0.5}]})
+    with pytest.raises(Exception, match=r"nothing can be judged; .*`target='y_true'`"):
+        check(result, policy)
+    with_target = arrays({**columns, "target": [*"abab"]})
+    assert not any("y_true" in note for note in compare(old=with_target, new=new).notes)
