@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from flipguard.cli.output import line
 from flipguard.errors import MissingExtraError
 
 RunFolder = Annotated[
@@ -55,4 +56,4 @@ def predict(run: RunFolder, out: Out, split: Split = "test") -> None:
         predicted(finished, split=split, out=out)
     else:
         _as_its_name_says(out, lambda path: predicted(finished, split=split, out=path))
-    typer.echo(f"{out}: predictions of {run} on its {split} set")
+    line(f"{out}: predictions of {run} on its {split} set")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from flipguard.cli import options
 from flipguard.cli.output import check_destinations, progress, show, typed, write_text
+from flipguard.cli.streams import say
 from flipguard.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ def run(
         show(plan_parts(task), stdout_taken=False)
         return
     for study, why in task.left_out.items():
-        typer.echo(f"flipguard: {study} is left out: {why}", err=True)
-    typer.echo(f"{named(task)} at {scale}: {plan_summary(task)}", err=True)
+        say(f"flipguard: {study} is left out: {why}")
+    say(f"{named(task)} at {scale}: {plan_summary(task)}")
     try:
         with progress("training") as told:
             outcome = run_studies(
@@ -214,16 +214,16 @@ def run(
                 command=typed(),
                 minutes=minutes,
                 progress=told,
-                report=lambda line: print(f"flipguard: {line}", file=sys.stderr),
+                report=lambda line: say(f"flipguard: {line}"),
             )
     except KeyboardInterrupt:
-        typer.echo("flipguard: stopped; the same command goes on from here.", err=True)
+        say("flipguard: stopped; the same command goes on from here.")
         raise typer.Exit(130) from None
     show(outcome_parts(task, outcome), stdout_taken=False)
     if outcome.failed is not None:
         raise InputError(f"{outcome.failed}{without_results(outcome)}")
     if outcome.missing:
-        typer.echo(f"flipguard: {what_is_left(task, outcome)}", err=True)
+        say(f"flipguard: {what_is_left(task, outcome)}")
         raise typer.Exit(TIME_IS_UP)
 
 
