@@ -5,12 +5,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
 from flipguard.cli import streams
-from flipguard.errors import FlipguardError, printable
+from flipguard.errors import FlipguardError, InputError, printable
 
+# The libraries alone need more to be loaded.
+LEAST_ADDRESS_SPACE = 512 << 20
+# A table of pandas, written with its index, has a column without a name.
+COLUMN_FLAGS = frozenset({"--by", "--cluster", "--id", "--label", "--target"})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 NOT_JUDGED, INTERRUPTED = streams.NOT_DELIVERED, 130
 
 
@@ -30,6 +36,8 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> int:
     """The exit code of a command that came to its end."""
+    _check_address_space()
+    _refuse_empty(arguments)
     import typer
 
     from flipguard.cli.commands import app
@@ -42,6 +50,32 @@ def _run(arguments: list[str]) -> int:
     except typer.Exit as end:
         return end.exit_code
     return 0
+
+
+def _check_address_space() -> None:
+    """Refuse a limit under which a library ends the process in its own way: OpenBLAS by exit 1."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows has no such limits
+        return
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        allowed, _ = resource.getrlimit(kind)
+        if allowed != resource.RLIM_INFINITY and allowed < LEAST_ADDRESS_SPACE:
+            raise InputError(
+                f"Expected a limit on memory (ulimit) of at least {LEAST_ADDRESS_SPACE >> 20} MB, "
+                f"but it is {allowed >> 20} MB; raise it."
+            )
+
+
+def _refuse_empty(arguments: list[str]) -> None:
+    """Refuse an empty text, as an unset variable of a shell leaves it: as a path, it is here."""
+    for before, given in zip(["", *arguments], arguments, strict=False):
+        flag, value = before, given
+        if given.startswith("--") and "=" in given:
+            flag, _, value = given.partition("=")
+        if not value and flag not in COLUMN_FLAGS:
+            what = f"`{flag}`" if flag.startswith("--") else f"what follows {printable(flag)!r}"
+            raise InputError(f"Expected {what} to have a value, but it is empty; write one.")
 
 
 def _explained(problem: BaseException) -> int:
@@ -68,6 +102,8 @@ def _sentence(problem: BaseException) -> str:
         return "flipguard: interrupted."
     if isinstance(problem, MemoryError):
         return "flipguard: There is not enough memory for this; free some, or use smaller inputs."
+    if isinstance(problem, OSError) and problem.errno in FULL:
+        return f"flipguard: Writing failed ({problem.strerror}); make room, or write elsewhere."
     if hasattr(problem, "format_message"):  # a command that was typed wrongly
         return _usage(problem)
     if isinstance(problem, SystemExit) and isinstance(problem.__context__, BrokenPipeError):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flipguard.cli.output import line
+from flipguard.cli.output import check_destinations, line
 from flipguard.errors import MissingExtraError
 
 RunFolder = Annotated[
@@ -51,6 +51,11 @@ def predict(run: RunFolder, out: Out, split: Split = "test") -> None:
             "Predicting", package=problem.name or "torch", extra="train"
         ) from problem
 
+    from flipguard.predictions.read import format_of
+    from flipguard.report.runs import run_files
+
+    check_destinations(run_files(str(run)), other=str(out))
+    format_of(out)
     finished = Run.read(run)
     if out.suffix == ".npz":
         predicted(finished, split=split, out=out)

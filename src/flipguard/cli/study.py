@@ -239,17 +239,21 @@ def show_study(
     Example: [bold]flipguard study show elodi.table1 --plot table1.png[/bold]
     """
     check_destinations([], markdown=markdown, other=plot)
+    if plot is not None:
+        from flipguard.plots.picture import check_picture
+
+        check_picture(plot, of="a study")
     from flipguard.studies.render import markdown_of, result_parts
 
     is_file = id.endswith(".json") or Path(id).is_file()
     result = _of_file(id, scale, out) if is_file else _of_study(id, scale, out)
+    if markdown is not None:
+        write_text(markdown_of(result), markdown)
+    show(result_parts(result), stdout_taken=markdown == "-")
     if plot is not None:
         from flipguard.studies.drawing import plot_result
 
         plot_result(result, plot)
-    if markdown is not None:
-        write_text(markdown_of(result), markdown)
-    show(result_parts(result), stdout_taken=markdown == "-")
 
 
 def _of_file(name: str, scale: str | None, out: Path) -> Result:
