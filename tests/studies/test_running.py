@@ -19,7 +19,8 @@ import typer.main
 from rich.cells import cell_len
 
 import flipguard as fg
-from flipguard.cli import app, main
+from flipguard.cli import main
+from flipguard.cli.commands import app
 from flipguard.studies.reading import study_of
 from flipguard.studies.results import Result, Row, as_document, read_result, write_result
 from flipguard.studies.running import alone_in
