@@ -20,7 +20,8 @@ import typer
 from rich.cells import cell_len
 
 from flipguard import METRICS
-from flipguard.cli import app, main
+from flipguard.cli import main
+from flipguard.cli.commands import app
 from tests.conftest import Saver
 from tests.designed import Flips
 

@@ -6,9 +6,10 @@ import math
 import re
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from flipguard.errors import InputError
 
 Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
 ARCHIVE, ARRAY = b"PK", b"\x93NUMPY"
 # What deflating can save at most: a member that claims to hold more was not made by it.
 MOST_DEFLATED = 1_100
@@ -38,13 +40,32 @@ def read_archive(
     kind: str,
     write: str,
     larger: str = "split it",
-    wanted: Callable[[str, int], bool] = lambda _name, _dimensions: True,
+    wanted: Callable[[Mapping[str, Shape]], Container[str]] = lambda shapes: shapes,
 ) -> dict[str, Array]:
-    """The arrays of an archive that are wanted, by their name and number of dimensions.
+    """The arrays of an archive that are wanted; `wanted` is told the shape of each by its name.
 
     For the sentences that refuse a file: `kind` is what it should be, `write` how one is written,
     and `larger` what to do with one that does not fit in memory.
     """
+    with _archive(path, kind=kind, write=write, larger=larger) as archive:
+        members = _members(archive, path, kind)
+        names = wanted({name: member.shape for name, member in members.items()})
+        return {
+            name: _array(archive, name, member, path, kind)
+            for name, member in members.items()
+            if name in names
+        }
+
+
+def read_shapes(path: Path, *, kind: str, write: str) -> dict[str, Shape]:
+    """The shape of every array of an archive, from the headers alone."""
+    with _archive(path, kind=kind, write=write, larger="split it") as archive:
+        return {name: m.shape for name, m in _members(archive, path, kind).items()}
+
+
+@contextmanager
+def _archive(path: Path, *, kind: str, write: str, larger: str) -> Iterator[Any]:
+    """An open archive; what is none, or is damaged, is refused in a sentence."""
     try:
         # Opened here, because numpy leaves a file open that turns out to be damaged.
         with path.open("rb") as file:
@@ -56,7 +77,7 @@ def read_archive(
                 raise unreadable(path, kind, "it is no archive of arrays")
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
-                return _members(archive, path, kind, wanted)
+                yield archive
     except InputError:
         raise
     except FileNotFoundError as problem:
@@ -89,7 +110,7 @@ def pickled(path: Path, where: str = "") -> InputError:
     )
 
 
-def header_of(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def header_of(file: Any) -> tuple[Shape, np.dtype[Any]]:
     """Shape and type of the array that begins where the file stands."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0
@@ -99,32 +120,44 @@ def header_of(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, dtype
 
 
-def _members(
-    archive: Any, path: Path, kind: str, wanted: Callable[[str, int], bool]
-) -> dict[str, Array]:
-    arrays = {}
+class _Member(NamedTuple):
+    """An array that has not been read: its place in the archive, and what its header says."""
+
+    info: zipfile.ZipInfo
+    shape: Shape
+    dtype: np.dtype[Any]
+    held: int
+
+
+def _members(archive: Any, path: Path, kind: str) -> dict[str, _Member]:
+    members: dict[str, _Member] = {}
     for info in archive.zip.infolist():
         name = info.filename.removesuffix(".npy")
         if name == info.filename:
             continue
+        if name in members:
+            raise InputError(
+                f"{path} holds more than one array '{name}'; give each a different name."
+            )
         with archive.zip.open(info) as member:
             shape, dtype = header_of(member)
-            held = info.file_size - member.tell()
+            members[name] = _Member(info, shape, dtype, info.file_size - member.tell())
         if dtype.hasobject:
             raise pickled(path, f" in array '{name}'")
-        if wanted(name, len(shape)):
-            _must_hold(info, math.prod(shape) * dtype.itemsize, held, path, kind)
-            arrays[name] = archive[name]
-    return arrays
+        if any(length < 0 for length in shape):
+            raise unreadable(path, kind, f"array '{name}' claims the shape {shape}")
+    return members
 
 
-def _must_hold(info: zipfile.ZipInfo, claimed: int, held: int, path: Path, kind: str) -> None:
-    """Refuses a header that claims more than is there, before memory is set aside for it."""
+def _array(archive: Any, name: str, member: _Member, path: Path, kind: str) -> Array:
+    """Reads an array, unless its header claims more than is there."""
+    info, claimed, held = member.info, math.prod(member.shape) * member.dtype.itemsize, member.held
     packed = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     most = (info.compress_size + 1) * MOST_DEFLATED
     if claimed > held or (packed and info.file_size > most):
-        name = info.filename.removesuffix(".npy")
         held = min(held, most) if packed else held
         raise unreadable(
             path, kind, f"array '{name}' claims {claimed:,} bytes where at most {held:,} can be"
         )
+    array: Array = archive[info.filename]
+    return array

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipguard.data import TextSplit, first_classes, load_data, part, seen_before
+from flipguard.data import TextSplit, first_classes, load_data, part, seen_before, stratified
 from flipguard.data.identity import ids_index_of
 from flipguard.errors import InputError
 from tests.data.test_counter import plain
@@ -94,3 +94,30 @@ def test_a_count_of_classes_that_is_none_is_refused(count: int) -> None:
     split = TextSplit(texts=["a"], targets=torch.tensor([0]))
     with pytest.raises(InputError, match=re.escape("Expected `count` to be a whole number of at")):
         first_classes(split, count)
+
+
+@settings(max_examples=tries(60))
+@given(st.lists(st.tuples(WHOLE, st.integers(0, 4)), max_size=30, unique_by=lambda row: row[0]))
+def test_a_stratified_sample_is_as_the_definition_says(rows: list[tuple[int, int]]) -> None:
+    ids, targets = [row[0] for row in rows], [row[1] for row in rows]
+    split = TextSplit(
+        texts=[""] * len(rows),
+        targets=torch.tensor(targets, dtype=torch.int64),
+        ids=torch.tensor(ids, dtype=torch.int64),
+    )
+    for most in (1, 7, 30):
+        places = stratified(split, most).tolist()
+        assert places == sorted(set(places))
+        assert len(places) == min(most, len(rows))
+        for one in set(targets):
+            of_class = [i for i, target in enumerate(targets) if target == one]
+            taken = [i for i in of_class if i in places]
+            # Its share, rounded up or down; and of a class, whoever is drawn first by the id alone.
+            exact = len(of_class) * min(most / len(rows), 1)
+            assert abs(len(taken) - exact) < 1
+            drawn = sorted(of_class, key=lambda i: signed(plain(0, -2, ids[i], 0)))
+            assert sorted(drawn[: len(taken)]) == taken
+
+
+def signed(bits: int) -> int:
+    return bits - 2**64 if bits >= 2**63 else bits

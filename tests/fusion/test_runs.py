@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from flipguard.cli import app
+from flipguard.cli.commands import app
 from flipguard.errors import InputError
 from flipguard.fusion import fuse
 from flipguard.training import Config, Run, Seeds, train, workshop

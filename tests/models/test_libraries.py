@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-import torchvision
 from torch import nn
 
 from flipguard.errors import InputError
-from flipguard.models import build_model, classify, head_of, libraries, same_layout
+from flipguard.models import build_model, classify, head_of, same_layout
 from tests.models.conftest import LABELS
 
 
@@ -50,43 +49,17 @@ def test_images_of_no_given_shape(spec: str) -> None:
     assert model(torch.randn(2, 3, 40, 48)).shape == (2, 3)
 
 
-def test_published_weights_of_torchvision_stand_under_a_new_head(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: dict[str, Any] = {}
-    published = torchvision.models.resnet18(weights=None)
-
-    def get_model(name: str, **arguments: Any) -> nn.Module:
-        asked.update(arguments, name=name)
-        return published
-
-    monkeypatch.setattr(torchvision.models, "get_model", get_model)
-    conv = published.conv1.weight
-    model = build_model(
-        "torchvision:resnet18", classes=3, input_shape=(3, 32, 32), seed=0, pretrained=True
-    )
-    assert asked == {"name": "resnet18", "weights": "DEFAULT"}
-    assert model.conv1.weight is conv
-    assert head_of(model).out_features == 3
-    assert model(torch.randn(2, 3, 32, 32)).shape == (2, 3)
-
-
-def test_a_head_deep_in_a_model_is_replaced() -> None:
-    model = torchvision.models.mobilenet_v3_small(weights=None)
-    libraries.replace_head(model, 4)
-    assert isinstance(model.classifier[-1], nn.Linear)
-    assert model.classifier[-1].out_features == 4
-
-
-def test_published_weights_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    import timm
-
-    def unreachable(*_: Any, **__: Any) -> nn.Module:
-        raise ConnectionError("No way.\nA long story.")
-
-    monkeypatch.setattr(timm, "create_model", unreachable)
-    with pytest.raises(InputError, match="but got ConnectionError: No way; choose another"):
-        build_model("timm:resnet10t", classes=3, input_shape=(3, 32, 32), pretrained=True)
+def test_published_weights_of_models_of_images_are_refused(vit: Path) -> None:
+    """They expect images by their own mean and deviation, and would get them from -1 to 1."""
+    for spec in ("timm:resnet10t", "torchvision:resnet18", f"hf:{vit}"):
+        for shape in ((3, 16, 16), None):
+            with pytest.raises(InputError) as refusal:
+                build_model(spec, classes=3, input_shape=shape, pretrained=True)
+            assert str(refusal.value) == (
+                f"Expected `pretrained` to be False for '{spec}', but got True; its published "
+                "weights expect images scaled by their own mean and deviation, and flipguard "
+                "scales all images to -1 to 1, so train from new weights."
+            )
 
 
 def test_a_folder_without_its_weights_is_drawn_from_the_seed(bert: Path) -> None:

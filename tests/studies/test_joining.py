@@ -12,6 +12,7 @@ import pytest
 from tests.studies.made_up import as_in_the_paper
 from tests.studies.test_running import flipguard
 
+from flipguard.studies.document import CURVES
 from flipguard.studies.joining import joined_with
 from flipguard.studies.planning import Plan, plan_of
 from flipguard.studies.reading import study_of
@@ -51,6 +52,7 @@ def test_seeds_in_two_calls_are_the_table_of_one(tmp_path: Path) -> None:
 
 
 Made = Callable[..., tuple[Result, Plan]]
+SETTING = {"data": "mnist1d", "epochs": 3, "models": {"small": "mlp:hidden=64"}}
 
 
 @pytest.fixture
@@ -62,11 +64,11 @@ def made(tmp_path: Path) -> Made:
             "device": {"kind": "cpu", "name": "a CPU"},
             "versions": {"torch": "2", "python": "3.11.7"},
             "command": "flipguard study run",
-            "setting": {"samples": {"train": 5, "test": 5}},
+            "setting": {**SETTING, "samples": {"train": 5, "test": 5}},
             "runs": 10,
             "processes": 2,
             "seconds": 5.0,
-            "written": "today",
+            "written": "2026-01-31T12:00:00+00:00",
         }
         plan = plan_of(study_of(study), scale_of("mnist1d"), seeds=seeds, out=tmp_path, machine={})
         given, rows = changes.pop("given", ()), changes.pop("rows", {})
@@ -75,7 +77,8 @@ def made(tmp_path: Path) -> Made:
         def named(row: Row) -> Row:
             updates = [update for update in plan.updates if update.line == row.place]
             runs = {side: tuple(u.names[side] for u in updates) for side in ("old", "new")}
-            curves = {"test": {"error_rate_new": [[seed + 0.5, seed + 0.25] for seed in seeds]}}
+            rates = [[seed + 0.5, seed + 0.25] for seed in seeds]
+            curves = {"test": dict.fromkeys(CURVES, rates)}
             return dataclasses.replace(row, **({"runs": runs, "curves": curves} | rows))
 
         return dataclasses.replace(result, given=given, rows=tuple(map(named, result.rows))), plan
@@ -100,12 +103,12 @@ def test_values_stay_with_their_seeds_and_counts_are_added(made: Made, tmp_path:
 
 def test_samples_are_told_of_all_seeds_or_of_none(made: Made, tmp_path: Path) -> None:
     path = tmp_path / "before.json"
-    before, _ = made(0, 1, 2, setting={"epochs": 3})  # from before they were noted
+    before, _ = made(0, 1, 2, setting=SETTING)  # from before they were noted
     write_result(before, path)
-    new, plan = made(3, 4, setting={"epochs": 3, "samples": {"train": 5, "test": 5}})
+    new, plan = made(3, 4, setting={**SETTING, "samples": {"train": 5, "test": 5}})
     joined = joined_with(path, new, plan).result
     assert joined.seeds == (0, 1, 2, 3, 4)
-    assert joined.facts["setting"] == {"epochs": 3}
+    assert joined.facts["setting"] == SETTING
     both, plan = made(0, 1, 2, 3, 4, setting=new.facts["setting"])
     assert joined_with(path, both, plan).result.facts["setting"] == new.facts["setting"]
 
@@ -118,7 +121,11 @@ def test_samples_are_told_of_all_seeds_or_of_none(made: Made, tmp_path: Path) ->
         ((3, 4), {"device": {"kind": "cuda", "name": "a GPU"}}, "of another device"),
         ((0, 1, 2), {"device": {"kind": "cuda", "name": "a GPU"}}, "of another device"),
         ((3, 4), {"versions": {"torch": "3"}}, "by another version of torch"),
-        ((3, 4), {"setting": {"samples": {"train": 5, "test": 3}}}, "of other data of that name"),
+        (
+            (3, 4),
+            {"setting": {**SETTING, "samples": {"train": 5, "test": 3}}},
+            "of other data of that name",
+        ),
         ((2, 3), {}, "of which some seeds are in this one, and some are not"),
         ((3, 4), {"rows": {"notes": ("Something.",)}}, "of another form"),
         ((3, 4), {"rows": {"values": {"negative_flip_rate": (0.1, 0.2)}}}, "of another form"),
@@ -177,12 +184,17 @@ def test_histograms_are_not_joined(made: Made, tmp_path: Path) -> None:
     assert "of other seeds, and histograms are not joined" in (joined.told or "")
 
 
-def test_nothing_or_what_nobody_can_read_is_no_result_before(made: Made, tmp_path: Path) -> None:
+def test_no_result_before_or_one_that_cannot_be_read(made: Made, tmp_path: Path) -> None:
     new, plan = made(0, 1)
     path = tmp_path / "before.json"
     assert joined_with(path, new, plan).result is new
-    path.write_text("{")
-    assert joined_with(path, new, plan).told is None
+    for times in (1, 2):  # both are kept, under names of their own
+        path.write_text("{" * times)
+        joined = joined_with(path, new, plan)
+        assert joined.result is new
+        assert "had a result that cannot be read; it is now" in (joined.told or "")
+        kept = sorted((tmp_path / "earlier").iterdir())
+        assert sorted(file.read_text() for file in kept) == ["{", "{{"][:times]
     fewer, _ = made(0)
     write_result(fewer, path)
     joined = joined_with(path, new, plan)  # it has all that there was

@@ -19,7 +19,9 @@ import typer.main
 from rich.cells import cell_len
 
 import flipguard as fg
-from flipguard.cli import app, main
+from flipguard.cli import main
+from flipguard.cli.commands import app
+from flipguard.studies.document import CURVES
 from flipguard.studies.reading import study_of
 from flipguard.studies.results import Result, Row, as_document, read_result, write_result
 from flipguard.studies.running import alone_in
@@ -396,7 +398,7 @@ def test_a_series_is_drawn_and_what_the_paper_says_is_checked(tmp_path: Path) ->
 
 def test_curves_are_drawn_epoch_by_epoch(tmp_path: Path) -> None:
     study = study_of("pct.figure6")
-    curve = {metric: [[0.5, 0.4, 0.3], [0.6, 0.5, None]] for metric in study.metrics}
+    curve = dict.fromkeys(CURVES, [[0.5, 0.4, 0.3], [0.6, 0.5, None]])
     values = dict.fromkeys(study.metrics, (0.3, 0.4))
     rows = (Row(place=0, values=values, curves={"train": curve, "test": curve}),)
     result = Result(study=study, scale="mnist1d", given=(), seeds=(0, 1), rows=rows, facts={})

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from flipguard.errors import InputError
-from flipguard.training import Run, Seeds, load_model, predict
+from flipguard.training import Run, Scope, Seeds, load_model, predict
 from flipguard.training.checks import check_folder
 from flipguard.training.folder import MODEL
 from flipguard.training.members import Mean, member_config, member_folder
@@ -102,6 +102,48 @@ def test_members_of_a_calibrated_guide_do_not_see_what_it_is_calibrated_on(tmp_p
         member = Run.read(folder)
         assert member.config.scope.samples == pytest.approx(0.9)
         assert member.document["data"]["train"] < 200
+
+
+LEARNED = (
+    r"Expected %s not to have learned the 25 training samples on which a calibrated ensemble is "
+    r"calibrated, but \S+ has learned %d of them; %s, or give runs that were trained with "
+    r"`scope\.samples=0\.9` and `scope\.seed=0`\."
+)
+
+
+def test_given_members_that_learned_what_they_are_calibrated_on_are_refused(
+    tmp_path: Path,
+) -> None:
+    scopes = {"all": Scope(), "other": Scope(samples=0.9, seed=1), "apart": Scope(samples=0.9)}
+    guides = {
+        name: str(trained(tiny(scope=scope), tmp_path / name).folder)
+        for name, scope in scopes.items()
+    }
+    # Apart by itself, but it began as a model that had learned all.
+    begun = tiny(scope=scopes["apart"], old=(guides["all"],), fine_tune=True)
+    guides["begun"] = str(trained(begun, tmp_path / "begun").folder)
+    for name, learned in (("all", 25), ("other", 21), ("begun", 25)):
+        config = tiny(
+            "elodi", options={"guide": "calibrated"}, guides=(guides["apart"], guides[name])
+        )
+        way_out = "leave `guides` out, so that members are trained without them"
+        with pytest.raises(InputError, match=LEARNED % ("`guides`", learned, way_out)):
+            trained(config, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+    config = tiny("elodi", options={"guide": "calibrated"}, guides=(guides["apart"],))
+    assert trained(config, tmp_path / "run").finished
+
+
+def test_members_that_start_from_what_learned_it_are_refused(tmp_path: Path) -> None:
+    options = {"guide": "calibrated"}
+    old = trained(tiny(), tmp_path / "old")
+    role = "`--old`, whose weights members start from,"
+    config = tiny("elodi", options=options, old=(str(old.folder),), fine_tune=True)
+    with pytest.raises(InputError, match=LEARNED % (role, 25, "leave `fine_tune` out")):
+        trained(config, tmp_path / "run")
+    half = trained(tiny(scope=Scope(samples=0.5)), tmp_path / "half")
+    config = tiny("elodi", options=options, old=(str(half.folder),), fine_tune=True)
+    assert trained(config, tmp_path / "run").finished
 
 
 def test_an_ensemble_asked_once_differs_only_where_inputs_are_augmented(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,10 @@ from flipguard.cli.arguments import with_flags
 from flipguard.cli.output import (
     check_destinations,
     check_samples,
+    deliver,
     linked,
     progress,
-    show,
     typed,
-    write_table,
-    write_text,
 )
 
 if TYPE_CHECKING:
@@ -80,15 +79,18 @@ def compare(
         engine=engine,
     )
     page = page_of(result, html, samples=samples, budget=samples_budget)
-    write_outputs(result, flips=flips, page=page, html=html)
     from flipguard.render.markdown import comparison_markdown
     from flipguard.render.terminal import comparison_parts
 
-    if json is not None:
-        write_text(result.to_json(), json)
-    if markdown is not None:
-        write_text(linked(comparison_markdown(result), markdown, html), markdown)
-    show(comparison_parts(result), stdout_taken="-" in (json, markdown, flips, html))
+    deliver(
+        parts=comparison_parts(result),
+        documents=(
+            (json, result.to_json),
+            (markdown, lambda: linked(comparison_markdown(result), markdown, html)),
+        ),
+        flips=(flips, result.flips),
+        page=(html, page),
+    )
 
 
 def compared(
@@ -138,22 +140,14 @@ def page_of(
     samples: str | None,
     budget: str,
     verdict: Verdict | None = None,
-) -> str | None:
-    """The report, if it was asked for; made before anything is written, since it may be refused."""
+) -> Callable[[], str]:
+    """What draws the report, if it was asked for; what may be refused about it is refused here."""
     if html is None:
-        return None
-    from flipguard.report.write import report_html
+        return str
+    from flipguard.report.html import html_of
+    from flipguard.report.write import report_page
 
-    return report_html(
+    page = report_page(
         result, verdict=verdict, samples=samples, samples_budget=budget, command=typed()
     )
-
-
-def write_outputs(
-    result: Comparison, *, flips: str | None, page: str | None, html: str | None
-) -> None:
-    """The flipped samples and the page, if they were asked for."""
-    if flips is not None:
-        write_table(result.flips(), flips)
-    if page is not None:
-        write_text(page, html)
+    return lambda: html_of(page)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flipguard.cli.output import progress, show, typed
+from flipguard.cli.output import line, progress, show, typed
 from flipguard.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
             "`--out`."
         ) from problem
     plan = tasks(runs, seed=seed)
-    typer.echo(
+    line(
         "MNIST-1D, generated: a small net is in service, and a larger one is to replace it.\n"
         f"Training {len(plan)} models: old; then the new one untreated (none), held to old "
         "(fd-lm), and\ndistilled from an ensemble (elodi)."
@@ -70,13 +70,13 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
     results = {update.name: update.comparison for update in updates}
     verdicts = {update.name: update.verdict for update in updates}
     old = results[CONTROL]["error_rate_old"].value
-    typer.echo(
+    line(
         f"Trained in {time.monotonic() - began:.0f} s. Old errs on {old:.1%} of "
         f"{results[CONTROL].n:,} test samples. The updates, with 95 % intervals:\n"
     )
     show(candidate_parts(results, verdicts, control=CONTROL), stdout_taken=False)
     _write_page(out, runs, results, verdicts)
-    typer.echo(
+    line(
         f"\n{out}/report.html   the page to read and to send: what breaks, sample by sample\n"
         f"{out}/gate.toml     the policy that was judged by\n"
         f"{out}/runs/         every run: weights, predictions, history; `--resume` goes on\n\n"

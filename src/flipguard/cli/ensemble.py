@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.output import check_destinations
+from flipguard.cli.output import check_destinations, line
 
 Out = Annotated[
     str, typer.Option("--out", metavar="FILE", help="The new prediction file.", show_default=False)
@@ -38,4 +38,4 @@ def ensemble(
     check_destinations(files, other=out)
     members = [read_predictions(path, id=id, target=target, label=label) for path in files]
     write_predictions(averaged(members, name=out, on_missing=on_missing.value), out)
-    typer.echo(f"{out}: the average of {len(members)} models")
+    line(f"{out}: the average of {len(members)} models")

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.compare import compared, page_of, write_outputs
-from flipguard.cli.output import check_destinations, check_samples, linked, show, write_text
+from flipguard.cli.compare import compared, page_of
+from flipguard.cli.output import check_destinations, check_samples, deliver, linked
 
 PolicyOption = Annotated[
     str, typer.Option("--policy", metavar="FILE", help="The rules, in TOML.", show_default=False)
@@ -78,10 +78,13 @@ def gate(
     )
     verdict = check(result, rules)
     page = page_of(result, html, samples=samples, budget=samples_budget, verdict=verdict)
-    write_outputs(result, flips=flips, page=page, html=html)
-    if json is not None:
-        write_text(verdict.to_json(), json)
-    if markdown is not None:
-        write_text(linked(verdict_markdown(verdict), markdown, html), markdown)
-    show(verdict_parts(verdict), stdout_taken="-" in (json, markdown, flips, html))
+    deliver(
+        parts=verdict_parts(verdict),
+        documents=(
+            (json, verdict.to_json),
+            (markdown, lambda: linked(verdict_markdown(verdict), markdown, html)),
+        ),
+        flips=(flips, result.flips),
+        page=(html, page),
+    )
     raise typer.Exit(verdict.exit_code)

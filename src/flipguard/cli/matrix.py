@@ -35,15 +35,18 @@ def matrix(
     """
     check_destinations(files, json=json, other=plot)
     from flipguard.matrices import matrix as matrix_of
+    from flipguard.plots.matrix import check_models, plot_matrix
+    from flipguard.plots.picture import check_picture
     from flipguard.predictions.read import read_predictions
     from flipguard.render.terminal import matrix_parts
 
+    if plot is not None:
+        check_picture(plot, of="a matrix")
+        check_models(len(files))
     models = [read_predictions(path, id=id, target=target, label=label) for path in files]
     result = matrix_of(models, on_missing=on_missing.value)
-    if plot is not None:
-        from flipguard.plots.matrix import plot_matrix
-
-        plot_matrix(result, plot)
     if json is not None:
         write_text(result.to_json(), json)
     show(matrix_parts(result), stdout_taken=json == "-")
+    if plot is not None:
+        plot_matrix(result, plot)

@@ -7,18 +7,23 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from flipguard.errors import InputError
+from flipguard.cli import streams
+from flipguard.errors import FlipguardError, InputError, printable
+from flipguard.predictions.replacing import as_refused, check_writable, is_device, replacing
 
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import RenderableType
 
     from flipguard.engines.plan import Progress
+
+Content = TypeVar("Content")
 
 # A plain line no more often than this, where nobody watches a bar.
 SECONDS_PER_LINE = 10.0
@@ -46,24 +51,20 @@ def check_destinations(
     read = {os.path.realpath(path): path for path in inputs}
     written: set[str] = set()
     for destination in given:
+        if destination == "-":
+            if streams.is_closed(sys.stdout):
+                raise InputError("Standard output (-) is closed; write to a file.")
+            continue
         place = os.path.realpath(destination)
-        if destination != "-" and os.path.exists(place) and place in read:
+        if os.path.exists(place) and place in read:
             raise InputError(
                 f"{destination} is one of the files to read, and would be overwritten; "
                 "write to another file."
             )
-        if destination != "-" and place in written and not place.startswith("/dev/"):
-            raise InputError(
-                f"{destination} is named for two outputs; write each to a file of its own."
-            )
+        if place in written and not place.startswith("/dev/"):
+            raise InputError(f"{destination} is named for two outputs; write each to its own file.")
         written.add(place)
-        folder = Path(destination).parent
-        if not os.path.isdir(folder):
-            raise InputError(
-                f"{destination} cannot be written because {folder} is no folder; create it first."
-            )
-        if os.path.isdir(destination):
-            raise InputError(f"{destination} is a folder; name a file in it to write to.")
+        check_writable(Path(destination))
     if flips is not None and flips != "-":
         _table_format(flips)
 
@@ -82,26 +83,18 @@ def show(parts: Iterable[RenderableType], *, stdout_taken: bool) -> None:
     )
     for part in parts:
         console.print(part)
-    text = re.sub(r" +$", "", page.getvalue(), flags=re.MULTILINE)
-    encoding = sys.stdout.encoding or "utf-8"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        text = text.translate(PLAIN_SIGNS).encode(encoding, "replace").decode(encoding)
-    _to_stdout(text)
+    _to_stdout(re.sub(r" +$", "", page.getvalue(), flags=re.MULTILINE))
 
 
-def write_text(text: str, destination: str | None) -> None:
+def write_text(text: str, destination: str) -> None:
     """Writes a document to a file, whole or not at all, or to standard output."""
-    if destination is None:
-        return
     # A file name may hold bytes that are no text; JSON knows the escapes that stand for them.
     content = text.encode("utf-8", "backslashreplace")
     if destination == "-":
         _to_stdout(content)
         return
-    with _replacing(destination) as partial:
-        partial.write_bytes(content)
+    with _replacing(destination) as file:
+        file.write_bytes(content)
 
 
 def linked(markdown: str, destination: str, html: str | None) -> str:
@@ -139,24 +132,68 @@ def typed() -> str:
     return shlex.join(["flipguard", *sys.argv[1:]])
 
 
-def write_table(table: pl.DataFrame, destination: str | None) -> None:
+def deliver(
+    *,
+    parts: Iterable[RenderableType],
+    documents: Sequence[tuple[str | None, Callable[[], str]]],
+    flips: tuple[str | None, Callable[[], pl.DataFrame]],
+    page: tuple[str | None, Callable[[], str]],
+) -> None:
+    """Writes every output that was asked for: its destination, and what makes its content.
+
+    One that fails takes no other with it: the rest is written and shown, and then the failure is
+    raised. The page is made last, because its charts take the most memory.
+    """
+    failed: list[FlipguardError] = []
+    taken = "-" in [destination for destination, _ in (*documents, flips, page)]
+    steps = [
+        *(partial(_write, write_text, *document) for document in documents),
+        partial(_write, write_table, *flips),
+        partial(show, parts, stdout_taken=taken),
+        partial(_write, write_text, *page),
+    ]
+    for step in steps:
+        try:
+            step()
+        except FlipguardError as problem:
+            failed.append(problem)
+    if len(failed) > 1:
+        raise InputError(" ".join(map(str, failed))) from failed[0]
+    if failed:
+        raise failed[0]
+
+
+def _write(
+    write: Callable[[Content, str], None], destination: str | None, made: Callable[[], Content]
+) -> None:
+    if destination is not None:
+        write(made(), destination)
+
+
+def write_table(table: pl.DataFrame, destination: str) -> None:
     """Writes a table in the format that the file's name tells, or as CSV to standard output."""
-    if destination is None:
-        return
     if destination == "-":
         _to_stdout(table.write_csv().encode())
         return
-    kind, compression = _table_format(destination)
-    with _replacing(destination) as partial:
-        if kind in ("csv", "tsv"):
-            text = table.write_csv(separator="," if kind == "csv" else "\t").encode()
-            partial.write_bytes(_compressed(text, compression))
-        elif kind == "jsonl":
-            table.write_ndjson(partial)
-        elif kind == "parquet":
-            table.write_parquet(partial)
-        else:
-            table.write_ipc(partial)
+    # Made in memory: where the disk is full, Polars raises errors of several kinds.
+    content = _encoded(table, *_table_format(destination))
+    with _replacing(destination) as file:
+        file.write_bytes(content)
+
+
+def _encoded(table: pl.DataFrame, kind: str, compression: str | None) -> bytes:
+    """A table in one of the formats that flips can be written in."""
+    if kind in ("csv", "tsv"):
+        text = table.write_csv(separator="," if kind == "csv" else "\t")
+        return _compressed(text.encode(), compression)
+    stream = io.BytesIO()
+    if kind == "jsonl":
+        table.write_ndjson(stream)
+    elif kind == "parquet":
+        table.write_parquet(stream)
+    else:
+        table.write_ipc(stream)
+    return stream.getvalue()
 
 
 def _compressed(content: bytes, codec: str | None) -> bytes:
@@ -188,19 +225,18 @@ def _table_format(destination: str) -> tuple[str, str | None]:
 @contextmanager
 def _replacing(destination: str) -> Iterator[Path]:
     """Where to write: a file that takes the destination's place, or a pipe or device itself."""
-    from flipguard.predictions.replacing import replacing
-
     path = Path(destination)
-    if os.path.exists(path) and not path.is_file() and not path.is_dir():
-        try:
+    if is_device(path):
+        with as_refused(path):
             yield path
-        except OSError as problem:
-            raise InputError(
-                f"{destination} cannot be written ({problem.strerror}); choose another place."
-            ) from problem
         return
-    with replacing(path) as partial:
-        yield partial
+    with replacing(path) as file:
+        yield file
+
+
+def line(text: str) -> None:
+    """Prints a line on standard output, in which a name from outside is text and nothing else."""
+    _to_stdout("".join(printable(part, longest=4_000) + "\n" for part in text.split("\n")))
 
 
 def _to_stdout(content: str | bytes) -> None:
@@ -211,17 +247,26 @@ def _to_stdout(content: str | bytes) -> None:
             sys.stdout.flush()
             sys.stdout.buffer.write(content)
         else:
-            sys.stdout.write(content)
+            sys.stdout.write(_writable(content, sys.stdout.encoding or "utf-8"))
         sys.stdout.flush()
     except OSError as problem:
         # Python flushes once more at the end, which must not fail a second time.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # Whoever reads a pipe may have seen enough, as `| head` does. The exit code stays that of
-        # the work: a verdict does not change because nobody reads it.
+        streams.silence(sys.stdout)
+        # The reader of a pipe may have seen enough, as `| head` does. The exit code stays that of
+        # the work: a verdict does not change because it is read no further.
         if not isinstance(problem, BrokenPipeError):
             raise InputError(
                 f"Standard output cannot be written ({problem.strerror}); write to a file."
             ) from problem
+
+
+def _writable(text: str, encoding: str) -> str:
+    """Text with plain signs where the terminal's encoding lacks those that the tables use."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(PLAIN_SIGNS).encode(encoding, "replace").decode(encoding)
+    return text
 
 
 @contextmanager
@@ -252,6 +297,6 @@ def progress(what: str) -> Iterator[Progress]:
         if now - last >= SECONDS_PER_LINE and done:
             last = now
             left = (now - started) * (total - done) / done
-            print(f"{what}: {done / total:.0%}, about {left:.0f} s left", file=sys.stderr)
+            streams.say(f"{what}: {done / total:.0%}, about {left:.0f} s left")
 
     yield line

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from flipguard.cli.output import check_destinations, line
 from flipguard.errors import MissingExtraError
 
 RunFolder = Annotated[
@@ -50,9 +51,14 @@ def predict(run: RunFolder, out: Out, split: Split = "test") -> None:
             "Predicting", package=problem.name or "torch", extra="train"
         ) from problem
 
+    from flipguard.predictions.read import format_of
+    from flipguard.report.runs import run_files
+
+    check_destinations(run_files(str(run)), other=str(out))
+    format_of(out)
     finished = Run.read(run)
     if out.suffix == ".npz":
         predicted(finished, split=split, out=out)
     else:
         _as_its_name_says(out, lambda path: predicted(finished, split=split, out=path))
-    typer.echo(f"{out}: predictions of {run} on its {split} set")
+    line(f"{out}: predictions of {run} on its {split} set")

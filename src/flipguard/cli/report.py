@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.output import check_destinations, check_samples, progress, typed, write_text
+from flipguard.cli.output import (
+    check_destinations,
+    check_samples,
+    line,
+    progress,
+    typed,
+    write_text,
+)
 from flipguard.errors import InputError
 
 if TYPE_CHECKING:
@@ -110,8 +117,8 @@ def report(
     if out != "-":
         for name, result in results.items():
             word = f"{verdicts[name].verdict}: " if name in verdicts else ""
-            typer.echo(f"{name}: {word}{headline(result)}")
-        typer.echo(f"{out}: open it in any browser")
+            line(f"{name}: {word}{headline(result)}")
+        line(f"{out}: open it in any browser")
 
 
 def _compared(

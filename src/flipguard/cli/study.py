@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from flipguard.cli import options
 from flipguard.cli.output import check_destinations, progress, show, typed, write_text
+from flipguard.cli.streams import say
 from flipguard.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ def run(
         show(plan_parts(task), stdout_taken=False)
         return
     for study, why in task.left_out.items():
-        typer.echo(f"flipguard: {study} is left out: {why}", err=True)
-    typer.echo(f"{named(task)} at {scale}: {plan_summary(task)}", err=True)
+        say(f"flipguard: {study} is left out: {why}")
+    say(f"{named(task)} at {scale}: {plan_summary(task)}")
     try:
         with progress("training") as told:
             outcome = run_studies(
@@ -214,16 +214,16 @@ def run(
                 command=typed(),
                 minutes=minutes,
                 progress=told,
-                report=lambda line: print(f"flipguard: {line}", file=sys.stderr),
+                report=lambda line: say(f"flipguard: {line}"),
             )
     except KeyboardInterrupt:
-        typer.echo("flipguard: stopped; the same command goes on from here.", err=True)
+        say("flipguard: stopped; the same command goes on from here.")
         raise typer.Exit(130) from None
     show(outcome_parts(task, outcome), stdout_taken=False)
     if outcome.failed is not None:
         raise InputError(f"{outcome.failed}{without_results(outcome)}")
     if outcome.missing:
-        typer.echo(f"flipguard: {what_is_left(task, outcome)}", err=True)
+        say(f"flipguard: {what_is_left(task, outcome)}")
         raise typer.Exit(TIME_IS_UP)
 
 
@@ -239,17 +239,21 @@ def show_study(
     Example: [bold]flipguard study show elodi.table1 --plot table1.png[/bold]
     """
     check_destinations([], markdown=markdown, other=plot)
+    if plot is not None:
+        from flipguard.plots.picture import check_picture
+
+        check_picture(plot, of="a study")
     from flipguard.studies.render import markdown_of, result_parts
 
     is_file = id.endswith(".json") or Path(id).is_file()
     result = _of_file(id, scale, out) if is_file else _of_study(id, scale, out)
+    if markdown is not None:
+        write_text(markdown_of(result), markdown)
+    show(result_parts(result), stdout_taken=markdown == "-")
     if plot is not None:
         from flipguard.studies.drawing import plot_result
 
         plot_result(result, plot)
-    if markdown is not None:
-        write_text(markdown_of(result), markdown)
-    show(result_parts(result), stdout_taken=markdown == "-")
 
 
 def _of_file(name: str, scale: str | None, out: Path) -> Result:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flipguard.cli.output import line
+from flipguard.cli.streams import say
 from flipguard.errors import InputError, MissingExtraError, printable
 
 if TYPE_CHECKING:
@@ -112,19 +114,17 @@ def train(
     stopped_by_hand = False
     try:
         with epoch_first(_say_that_the_epoch_is_finished):
-            run = trained(settings, out, resume=resume, report=lambda s: typer.echo(s))
+            run = trained(settings, out, resume=resume, report=line)
             stopped_by_hand = interrupted() and not run.finished
     except KeyboardInterrupt:
         stopped_by_hand = True
     if stopped_by_hand:
-        typer.echo(f"{out}: interrupted{_way_on(out, settings)}", err=True)
+        say(f"{out}: interrupted{_way_on(out, settings)}")
         raise typer.Exit(130)
     if run.finished:
-        typer.echo(
-            f"{out}: finished; predictions of the test set are in {out}/predictions/test.npz"
-        )
+        line(f"{out}: finished; predictions of the test set are in {out}/predictions/test.npz")
     else:
-        typer.echo(f"{out}: stopped in time; go on with: flipguard train --out {out} --resume")
+        line(f"{out}: stopped in time; go on with: flipguard train --out {out} --resume")
 
 
 def _say_that_the_epoch_is_finished() -> None:

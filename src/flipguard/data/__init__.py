@@ -25,7 +25,7 @@ from flipguard.data.crops import RandomResizedCrop
 from flipguard.data.folders import FolderSplit
 from flipguard.data.loading import load_data
 from flipguard.data.registry import DATA_SETS, KnownData
-from flipguard.data.splits import first_classes, part, seen_before
+from flipguard.data.splits import first_classes, part, seen_before, stratified
 
 __all__ = [
     "AUGMENTATIONS",
@@ -48,4 +48,5 @@ __all__ = [
     "load_data",
     "part",
     "seen_before",
+    "stratified",
 ]

@@ -16,6 +16,7 @@ SplitT = TypeVar("SplitT", bound=Split)
 # Apart from every epoch of training, whose numbers start at 0: membership must not be correlated
 # with what an augmentation draws for the same ids and seed.
 MEMBERSHIP = -1
+MEASURED = -2
 
 
 def part(ids: Ids, seed: int, fraction: float) -> Tensor:
@@ -39,6 +40,34 @@ def part(ids: Ids, seed: int, fraction: float) -> Tensor:
     # 53 bits: what float64 holds exactly, on every device.
     drawn = (bits(seed, MEMBERSHIP, index, 0) >> 11) & (2**53 - 1)
     return drawn.to(torch.float64) * 2.0**-53 < fraction
+
+
+def stratified(split: Split, most: int) -> Tensor:
+    """The places of at most so many samples, each class with its share: int64 [k], in order.
+
+    Who is among them depends on the samples' ids and classes alone. A split that is no larger is
+    taken whole.
+
+    >>> from flipguard.data.base import TextSplit
+    >>> split = TextSplit(texts=list("aaaabb"), targets=torch.tensor([0, 0, 0, 0, 1, 1]))
+    >>> split.targets[stratified(split, 3)].tolist()
+    [0, 0, 1]
+    """
+    count = len(split)
+    if count <= most:
+        return torch.arange(count)
+    target = split.targets.cpu()
+    sizes = target.bincount()
+    shares, rest = sizes * most // count, sizes * most % count
+    # What rounding left goes to the classes that it took most from.
+    shares[rest.argsort(descending=True, stable=True)[: most - int(shares.sum())]] += 1
+    drawn = bits(0, MEASURED, split.ids_index.cpu(), 0).argsort(stable=True)
+    by_class = drawn[target[drawn].argsort(stable=True)]
+    taken = [
+        some[:share]
+        for some, share in zip(torch.split(by_class, sizes.tolist()), shares.tolist(), strict=True)
+    ]
+    return torch.cat(taken).sort().values
 
 
 def seen_before(split: SplitT, *, fraction: float, seed: int) -> SplitT:

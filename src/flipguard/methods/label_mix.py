@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from flipguard.losses.inputs import computed
 from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step
 
 SHARE = Option(name="share", default=0.5, sentence="Share of old's prediction in the target.")
@@ -15,7 +16,7 @@ def _build(setting: Setting) -> Objective:
     (old,) = setting.olds
 
     def parts(step: Step) -> Parts:
-        says = torch.softmax(step.call(old.reference).float(), -1)
+        says = torch.softmax(computed(step.call(old.reference)), -1)
         mixture = F.one_hot(step.target, setting.classes).to(says.dtype)
         if old.classes is not None:
             spread = torch.zeros_like(mixture)

@@ -9,7 +9,13 @@ from torch import nn
 
 from flipguard.errors import InputError, listed, nearest
 from flipguard.models.hugging import transformers_maker
-from flipguard.models.libraries import Maker, python_maker, timm_maker, torchvision_maker
+from flipguard.models.libraries import (
+    Maker,
+    other_scale,
+    python_maker,
+    timm_maker,
+    torchvision_maker,
+)
 from flipguard.models.options import read_options
 from flipguard.models.randomness import drawn_from
 from flipguard.models.registry import LIBRARIES, MODELS, NETS
@@ -34,7 +40,9 @@ def build_model(
         input_shape: The shape of one sample, without the batch axis; None for texts.
         seed: The first weights depend on it alone, and torch's, Python's and numpy's streams are
             afterwards where they were. With None the weights come from those streams.
-        pretrained: Whether to start from the published weights of the library, under a new head.
+        pretrained: Whether to start from the weights in a folder of Transformers, under a new
+            head. Only for models of texts: what published image models expect of their inputs is
+            not known here.
 
     >>> model = build_model("mlp:hidden=64,dropout=0.1", classes=10, input_shape=(40,), seed=1)
     >>> model(torch.zeros(2, 40)).shape
@@ -80,32 +88,24 @@ def check_spec(spec: str) -> tuple[str, str]:
 
 def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bool) -> Maker:
     name, rest = check_spec(spec)
+    if pretrained and name in ("timm", "torchvision"):
+        raise other_scale(spec)
+    if pretrained and name != "hf":
+        raise InputError(
+            f"Expected `pretrained` to be False for '{name}', but got True; only a model of texts, "
+            "a folder of Transformers named by hf:PATH, comes with weights."
+        )
     if name in NETS:
         options = read_options(rest, MODELS[name].options, owner=name)
-        if pretrained:
-            raise _no_weights(name)
         return partial(NETS[name], classes=classes, input_shape=input_shape, **options)
     if name == "hf":
         return transformers_maker(
             rest, classes=classes, input_shape=input_shape, pretrained=pretrained
         )
     if name == "python":
-        if pretrained:
-            raise _no_weights(spec)
         return python_maker(rest, classes=classes, input_shape=input_shape)
     model, _, told = rest.partition(":")
     options = read_options(told, LIBRARIES[name].options, owner=f"{name}:{model}")
     if name == "torchvision":
-        return torchvision_maker(
-            model, classes=classes, input_shape=input_shape, pretrained=pretrained
-        )
-    return timm_maker(
-        model, classes=classes, input_shape=input_shape, pretrained=pretrained, options=options
-    )
-
-
-def _no_weights(name: str) -> InputError:
-    return InputError(
-        f"Expected `pretrained` to be False for '{name}', but got True; only the models of timm, "
-        "torchvision and Transformers come with weights."
-    )
+        return torchvision_maker(model, classes=classes, input_shape=input_shape)
+    return timm_maker(model, classes=classes, input_shape=input_shape, options=options)

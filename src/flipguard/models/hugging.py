@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from flipguard.errors import InputError, listed
-from flipguard.models.libraries import Maker, library, refusing
+from flipguard.models.libraries import Maker, library, other_scale, refusing
 from flipguard.models.shapes import Shape, full_image
 
 PREFIX = "hf:"
@@ -46,8 +46,10 @@ def transformers_maker(
         configuration = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
     configuration.num_labels = classes
     if _reads_images(spec, configuration, input_shape):
+        if pretrained:
+            raise other_scale(spec)
         kind = transformers.AutoModelForImageClassification
-        if input_shape is not None and not pretrained:
+        if input_shape is not None:
             _fit(configuration, spec, input_shape)
     else:
         kind = transformers.AutoModelForSequenceClassification

@@ -17,7 +17,6 @@ from typing import Any
 from torch import nn
 
 from flipguard.errors import InputError, MissingExtraError, listed, printable
-from flipguard.models.features import head_of
 from flipguard.models.options import Number
 from flipguard.models.shapes import Shape, full_image
 
@@ -58,7 +57,6 @@ def timm_maker(
     *,
     classes: int,
     input_shape: Shape | None,
-    pretrained: bool,
     options: Mapping[str, Number],
 ) -> Maker:
     """A model of timm, made for the channels and, where it must know, the size of the images."""
@@ -78,22 +76,20 @@ def timm_maker(
 
     def make() -> nn.Module:
         with refusing(spec, input_shape):
-            model: nn.Module = timm.create_model(name, pretrained=pretrained, **asked)
+            model: nn.Module = timm.create_model(name, **asked)
         return model
 
     return make
 
 
-def torchvision_maker(
-    name: str, *, classes: int, input_shape: Shape | None, pretrained: bool
-) -> Maker:
-    """A classifier of torchvision; with published weights, under a new head."""
+def torchvision_maker(name: str, *, classes: int, input_shape: Shape | None) -> Maker:
+    """A classifier of torchvision."""
     spec = f"torchvision:{name}"
     models = library("torchvision", what=f"The model '{spec}'").models
     known = models.list_models(module=models)
     if name not in known:
         raise _unknown(spec, name, known)
-    asked: dict[str, Any] = {"weights": "DEFAULT"} if pretrained else {"num_classes": classes}
+    asked: dict[str, Any] = {"num_classes": classes}
     if input_shape is not None:
         grid = full_image(spec, input_shape)
         if grid.channels != COLOURS:
@@ -102,10 +98,9 @@ def torchvision_maker(
                 f"{input_shape}; repeat the channel, or use a model of timm, which takes any "
                 "number."
             )
-        # Published weights were made for one size: the model refuses others when it is called.
-        if not pretrained and name.startswith("vit_"):
+        if name.startswith("vit_"):
             asked["image_size"] = _side(spec, grid.sizes)
-        if not pretrained and name.startswith("maxvit"):
+        if name.startswith("maxvit"):
             asked["input_size"] = grid.sizes
 
     def make() -> nn.Module:
@@ -113,8 +108,6 @@ def torchvision_maker(
             # Two old models announce that they will start from other weights one day.
             warnings.filterwarnings("ignore", category=FutureWarning, module="torchvision")
             model: nn.Module = models.get_model(name, **asked)
-        if pretrained:
-            replace_head(model, classes)
         return model
 
     return make
@@ -168,13 +161,13 @@ def python_maker(address: str, *, classes: int, input_shape: Shape | None) -> Ma
     return make
 
 
-def replace_head(model: nn.Module, classes: int) -> None:
-    """Puts a fresh head of another number of classes in the place of a model's own."""
-    head = head_of(model)
-    name = next(name for name, module in model.named_modules() if module is head)
-    parent, _, attribute = name.rpartition(".")
-    fresh = nn.Linear(head.in_features, classes, bias=head.bias is not None)
-    setattr(model.get_submodule(parent), attribute, fresh)
+def other_scale(spec: str) -> InputError:
+    """Why published weights of a model of images are refused."""
+    return InputError(
+        f"Expected `pretrained` to be False for '{printable(spec)}', but got True; its published "
+        "weights expect images scaled by their own mean and deviation, and flipguard scales all "
+        "images to -1 to 1, so train from new weights."
+    )
 
 
 def _unknown(spec: str, name: str, known: list[str]) -> InputError:

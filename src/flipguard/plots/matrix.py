@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from flipguard.errors import InputError
 from flipguard.plots.picture import FAINT, INK, picture
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ LONGEST_NAME = 28
 # A cell of many models, and a cell of few.
 CELL_INCHES = (0.48, 1.15)
 SMALLEST_SQUARE = 3.2
+# Every number takes time to lay out: of more models than this, colours tell, and the JSON.
+MOST_NUMBERED = 24
+LARGEST_SQUARE = MOST_NUMBERED * CELL_INCHES[0]
+# More names could not be read.
+MOST_MODELS = 200
 GAP_INCHES = 1.15
 EM_PER_LETTER = 0.6
 # Where white and ink stand out equally well.
@@ -58,8 +64,17 @@ class Panel:
 
 def plot_matrix(matrix: Matrix, path: str | os.PathLike[str]) -> None:
     """Draws a matrix of models as a PNG, SVG or PDF file, by its suffix."""
+    check_models(len(matrix.names))
     with picture(path, of="a matrix") as figure:
         _draw(figure, matrix)
+
+
+def check_models(count: int) -> None:
+    """Refuse more models than one picture can show."""
+    if count > MOST_MODELS:
+        raise InputError(
+            f"Expected at most {MOST_MODELS} models in one picture, but got {count:,}; draw fewer."
+        )
 
 
 def _panels(matrix: Matrix, order: npt.NDArray[np.intp]) -> list[Panel]:
@@ -98,10 +113,11 @@ def _draw(figure: Any, matrix: Matrix) -> None:
     order = np.argsort(-matrix.error_rate, kind="stable")
     panels, k = _panels(matrix, order), len(order)
     names = _short_names([matrix.names[i] for i in order])
-    side = max(SMALLEST_SQUARE, k * float(np.clip(7.0 / k, *CELL_INCHES)))
+    side = float(np.clip(k * np.clip(7.0 / k, *CELL_INCHES), SMALLEST_SQUARE, LARGEST_SQUARE))
     width = len(panels) * side + (len(panels) - 1) * GAP_INCHES
     figure.set_size_inches(width, side)
-    size = float(np.clip(side / k * 17, 7.5, 10.5))
+    # Never larger than a row is high, of which there are 72 points an inch.
+    size = float(min(np.clip(side / k * 17, 7.5, 10.5), 0.8 * 72 * side / k))
     for i, panel in enumerate(panels):
         place = (i * (side + GAP_INCHES) / width, 0.0, side / width, 1.0)
         axes = figure.add_axes(place)
@@ -134,7 +150,7 @@ def _draw_panel(figure: Any, axes: Any, panel: Panel, *, inches: float) -> None:
     shown = np.where(empty, np.nan, panel.values)
     image = axes.imshow(shown, cmap=colours, vmin=low, vmax=high, aspect="auto")
     size = float(np.clip(inches * 72 / 4.6, 5.5, 12.0))
-    for i in range(k):
+    for i in range(k if k <= MOST_NUMBERED else 0):
         for j in range(k):
             if empty[i, j]:
                 text, colour = "–", FAINT

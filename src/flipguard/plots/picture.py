@@ -32,19 +32,11 @@ def picture(
     path: str | os.PathLike[str], *, of: str, style: Mapping[Any, Any] | None = None
 ) -> Iterator[Any]:
     """A figure to draw on, which becomes a PNG, SVG or PDF file by its suffix."""
-    file = Path(path)
-    if file.suffix.lower() not in UNDATED:
-        raise InputError(
-            f"{file} is of no picture format known by its name; expected .png, .svg or .pdf."
-        )
-    try:
-        import matplotlib as mpl
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as problem:
-        raise MissingExtraError(
-            f"The picture of {of}", package="matplotlib", extra="report"
-        ) from problem
+    file = check_picture(path, of=of)
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     with mpl.rc_context({**STYLE, **(style or {})}), warnings.catch_warnings():
         # A name in a script that the font lacks is drawn as boxes; that is no reason to fail.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
@@ -60,3 +52,19 @@ def picture(
                 pad_inches=0.2,
                 metadata=UNDATED[file.suffix.lower()],
             )
+
+
+def check_picture(path: str | os.PathLike[str], *, of: str) -> Path:
+    """Refuse a picture that could not be drawn, before any work is done for it."""
+    file = Path(path)
+    if file.suffix.lower() not in UNDATED:
+        raise InputError(
+            f"{file} is of no picture format known by its name; expected .png, .svg or .pdf."
+        )
+    try:
+        import matplotlib  # noqa: F401, ICN001
+    except ImportError as problem:
+        raise MissingExtraError(
+            f"The picture of {of}", package="matplotlib", extra="report"
+        ) from problem
+    return file

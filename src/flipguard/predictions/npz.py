@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from flipguard.archives import Array, read_archive
+from flipguard.archives import Array, read_archive, read_shapes
 from flipguard.errors import InputError
 from flipguard.predictions.replacing import replacing
 
 SAVEZ_ARGUMENTS = ("file", "allow_pickle")
 
 
-def read_arrays(path: Path, *, always: Container[str]) -> dict[str, Array]:
-    """The arrays named in `always`, and all others of one dimension; no pickles, no damage."""
-    return read_archive(
-        path,
-        kind="NPZ",
-        write="save it with numpy.savez(file, ids=…, targets=…, labels=… or logits=…)",
-        larger="write it as Parquet, which is read in pieces",
-        wanted=lambda name, dimensions: name in always or dimensions == 1,
-    )
+KIND = "NPZ"
+WRITE = "save it with numpy.savez(file, ids=…, targets=…, labels=… or logits=…)"
+LARGER = "write it as Parquet, which is read in pieces"
+
+
+def read_arrays(path: Path, *, always: Collection[str]) -> dict[str, Array]:
+    """The arrays named in `always`, and those that have one entry for each of their rows.
+
+    All others are left in the file, whose size says nothing about what they unpack to.
+    """
+
+    def wanted(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+        rows = {shape[:1] for name, shape in shapes.items() if name in always}
+        return [n for n, s in shapes.items() if n in always or (len(s) == 1 and s in rows)]
+
+    return read_archive(path, kind=KIND, write=WRITE, larger=LARGER, wanted=wanted)
+
+
+def array_names(path: Path) -> list[str]:
+    """The names of all arrays in a file."""
+    return list(read_shapes(path, kind=KIND, write=WRITE))
 
 
 def write_npz(

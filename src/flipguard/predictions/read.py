@@ -6,17 +6,20 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 import polars as pl
 
-from flipguard.archives import first_sentence
+from flipguard.archives import Array
 from flipguard.errors import InputError, listed
-from flipguard.predictions.npz import read_arrays
+from flipguard.predictions.faults import FAULTS, unreadable, without_panic_text
+from flipguard.predictions.json_lines import scan_json_lines
+from flipguard.predictions.npz import array_names, read_arrays
 from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, with_roles
-from flipguard.predictions.text import RaggedError, check_fields, check_scalars
+from flipguard.predictions.text import FormatError, check_separated
 
 COMPRESSIONS = (".gz", ".zst")
 FORMATS: dict[str, str] = {
@@ -32,11 +35,9 @@ FORMATS: dict[str, str] = {
     ".npz": "npz",
 }
 TEXT_FORMATS = frozenset({"csv", "tsv", "jsonl"})
+ARROW_LIKE = {b"\xff\xff\xff\xff": "an Arrow stream", b"FEA1": "a Feather file of version 1"}
 CLASS_NAMES_KEY = "flipguard.class_names"
 NPZ_NAMES = ("ids", "targets", "labels", "id", "target", "label", "class_names", *SCORE_KINDS)
-
-# Enough rows to see a column's type in a JSON Lines file, few enough to be instant.
-JSON_ROWS_FOR_SCHEMA = 1_000
 
 
 def read_predictions(
@@ -52,28 +53,44 @@ def read_predictions(
     `id`, `target` and `label` name the columns where they are not called so.
     """
     file = Path(path)
-    _must_be_a_file(file)
-    kind, _ = format_of(file)
+    if _is_npz(file):
+        return _read_npz(file, id=id, target=target, label=label)
+    roles = frozenset({id or "id", target or "target", label or "label"})
+    frame, class_names = scan_table(file, roles)
+    return with_roles(
+        frame,
+        name=str(path),
+        id=id,
+        target=target,
+        label=label,
+        class_names=class_names,
+        path=file,
+    )
+
+
+def scan_table(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
+    """The columns of a file of any format but NPZ, checked, and the class names stored in it.
+
+    The one way in for every table that a person gives us. `roles` are the columns of ids and
+    classes, in which a value must be one name or one number.
+    """
+    _must_be_a_file(path)
+    kind, _ = format_of(path)
     try:
-        if kind == "npz":
-            return _read_npz(file, id=id, target=target, label=label)
-        roles = frozenset({id or "id", target or "target", label or "label"})
-        frame, class_names = _LAZY[kind](file, roles)
-        return with_roles(
-            frame,
-            name=str(path),
-            id=id,
-            target=target,
-            label=label,
-            class_names=class_names,
-            path=file,
-        )
+        frame, class_names = _LAZY[kind](path, roles)
+        frame.collect_schema()
     except pl.exceptions.NoDataError as problem:
         raise InputError(
             f"{path} is empty; expected a header and at least one row of predictions."
         ) from problem
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError, RaggedError) as problem:
+    except (*FAULTS, FormatError) as problem:
         raise unreadable(str(path), problem) from problem
+    return frame, class_names
+
+
+def _is_npz(path: Path) -> bool:
+    _must_be_a_file(path)
+    return format_of(path)[0] == "npz"
 
 
 def format_of(path: Path) -> tuple[str, str | None]:
@@ -91,16 +108,6 @@ def format_of(path: Path) -> tuple[str, str | None]:
             ".gz or .zst), .parquet, .arrow, .feather or .npz."
         )
     return kind, compression
-
-
-def unreadable(name: str, problem: BaseException) -> InputError:
-    """The sentence for a file that its format's reader gives up on."""
-    text = first_sentence(problem)
-    text = text if len(text) <= 160 else text[:159] + "…"
-    return InputError(
-        f"{name} cannot be read ({text}); it may be truncated, or not of the format "
-        "that its name says."
-    )
 
 
 def _must_be_a_file(path: Path) -> None:
@@ -126,79 +133,83 @@ Reader = Callable[[Path, frozenset[str]], tuple[pl.LazyFrame, list[str] | None]]
 
 def _separated(separator: str) -> Reader:
     def read(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, None]:
-        check_fields(path, separator)
-        return scan_separated(path, separator), None
+        found = check_separated(path, separator)
+        frame = scan_separated(path, separator, found.names)
+        if found.blank_lines:
+            # csv skips blank lines; Polars returns a row of nulls, which no other line gives.
+            frame = frame.filter(pl.any_horizontal(pl.all().is_not_null()))
+        return frame, None
 
     return read
 
 
-def scan_separated(source: Path | IO[bytes], separator: str) -> pl.LazyFrame:
+def scan_separated(source: Path | IO[bytes], separator: str, names: list[str]) -> pl.LazyFrame:
     """A table of separated text; scores are numbers in it, and all else is text."""
     # Everything as text: "007" is an id of its own and must not become 7.
     frame = pl.scan_csv(source, separator=separator, infer_schema=False, glob=False)
-    # A quote inside a quoted name is written twice; the reader undoes that in rows, not in headers.
-    frame = frame.rename(lambda name: name.replace('""', '"'))
-    names = frame.collect_schema().names()
+    # Polars leaves quotation marks in a header as they are written; those without a name it names.
+    found = frame.collect_schema().names()
+    frame = frame.rename({a: b for a, b in zip(found, names, strict=True) if b and a != b})
     wide = [c for c in names if c.startswith(tuple(WIDE_PREFIX.values()))]
     lists = [c for c in names if c in SCORE_KINDS]
     numbers = [pl.col(c).cast(pl.Float64) for c in wide]
-    numbers += [pl.col(c).str.json_decode(pl.List(pl.Float64)) for c in lists]
+    numbers += [_numbers_in(pl.col(c)).alias(c) for c in lists]
     return frame.with_columns(numbers)
 
 
+def _numbers_in(text: pl.Expr) -> pl.Expr:
+    """Lists of numbers as JSON writes them; Polars would take true for 1."""
+    text = pl.when(~text.str.contains_any(["true", "false"])).then(text)
+    return text.str.json_decode(pl.List(pl.Float64))
+
+
 def _json_lines(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, None]:
-    check_scalars(path, sorted(roles))
-    # The one scan that cannot be told to take a name as it is: each sign of a pattern is wrapped.
-    source = re.sub(r"([*?\[])", r"[\1]", str(path))
-    first = pl.scan_ndjson(source, infer_schema_length=JSON_ROWS_FOR_SCHEMA).collect_schema()
-    # The first rows do not tell the types of all: scores may be whole numbers at first, and a slice
-    # missing. As floats all scores fit; and all else as text, as in a CSV.
-    types = {column: _json_type(column, dtype, roles) for column, dtype in first.items()}
-    frame = pl.scan_ndjson(source, infer_schema_length=JSON_ROWS_FOR_SCHEMA, schema_overrides=types)
-    return frame.with_columns(_no_list(column) for column in first if column in roles), None
+    return scan_json_lines(path, roles), None
 
 
-def _json_type(column: str, dtype: pl.DataType, roles: frozenset[str]) -> pl.DataType:
-    if column in roles:
-        return pl.String()
-    if column.startswith(tuple(WIDE_PREFIX.values())):
-        return pl.Float64() if dtype.is_numeric() or dtype == pl.Null else dtype
-    if isinstance(dtype, pl.List):
-        inner = pl.Series(dtype=dtype.inner).dtype
-        known = column in SCORE_KINDS and (inner.is_numeric() or inner == pl.Null)
-        return pl.List(pl.Float64()) if known else dtype
-    return dtype if dtype.is_nested() or column in SCORE_KINDS else pl.String()
-
-
-def _no_list(column: str) -> pl.Expr:
-    """A column of ids or classes; a list or an object, which is text by now, breaks the reading."""
-    value = pl.col(column)
-    odd = value.str.contains(r'^(\[["\[{]|\{")')
-    # No number, so that the strict conversion fails, and says which value it was.
-    broken = pl.when(odd).then(value).cast(pl.Int64).cast(pl.String)
-    return pl.when(odd).then(broken).otherwise(value).alias(column)
+# -- columnar files ----------------------------------------------------------------------------
 
 
 def _parquet(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        metadata = pq.read_metadata(path).metadata
-    except pa.ArrowException as problem:
-        raise unreadable(str(path), problem) from problem
-    return pl.scan_parquet(path, glob=False), _stored_class_names(path, metadata)
+    _check_ends(path, b"PAR1", b"PAR1", {})
+    with without_panic_text():
+        frame = pl.scan_parquet(path, glob=False)
+        frame.collect_schema()
+        metadata = pl.read_parquet_metadata(path)
+    return frame, _stored_class_names(path, metadata.get(CLASS_NAMES_KEY))
 
 
 def _arrow(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
     import pyarrow as pa
 
+    _check_ends(path, b"ARROW1\0\0", b"ARROW1", ARROW_LIKE)
+    with without_panic_text():
+        frame = pl.scan_ipc(path, glob=False)
+        frame.collect_schema()
     try:
         with pa.memory_map(str(path)) as source:
-            metadata = pa.ipc.open_file(source).schema.metadata
+            metadata = pa.ipc.open_file(source).schema.metadata or {}
     except pa.ArrowException as problem:
         raise unreadable(str(path), problem) from problem
-    return pl.scan_ipc(path, glob=False), _stored_class_names(path, metadata)
+    stored = metadata.get(CLASS_NAMES_KEY.encode())
+    return frame, _stored_class_names(path, stored and stored.decode("utf-8", "replace"))
+
+
+def _check_ends(path: Path, first: bytes, last: bytes, others: dict[bytes, str]) -> None:
+    """Refuses a file that cannot have a footer where its end says, before Polars follows it."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(8)
+        file.seek(max(0, size - len(last) - 4))
+        end = file.read()
+    for magic, what in others.items():
+        if start.startswith(magic):
+            raise InputError(f"{path} is {what}; write it as an Arrow file (Feather version 2).")
+    footer = int.from_bytes(end[:4], "little", signed=True)
+    if not start.startswith(first) or not end.endswith(last):
+        raise FormatError("its first or last bytes are not those of the format")
+    if not 0 < footer <= size - len(first) - len(last) - 4:
+        raise FormatError(f"its footer claims {footer:,} of {size:,} bytes")
 
 
 _LAZY: dict[str, Reader] = {
@@ -210,8 +221,7 @@ _LAZY: dict[str, Reader] = {
 }
 
 
-def _stored_class_names(path: Path, metadata: dict[bytes, bytes] | None) -> list[str] | None:
-    stored = (metadata or {}).get(CLASS_NAMES_KEY.encode())
+def _stored_class_names(path: Path, stored: str | None) -> list[str] | None:
     if stored is None:
         return None
     try:
@@ -220,56 +230,83 @@ def _stored_class_names(path: Path, metadata: dict[bytes, bytes] | None) -> list
         names = None
     if not isinstance(names, list) or not all(isinstance(n, str | int | float) for n in names):
         raise InputError(
-            f"{path} has {listed([stored.decode('utf-8', 'replace')])} as '{CLASS_NAMES_KEY}' in "
-            "its metadata, where a JSON list of class names is expected; mend it, or leave it out."
+            f"{path} has {listed([stored])} as '{CLASS_NAMES_KEY}' in "
+            "its metadata, where a JSON list of class names is expected; correct it, or leave it "
+            "out."
         )
     return [str(name) for name in names]
+
+
+# -- arrays ------------------------------------------------------------------------------------
 
 
 def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | None) -> Predictions:
     asked = {name for name in (id, target, label) if name is not None}
     arrays = read_arrays(path, always={*NPZ_NAMES, *asked})
-    known = list(arrays)
-    roles = {"ids": id, "targets": target, "labels": label}
-    taken: dict[str, np.ndarray | None] = {}
-    for usual, name in roles.items():
+    taken: dict[str, Array | None] = {}
+    for usual, name in {"ids": id, "targets": target, "labels": label}.items():
         if name is not None and name not in arrays:
             raise InputError(
                 f"{path} has no array '{name}', which --{usual.removesuffix('s')} asks for; "
-                f"its arrays are {listed(known, most=12)}."
+                f"its arrays are {listed(array_names(path), most=12)}."
             )
         # The tables' names, without the s, are understood too: an id that is overlooked would leave
         # rows to be matched by their position.
         found = name or (usual if usual in arrays else usual.removesuffix("s"))
         taken[usual] = arrays.pop(found, None)
+        _check_values(path, found, taken[usual])
     logits = arrays.pop("logits", None)
     probabilities = arrays.pop("probabilities", None)
     class_names = arrays.pop("class_names", None)
+    _check_values(path, "class_names", class_names)
     main = next((a for a in (taken["labels"], logits, probabilities) if a is not None), None)
     if main is None:
         raise InputError(
             f"{path} has neither labels nor logits nor probabilities (arrays: "
-            f"{listed(known, most=8)}); name the array of predicted classes with --label."
+            f"{listed(array_names(path), most=8)}); name the array of predicted classes with "
+            "--label."
         )
-    if main.ndim == 0 or len(main) == 0:
+    if main.ndim and not len(main):
         raise InputError(f"{path} is empty; expected at least one row of predictions.")
-    slices = {k: a for k, a in arrays.items() if a.ndim == 1 and len(a) == len(main)}
+    slices = {
+        name: array
+        for name, array in arrays.items()
+        if _is_plain(array) and array.shape == main.shape[:1]
+    }
     predictions = Predictions.from_arrays(
         ids=taken["ids"],
         targets=taken["targets"],
         labels=taken["labels"],
-        logits=logits,
-        probabilities=probabilities,
+        logits=_as_double(logits),
+        probabilities=_as_double(probabilities),
         class_names=None if class_names is None else class_names.tolist(),
         slices=slices,
         name=str(path),
     )
-    return Predictions(
-        name=predictions.name,
-        frame=predictions.frame,
-        id=predictions.id,
-        target=predictions.target,
-        label=predictions.label,
-        scores=predictions.scores,
-        path=path,
-    )
+    return replace(predictions, path=path)
+
+
+def _is_plain(array: Array) -> bool:
+    """Whether an array holds numbers or text that every table can hold."""
+    return array.dtype.kind in "biufUS" and (array.dtype.kind in "US" or array.dtype.itemsize <= 8)
+
+
+def _check_values(path: Path, name: str, array: Array | None) -> None:
+    """Ids, classes and names: one plain value per entry."""
+    if array is None:
+        return
+    if array.ndim != 1:
+        raise InputError(
+            f"{path} has '{name}' of shape {array.shape}; expected one value per entry, in an "
+            "array of one dimension."
+        )
+    if not _is_plain(array):
+        raise InputError(
+            f"{path} has '{name}' of type {array.dtype}; save numbers of at most 64 bits, or text."
+        )
+
+
+def _as_double(scores: Array | None) -> Array | None:
+    """Scores of more than 64 bits as doubles, the most that is computed with."""
+    wide = scores is not None and scores.dtype.kind == "f" and scores.dtype.itemsize > 8
+    return scores.astype(np.float64) if scores is not None and wide else scores

@@ -13,23 +13,51 @@ from flipguard.errors import InputError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new file beside `path` that takes its place at the end, and vanishes if anything fails."""
+    """A new file next to `path` that takes its place at the end, and vanishes if anything fails."""
+    check_writable(path)
+    partial = _partial(path)
+    try:
+        with as_refused(path):
+            yield partial
+            os.replace(partial, path)
+    finally:
+        # Where the name itself is what the disk refuses, there is nothing to remove either.
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path that cannot be written, as far as that can be known without writing."""
     if os.path.isdir(path):
         raise InputError(f"{path} is a folder; name a file in it to write to.")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise InputError(
             f"{path} cannot be written because {path.parent} is no folder; create it first."
         )
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    with as_refused(path), suppress(FileNotFoundError):
+        os.lstat(path if is_device(path) else _partial(path))  # a name may be too long
+    if not os.access(path if is_device(path) else path.parent, os.W_OK):
+        raise InputError(
+            f"{path} cannot be written because you may not write there; choose another place."
+        )
+
+
+@contextmanager
+def as_refused(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into a sentence about the file that was to be written."""
     try:
-        yield partial
-        os.replace(partial, path)
+        yield
     except OSError as problem:
         told = problem.strerror or str(problem) or type(problem).__name__
         raise InputError(
             f"{path} cannot be written ({told}); choose a place with room that you may write to."
         ) from problem
-    finally:
-        # Where the name itself is what the disk refuses, there is nothing to remove either.
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+
+
+def is_device(path: Path) -> bool:
+    """Whether a path is a pipe or a device, which is written to and never replaced."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")

@@ -1,30 +1,40 @@
-"""Files of text before a parser sees them: opened, and checked for what parsers pass over."""
+"""Text files before a parser sees them: opened, and checked row by row for what parsers pass over.
+
+Polars fills a short row with missing values, takes a bare quotation mark for the start of a quoted
+field, and returns a row of nulls for a blank line. So every byte is looked at once before it reads
+the file, in pieces, at a small part of the cost of parsing. What is accepted here means the same to
+Polars, to Python's csv module and to Spark's workers.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections import Counter
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from flipguard.errors import InputError, listed
 
+Bytes = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.int64]
+
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+BOM = b"\xef\xbb\xbf"
 # Small enough to stay in a core's cache, where a look at every byte is cheap.
 PIECE = 1 << 16
-ROWS_LOOKED_AT = 1_000
-BYTES_LOOKED_AT = 8 << 20
-NEWLINE, QUOTE = ord("\n"), ord('"')
+# A row has to fit in memory several times. No sensible table comes near: 20,000 scores take 400 KB.
+LONGEST_ROW = 16 << 20
+# csv skips blank lines, and so do we; a file with far more of them than rows is damaged.
+BLANK_LINES = 1_000_000
+NEWLINE, RETURN, QUOTE = ord("\n"), ord("\r"), ord('"')
 
 
-class RaggedError(ValueError):
-    """A row has more or fewer fields than the header."""
+class FormatError(ValueError):
+    """Content that the format of a text file does not allow."""
 
 
 def opened(path: Path) -> IO[bytes]:
@@ -40,109 +50,189 @@ def opened(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
+def check_lines(path: Path) -> bool:
+    """Refuses a file with an endless line before it is in memory; whether it starts with a BOM."""
+    with opened(path) as file:
+        start = piece = file.read(LONGEST_ROW)
+        # A newline in every piece means that no line is longer than two of them.
+        while piece:
+            if len(piece) == LONGEST_ROW and piece.rfind(b"\n") < 0:
+                raise _too_long(path, "a line")
+            piece = file.read(LONGEST_ROW)
+    return start.startswith(BOM)
+
+
+def _too_long(path: Path, what: str) -> InputError:
+    return InputError(
+        f"{path} has {what} of more than {LONGEST_ROW >> 20} MiB, the most that flipguard reads; "
+        "check its line ends and quotation marks, or leave out the column with the long text."
+    )
+
+
 # -- separated text ----------------------------------------------------------------------------
 
 
-def check_fields(path: Path, separator: str) -> None:
-    """Refuses a header that names a column twice, and rows of more or fewer fields than it.
+@dataclass(frozen=True, slots=True)
+class Separated:
+    """What a look at a whole file of separated text found."""
 
-    The table's parser fills a short row with missing values, so that a file cut in its last line
-    would be short of a target and no error; and it sees a long row only if it is asked for every
-    column. So all delimiters are looked at once, at a small part of the cost of parsing them.
+    names: list[str]
+    blank_lines: bool
+
+
+def check_separated(path: Path, separator: str) -> Separated:
+    """The header of a CSV or TSV file, once every row of it is known to be sound.
+
+    Refused are rows of more or fewer fields than the header, a column that is named twice,
+    quotation marks other than RFC 4180 has them, and line ends other than those of Unix and
+    Windows.
     """
-    names = _header(path, separator)
-    twice = [name for name, times in Counter(names).items() if times > 1 and name]
-    if twice:
-        raise InputError(
-            f"{path} has more than one column called {listed(twice)}; give each column a name of "
-            "its own."
+    rows = _Rows(path=path, separator=ord(separator))
+    with opened(path) as file:
+        rest, read = b"", file.read(PIECE).removeprefix(BOM)
+        while read or rest:
+            rest = rows.check(rest + read, last=not read)
+            if len(rest) > LONGEST_ROW:
+                raise _too_long(path, f"a row at line {rows.line:,}")
+            # At least as much again: a row longer than a piece is not looked at ever so often.
+            read = file.read(max(PIECE, len(rest))) if read else b""
+    return Separated(names=rows.names, blank_lines=rows.blank > 0)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Checks rows as their bytes come in; `line` is where the next piece starts."""
+
+    path: Path
+    separator: int
+    line: int = 1
+    names: list[str] = field(default_factory=list)
+    rows: int = 0
+    blank: int = 0
+
+    def check(self, piece: bytes, *, last: bool) -> bytes:
+        """Checks the whole rows of a piece, which starts with one, and returns what is left."""
+        if last and not piece.endswith(b"\n"):
+            piece += b"\n"
+        data = np.frombuffer(piece, dtype=np.uint8)
+        newlines = data == NEWLINE
+        wanted = newlines | (data == self.separator)
+        if b'"' in piece:
+            self._check_marks(data, last=last)
+            wanted &= _outside(data)
+        if b"\r" in piece and piece.count(b"\r") != piece.count(b"\r\n"):
+            self._check_returns(data)
+        places = np.flatnonzero(wanted)
+        ends = np.flatnonzero(newlines[places])
+        if not len(ends):
+            return piece
+        places = places[: ends[-1] + 1]
+        self._check_rows(data, places, ends)
+        whole = int(places[-1]) + 1
+        self.line += int(np.count_nonzero(newlines[:whole]))
+        return piece[whole:]
+
+    def _check_marks(self, data: Bytes, *, last: bool) -> None:
+        """Quotation marks enclose a whole field, and are doubled within one."""
+        marks = np.flatnonzero(data == QUOTE)
+        opening, closing = marks[::2], marks[1::2]
+        before = data[opening - 1]
+        starts = (opening == 0) | (before == self.separator) | (before == NEWLINE)
+        # Directly after another it is the second half of a doubled mark, or of an empty field.
+        wrong = opening[~(starts | (before == QUOTE))]
+        after = data[np.minimum(closing + 1, len(data) - 1)]
+        ends = (after == self.separator) | (after == NEWLINE) | (after == QUOTE)
+        ends |= (after == RETURN) & (data[np.minimum(closing + 2, len(data) - 1)] == NEWLINE)
+        # What follows the last byte of a piece is seen with the next one.
+        wrong = np.concatenate([wrong, closing[~ends & (closing + 2 < len(data))]])
+        if len(wrong):
+            raise self._bare(data, wrong.min(), "a quotation mark in the middle of a field")
+        if last and len(opening) > len(closing):
+            raise self._bare(data, opening[-1], "a field with an opening quotation mark only")
+
+    def _check_returns(self, data: Bytes) -> None:
+        """A carriage return outside quotes belongs to a line end of Windows."""
+        returns = np.flatnonzero(data[:-1] == RETURN)
+        returns = returns[data[returns + 1] != NEWLINE]
+        returns = returns[_outside(data)[returns]]
+        if len(returns):
+            line = self._line_of(data, returns[0])
+            raise InputError(
+                f"{self.path} has a carriage return without a line feed in line {line:,}; end its "
+                "lines with a line feed (\\n), or put text that holds one in quotation marks."
+            )
+
+    def _check_rows(self, data: Bytes, places: Places, ends: Places) -> None:
+        """Every row has as many fields as the header, and a value in one of them at least."""
+        counts = np.diff(ends, prepend=-1)
+        stops = places[ends]
+        starts = np.concatenate([[0], stops[:-1] + 1])
+        widths = stops - starts
+        # Of a Windows line end the carriage return is no content.
+        widths = widths - ((widths > 0) & (data[stops - 1] == RETURN))
+        blank = widths == 0
+        if not self.names:
+            first = int(np.argmin(blank))
+            if blank[first]:
+                self._count(0, len(blank))
+                return
+            self._take_header(data, places[places < stops[first]], starts[first], widths[first])
+            blank, counts, starts, widths = (
+                blank[first + 1 :],
+                counts[first + 1 :],
+                starts[first + 1 :],
+                widths[first + 1 :],
+            )
+            self.blank += first
+        fields = len(self.names)
+        wrong = np.flatnonzero((counts != fields) & ~blank)
+        if len(wrong):
+            row = wrong[0]
+            raise FormatError(
+                f"line {self._line_of(data, starts[row]):,} has {counts[row]:,} fields where the "
+                f"header has {fields:,}"
+            )
+        # Polars returns nulls for a blank line and for separators alone: only one can be left out.
+        empty = np.flatnonzero((widths == fields - 1) & ~blank)
+        if len(empty):
+            raise InputError(
+                f"{self.path} has no value in line {self._line_of(data, starts[empty[0]]):,}, only "
+                "separators; remove the line."
+            )
+        self._count(len(blank) - int(blank.sum()), int(blank.sum()))
+
+    def _count(self, rows: int, blank: int) -> None:
+        self.rows += rows
+        self.blank += blank
+        if self.blank > self.rows + BLANK_LINES:
+            raise InputError(
+                f"{self.path} has more than {BLANK_LINES:,} blank lines; remove them."
+            )
+
+    def _take_header(self, data: Bytes, places: Places, start: int, width: int) -> None:
+        stop = start + width
+        cuts = [start - 1, *places[places >= start].tolist(), stop]
+        text = [data[a + 1 : b].tobytes().decode() for a, b in zip(cuts, cuts[1:], strict=False)]
+        self.names = [
+            name[1:-1].replace('""', '"') if name.startswith('"') else name for name in text
+        ]
+        twice = [name for name, times in Counter(self.names).items() if times > 1 and name]
+        if twice:
+            raise InputError(
+                f"{self.path} has more than one column called {listed(twice)}; give each column a "
+                "different name."
+            )
+
+    def _line_of(self, data: Bytes, place: Any) -> int:
+        return self.line + int((data[:place] == NEWLINE).sum())
+
+    def _bare(self, data: Bytes, place: Any, what: str) -> InputError:
+        return InputError(
+            f"{self.path} has {what} in line {self._line_of(data, place):,}; put the whole field "
+            'in quotation marks and double those within it (a 5" disk as "a 5"" disk").'
         )
-    if len(names) < 2 or _regular(path, ord(separator), len(names)):
-        return
-    # Blank lines, or a quotation mark in the midst of a field, are irregular and no error: only
-    # a real parser can tell, and it takes ten times as long.
-    with opened(path) as file, _as_text(file) as text:
-        rows = csv.reader(text, delimiter=separator)
-        try:
-            for row in rows:
-                if row and len(row) != len(names):
-                    raise RaggedError(
-                        f"line {rows.line_num:,} has {len(row):,} fields where the header has "
-                        f"{len(names):,}"
-                    )
-        except csv.Error:
-            # A field too long for this parser; what is wrong with it is left to the table's own.
-            return
 
 
-def _as_text(file: IO[bytes]) -> io.TextIOWrapper:
-    return io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
-
-
-def _header(path: Path, separator: str) -> list[str]:
-    with opened(path) as file, _as_text(file) as text:
-        try:
-            return next((row for row in csv.reader(text, delimiter=separator) if row), [])
-        except csv.Error:
-            return []
-
-
-def _regular(path: Path, separator: int, fields: int) -> bool:
-    """Whether each `fields`-th delimiter outside quotes, and no other, ends a line."""
-    rest = b""
-    with opened(path) as file:
-        while True:
-            read = file.read(PIECE)
-            if not read and rest and not rest.endswith(b"\n"):
-                read = b"\n"
-            piece = rest + read
-            if not read:
-                return not piece
-            found = _delimiters(piece, separator)
-            lines = np.flatnonzero(found[1] == NEWLINE)
-            if not len(lines):
-                rest = piece
-                continue
-            marks = found[1][: lines[-1] + 1]
-            if len(marks) != fields * len(lines) or not (marks[fields - 1 :: fields] == 10).all():
-                return False
-            rest = piece[int(found[0][lines[-1]]) + 1 :]
-
-
-def _delimiters(piece: bytes, separator: int) -> tuple[Any, Any]:
-    """Where separators and line ends are, outside quotes, and which of the two each is."""
-    data = np.frombuffer(piece, dtype=np.uint8)
-    wanted = (data == separator) | (data == NEWLINE)
-    if b'"' in piece:
-        # Outside is where an even number of quotes has passed; a sum that overflows is as even.
-        wanted &= np.cumsum(data == QUOTE, dtype=np.uint8) % 2 == 0
-    places = np.flatnonzero(wanted)
-    return places, data[places]
-
-
-# -- JSON Lines --------------------------------------------------------------------------------
-
-
-def check_scalars(path: Path, columns: Iterable[str]) -> None:
-    """Refuses lists and objects as ids and classes, which as text would be classes of their own."""
-    with opened(path) as file:
-        for number, line in enumerate(islice(_first_lines(file), ROWS_LOOKED_AT), start=1):
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                return  # The table's own parser says what is wrong with it.
-            for column in columns:
-                value = row.get(column) if isinstance(row, dict) else None
-                if isinstance(value, list | dict):
-                    told = "a list" if isinstance(value, list) else "an object"
-                    raise InputError(
-                        f"{path} has {told} in column '{column}' at line {number:,}, where an id "
-                        "or a class is one name or one integer; write the value itself."
-                    )
-
-
-def _first_lines(file: IO[bytes]) -> Iterable[bytes]:
-    start = file.read(BYTES_LOOKED_AT)
-    lines = start.split(b"\n")
-    # The last of many may be cut.
-    return lines[:-1] if len(start) == BYTES_LOOKED_AT else [line for line in lines if line.strip()]
+def _outside(data: Bytes) -> npt.NDArray[np.bool_]:
+    """Where an even number of quotation marks has passed; a sum that overflows is as even."""
+    return np.asarray(np.cumsum(data == QUOTE, dtype=np.uint8) % 2 == 0)

@@ -56,7 +56,7 @@ def _archive(path: Path) -> Stored:
         kind=KIND,
         write=WRITE,
         larger="write it with numpy.save as .npy, which is read row by row",
-        wanted=lambda name, _: name in Stored._fields,
+        wanted=lambda _: Stored._fields,
     )
     if "logits" not in found:
         raise InputError(f"{path} holds no array 'logits'; {WRITE}.")

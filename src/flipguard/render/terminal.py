@@ -75,8 +75,9 @@ def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
     The other metrics are what `compare` is for: under the rules they would only push the verdict
     out of sight.
     """
-    word, style, meaning = VERDICT[verdict.verdict]
-    broken = [rule for rule in verdict.rules if rule.verdict == verdict.verdict != "pass"]
+    outcome = verdict.verdict  # counted over all rules at every look
+    word, style, meaning = VERDICT[outcome]
+    broken = [rule for rule in verdict.rules if rule.verdict == outcome != "pass"]
     names = ", ".join(dict.fromkeys(_rule_name(rule) for rule in broken))
     if verdict.pinned is not None and verdict.pinned.verdict == "fail":
         names = f"{names}, pinned samples" if names else "pinned samples"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from flipguard.errors import MissingExtraError
+from flipguard.report.drawer import drawn
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from markupsafe import Markup
 
     from flipguard.report.charts.base import Spec
@@ -26,34 +24,29 @@ contributors, BSD 3-Clause License (https://github.com/vega/vega/blob/main/LICEN
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A chart: the drawing, what it shows in a sentence, and its specification for the browser."""
+    """A chart: what it shows in a sentence, and its specification; drawn when it is asked to be."""
 
     id: str
     title: str
     sentence: str
-    svg: Markup
-    vega: dict[str, Any]
+    spec: Spec
 
+    @cached_property
+    def svg(self) -> Markup:
+        """The drawing, which needs no script."""
+        from markupsafe import Markup, escape
 
-def drawn(spec: Spec, *, id: str, title: str, sentence: str) -> Chart:
-    """Draws a chart; its specification is compiled here, so that the browser need not."""
-    from markupsafe import Markup, escape
+        svg = _named_apart(drawn("vegalite_to_svg", self.spec), self.id)
+        told = escape(self.sentence)
+        svg = svg.replace("<svg ", f'<svg role="img" aria-label="{told}" ', 1)
+        return Markup(svg)  # noqa: S704 (Vega escapes what it draws)
 
-    convert = _converter()
-    svg = convert.vegalite_to_svg(spec)
-    svg = _named_apart(svg, id)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(sentence)}" ', 1)
-    vega = convert.vegalite_to_vega(spec)
-    vega["description"] = sentence
-    return Chart(
-        id=id,
-        title=title,
-        sentence=sentence,
-        svg=Markup(svg),  # noqa: S704 (Vega escapes what it draws)
-        vega=vega,
-    )
+    @cached_property
+    def vega(self) -> dict[str, Any]:
+        """The specification as the browser reads it, compiled here so that the browser need not."""
+        return {**drawn("vegalite_to_vega", self.spec), "description": self.sentence}
 
 
 def _named_apart(svg: str, id: str) -> str:
@@ -77,15 +70,4 @@ def _named_apart(svg: str, id: str) -> str:
 @lru_cache(maxsize=1)
 def runtime() -> str:
     """The script that makes the charts answer."""
-    return NOTICE + str(_converter().javascript_bundle(BUNDLE))
-
-
-def _converter() -> ModuleType:
-    try:
-        import vl_convert
-    except ModuleNotFoundError as problem:
-        raise MissingExtraError(
-            "The HTML report", package="vl-convert-python", extra="report"
-        ) from problem
-    found: ModuleType = vl_convert
-    return found
+    return NOTICE + str(drawn("javascript_bundle", BUNDLE))

@@ -11,7 +11,7 @@ from flipguard.counts import CELLS, UNLABELLED, FlipCounts
 from flipguard.estimates import Estimate
 from flipguard.report.charts.candidates import candidate_point, candidates_chart, curve_chart
 from flipguard.report.content import Number, control_estimates
-from flipguard.report.drawing import Chart, drawn
+from flipguard.report.drawing import Chart
 from flipguard.report.judged import Judged
 from flipguard.report.runs import RunFolder
 from flipguard.report.safe import short_labels, visible
@@ -124,8 +124,8 @@ def _scatter(rows: Sequence[OverviewRow], first: Comparison) -> Chart | None:
             points += [point] if point is not None else []
     if not points:
         return None
-    return drawn(
-        candidates_chart(points, 100 * first["error_rate_old"].value),
+    return Chart(
+        spec=candidates_chart(points, 100 * first["error_rate_old"].value),
         id="candidates",
         title="Error and negative flips of every candidate; the dashed line is old's error",
         sentence="Error of new against negative flip rate, a dot a candidate, with intervals.",
@@ -149,8 +149,8 @@ def training_of(runs: Sequence[RunFolder]) -> Training:
     few = losses[:MOST_LOSSES]
     wanted = [*CURVES, *((what, f"{what.removeprefix('loss ')} loss") for what in few)]
     found = tuple(
-        drawn(
-            curve_chart(runs, what),
+        Chart(
+            spec=curve_chart(runs, what),
             id=f"curve-{i}",
             title=visible(title, longest=40).capitalize(),
             sentence=f"{visible(title, longest=40)} over the epochs, a line a run and split.",

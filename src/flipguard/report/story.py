@@ -22,7 +22,7 @@ from flipguard.report.charts.scores import (
 )
 from flipguard.report.content import Number, Numbers, numbers_of
 from flipguard.report.displacement import Displacement, displacement_of
-from flipguard.report.drawing import Chart, drawn
+from flipguard.report.drawing import Chart
 from flipguard.report.flips import (
     FlipTable,
     Flow,
@@ -168,8 +168,8 @@ def _block(key: str, place: int, table: GroupTable, result: Comparison) -> Group
     word = "Negative flips" if table.rate == "negative_flip_rate" else "Churn"
     drawn_rows = min(len(table.rows), GROUPS_DRAWN)
     most = f"the worst {drawn_rows} of {table.total:,}" if drawn_rows < table.total else "all"
-    chart = drawn(
-        groups_chart(table, Number.of(table.rate, result[table.rate])),
+    chart = Chart(
+        spec=groups_chart(table, Number.of(table.rate, result[table.rate])),
         id=f"{key}-groups-{place}",
         title=f"{word} by {column}, with intervals; the dashed line is all samples",
         sentence=f"{word} by {column}: {most} groups with intervals, as in the table below.",
@@ -222,8 +222,8 @@ def _broken(key: str, flips: pl.DataFrame) -> Chart | None:
     pairs = broken_pairs(flips, most=CLASSES_DRAWN)
     if not pairs:
         return None
-    return drawn(
-        broken_chart(pairs),
+    return Chart(
+        spec=broken_chart(pairs),
         id=f"{key}-broken",
         title="What new says instead, where it breaks",
         sentence="Negative flips by target and by new's answer, of the classes that break most.",
@@ -236,14 +236,14 @@ def _confidence(
     if not sides:
         return ()
     found = [
-        drawn(
-            reliability_chart(sides),
+        Chart(
+            spec=reliability_chart(sides),
             id=f"{key}-reliability",
             title="Reliability: accuracy at each confidence",
             sentence="Accuracy over mean confidence in 15 bins; the dashed line is perfect.",
         ),
-        drawn(
-            confidence_chart(sides),
+        Chart(
+            spec=confidence_chart(sides),
             id=f"{key}-shares",
             title="How sure each model is",
             sentence="Share of samples by confidence, of each model.",
@@ -252,8 +252,8 @@ def _confidence(
     table = confidence_pairs(flips, "negative") if flips is not None else []
     if table:
         found.append(
-            drawn(
-                shift_chart(table),
+            Chart(
+                spec=shift_chart(table),
                 id=f"{key}-shift",
                 title="Negative flips: how sure old was, how sure new is",
                 sentence="Negative flips by old's and new's confidence in their answers.",
@@ -270,8 +270,8 @@ def _displacements(
     found = []
     if moved is not None:
         found.append(
-            drawn(
-                moved_chart(moved),
+            Chart(
+                spec=moved_chart(moved),
                 id=f"{key}-moved",
                 title="How far logits move, by what became of the sample",
                 sentence="Share of samples by distance of logits, a line an outcome.",
@@ -281,8 +281,8 @@ def _displacements(
         if any(row.displacement is not None for row in table.rows):
             column = visible(table.column, longest=60)
             found.append(
-                drawn(
-                    displacement_chart(table, whole),
+                Chart(
+                    spec=displacement_chart(table, whole),
                     id=f"{key}-distance-{i}",
                     title=f"Mean distance by {column}; the dashed line is all samples",
                     sentence=f"Mean distance of logits by {column}, with intervals.",

@@ -11,7 +11,7 @@ from flipguard.errors import InputError, MissingExtraError, listed
 from flipguard.gate import Verdict
 from flipguard.predictions.replacing import replacing
 from flipguard.report.html import html_of
-from flipguard.report.page import page_of
+from flipguard.report.page import Page, page_of
 from flipguard.report.runs import RunFolder, read_run
 from flipguard.report.samples.base import DEFAULT_BUDGET, Samples, bytes_of
 from flipguard.report.samples.sources import samples_from
@@ -62,6 +62,30 @@ def report_html(
     command: str | None = None,
 ) -> str:
     """The page that `write_report` writes."""
+    return html_of(
+        report_page(
+            result,
+            verdict=verdict,
+            samples=samples,
+            samples_budget=samples_budget,
+            runs=runs,
+            title=title,
+            command=command,
+        )
+    )
+
+
+def report_page(
+    result: Comparison | Mapping[str, Comparison],
+    *,
+    verdict: Verdict | Mapping[str, Verdict] | None = None,
+    samples: Place | None = None,
+    samples_budget: int | str = DEFAULT_BUDGET,
+    runs: Place | Sequence[Place] = (),
+    title: str | None = None,
+    command: str | None = None,
+) -> Page:
+    """The page as data, not yet drawn: everything that may be refused has been refused."""
     check_extra()
     results = _by_name(result)
     verdicts = _verdicts(verdict, results)
@@ -82,7 +106,7 @@ def report_html(
     folders: list[RunFolder] = [
         read_run(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)
     ]
-    page = page_of(
+    return page_of(
         results,
         verdicts=verdicts,
         samples=found,
@@ -92,7 +116,6 @@ def report_html(
         title=title,
         command=command,
     )
-    return html_of(page)
 
 
 def _by_name(result: Comparison | Mapping[str, Comparison]) -> dict[str, Comparison]:

@@ -33,13 +33,15 @@ def joined_with(path: Path, new: Result, plan: Plan) -> Joined:
     Where both have a seed, the new one's values are taken. A result that cannot be joined is put
     aside, and nothing is lost.
     """
+    if not path.exists():
+        return Joined(result=new)
     try:
         before = read_result(path, new.study)
-    except InputError:  # there is none, or nobody could read it
-        return Joined(result=new)
+    except InputError:
+        return _put_aside(path, new, "that cannot be read", written="before")
     why = _why_not(before, new, plan)
     if why is not None:
-        return Joined(result=new, told=f"had a result {why}; it is now {keep_aside(path, before)}")
+        return _put_aside(path, new, why, written=str(before.facts.get("written", "before")))
     if set(before.seeds) <= set(new.seeds):
         return Joined(result=new)
     seeds = tuple(sorted({*before.seeds, *new.seeds}))
@@ -55,6 +57,11 @@ def joined_with(path: Path, new: Result, plan: Plan) -> Joined:
     )
     listed = ", ".join(str(seed) for seed in seeds)
     return Joined(result=both, told=f"now has the seeds {listed}, with those of its result before")
+
+
+def _put_aside(path: Path, new: Result, why: str, *, written: str) -> Joined:
+    kept = keep_aside(path, written=written)
+    return Joined(result=new, told=f"had a result {why}; it is now {kept}")
 
 
 def _why_not(before: Result, new: Result, plan: Plan) -> str | None:

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from flipguard.studies.results import Result, Row
-from flipguard.studies.study import HISTOGRAMS
+from flipguard.studies.study import FLIPPED, HISTOGRAMS, OTHERS
 
 Array = npt.NDArray[Any]
 MOST_BINS = 10
-FLIPPED, OTHERS = "negative flips", "other samples"
 TITLES = {
     "rank": "Where the wrong class of a flip stood in old",
     "displacement": "How far one sample's logits move",

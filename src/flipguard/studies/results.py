@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import platform
@@ -17,12 +18,12 @@ from flipguard._version import __version__
 from flipguard.errors import InputError, printable
 from flipguard.predictions.replacing import replacing
 from flipguard.studies.agreement import Agreement, Measured, agreement
+from flipguard.studies.document import FACTS, SCHEMA, checked, load, study_in
 from flipguard.studies.judging import Judgement, judged
 from flipguard.studies.papers import Cell
 from flipguard.studies.reading import study_of
 from flipguard.studies.study import Line, Study
 
-SCHEMA = "flipguard.study/1"
 RESULTS = "results"
 EARLIER = "earlier"  # a folder in it, for what newer ones of other settings replaced
 # The sources of randomness of a study's own runs; augmentation is fixed or removed beside them.
@@ -165,10 +166,12 @@ def check_out(out: Path) -> None:
         raise InputError(f"Expected `--out` to be a folder, but {out} is a file; name another one.")
 
 
-def keep_aside(path: Path, result: Result) -> Path:
-    """Moves a result that was read out of the way of a new one; to where."""
-    written = str(result.facts.get("written", "before")).replace(":", "")
-    kept = path.parent / EARLIER / f"{path.stem}.{written}.json"
+def keep_aside(path: Path, *, written: str) -> Path:
+    """Moves a result out of the way of a new one, to a name that is free; returns that."""
+    stem = f"{path.stem}.{written.replace(':', '')}"
+    names = itertools.chain([stem], (f"{stem}.{number}" for number in itertools.count(2)))
+    places = (path.parent / EARLIER / f"{name}.json" for name in names)
+    kept = next(place for place in places if not place.exists())
     kept.parent.mkdir(exist_ok=True)
     path.replace(kept)
     return kept
@@ -226,63 +229,50 @@ def _row(result: Result, row: Row) -> dict[str, Any]:
 def read_result(path: Path, study: Study) -> Result:
     """The result in a file."""
     try:
-        document = json.loads(path.read_text())
-        if document["schema"] != SCHEMA:
-            raise ValueError(f"its schema is {document['schema']}")
-        rows = tuple(_read_row(row, study) for row in document["rows"])
-        if "seconds" in document and not {"runs", "command"} <= document.keys():
-            raise ValueError("it does not say of how many runs, or by which command")
-        known = {"schema", "study", "scale", "set", "seeds", "agreement", "rows"}
-        return Result(
-            study=study,
-            scale=document["scale"],
-            given=tuple(document["set"]),
-            seeds=tuple(document["seeds"]),
-            rows=rows,
-            facts={key: value for key, value in document.items() if key not in known},
-        )
+        found = checked(load(path), study)
     except FileNotFoundError as problem:
         raise InputError(
             f"Expected the result {path}, but there is none; make it by `flipguard study run "
             f"{study.id}` with the same `--scale` and `--out`, or name others."
         ) from problem
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, OSError) as problem:
+    except (ValueError, OSError) as problem:
         check_out(path.parent.parent)
         raise InputError(
-            f"Expected {path} to be the result of {study.id}, but it is damaged or of another "
-            f"version ({printable(str(problem))}); run the study again, which trains only what is "
-            "missing."
+            f"Expected {printable(str(path))} to be the result of {study.id}, but it is damaged or "
+            f"of another version ({printable(str(problem))}); run the study again, which trains "
+            "only what is missing."
         ) from problem
+    return Result(
+        study=study,
+        scale=found["scale"],
+        given=tuple(found["set"]),
+        seeds=tuple(found["seeds"]),
+        rows=tuple(_read_row(row) for row in found["rows"]),
+        facts={name: found[name] for name in FACTS if name in found},
+    )
 
 
 def result_in(path: Path) -> Result:
     """The result in a file of any name, which says itself of what study it is."""
     try:
-        study = json.loads(path.read_text())["study"]
+        study = study_in(load(path))
     except FileNotFoundError as problem:
         raise InputError(
             f"Expected {path} to be a study's result, but there is no such file; name one that is "
             "there, or a study by its ID."
         ) from problem
-    except (KeyError, TypeError, ValueError, OSError) as problem:
+    except (ValueError, OSError) as problem:
         raise InputError(
             f"Expected {path} to be a study's result, as `flipguard study run` writes it, but it "
             "is none; name another file, or a study by its ID."
         ) from problem
-    return read_result(path, study_of(str(study)))
+    return read_result(path, study_of(study))
 
 
-def _read_row(row: Mapping[str, Any], study: Study) -> Row:
-    place = row["place"]
-    if not 0 <= place < len(study.lines) or study.lines[place].label != row["label"]:
-        raise ValueError(f"line {place} is {row['label']}")
-    values = {
-        name: tuple(math.nan if value is None else value for value in one["values"])
-        for name, one in row.get("metrics", {}).items()
-    }
+def _read_row(row: Mapping[str, Any]) -> Row:
     return Row(
-        place=place,
-        values=values,
+        place=row["place"],
+        values={name: tuple(values) for name, values in row.get("metrics", {}).items()},
         why_not=row.get("why_not"),
         runs={side: tuple(runs) for side, runs in row.get("runs", {}).items()},
         curves=row.get("curves", {}),

@@ -43,6 +43,10 @@ HISTOGRAMS = {
     "confidence": "confidence: first probability less the second",
 }
 
+# What some of them tell apart.
+FLIPPED, OTHERS = "negative flips", "other samples"
+COUNTS: Mapping[str, tuple[str, ...]] = MappingProxyType({"uncertainty": (FLIPPED, OTHERS)})
+
 # The metrics that come with some of them.
 COUNTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

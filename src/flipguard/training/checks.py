@@ -8,9 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from flipguard.data import DataSet, TextSplit
+from flipguard.data import DataSet, TextSplit, part
+from flipguard.data.identity import Ids
 from flipguard.errors import InputError, listed, printable
 from flipguard.methods import METHODS, Method, Old, method_of
 from flipguard.models import same_layout
@@ -18,6 +19,7 @@ from flipguard.training.companions import check_one_phase
 from flipguard.training.config import Config, as_dict
 from flipguard.training.fine_tuning import difference_of
 from flipguard.training.folder import CHECKPOINT, RUN, Run
+from flipguard.training.material import calibrates, held_out_of, without_held_out
 from flipguard.training.members import FOLDER as MEMBERS
 from flipguard.training.members import member_count
 from flipguard.training.reuse import check_reuse
@@ -127,6 +129,37 @@ def check_data(out: Path, config: Config, data: DataSet) -> None:
             f"Expected the data that {out} was begun with, but {config.data} has changed; restore "
             "it, or choose another `--out`."
         )
+
+
+def check_calibration(config: Config, data: DataSet, olds: list[Run]) -> None:
+    """Refuses members that have learned the samples on which their temperatures are fitted."""
+    if not calibrates(config):
+        return
+    _, apart = held_out_of(data.train, config.scope)
+    members = [Run.read(Path(folder)) for folder in config.guides]
+    role, way_out = "`guides`", "leave `guides` out, so that members are trained without them"
+    if config.fine_tune and not members:
+        starts = starts_of(config, olds[0])
+        members = [Run.read(Path(folder)) for folder in starts] or olds
+        role, way_out = "`--old`, whose weights members start from,", "leave `fine_tune` out"
+    for run in members:
+        learned = int(_learned(run, apart.ids).sum())
+        if learned:
+            share, seed = without_held_out(config.scope).samples, config.scope.seed
+            raise InputError(
+                f"Expected {role} not to have learned the {len(apart):,} training samples on which "
+                f"a calibrated ensemble is calibrated, but {printable(str(run.folder))} has "
+                f"learned {learned:,} of them; {way_out}, or give runs that were trained with "
+                f"`scope.samples={share:g}` and `scope.seed={seed}`."
+            )
+
+
+def _learned(run: Run, ids: Ids) -> Tensor:
+    """Which samples a run has learned, by itself or by the run that it started from."""
+    found = part(ids, seed=run.config.scope.seed, fraction=run.config.scope.samples)
+    for old in run.config.old if run.config.fine_tune else ():
+        found |= _learned(Run.read(Path(old)), ids)
+    return found
 
 
 def check_model(config: Config, data: DataSet) -> None:

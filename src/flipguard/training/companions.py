@@ -14,7 +14,7 @@ from flipguard.fusion import Fused, tune
 from flipguard.methods.companions import IN_TURN, Companions
 from flipguard.models import checkpoint_blocks
 from flipguard.training.config import Config
-from flipguard.training.devices import compile_as
+from flipguard.training.devices import compile_as, input_type
 from flipguard.training.folder import CHECKPOINT, Run
 from flipguard.training.fusing import CannotFuse, fuses
 from flipguard.training.loop import Report
@@ -89,7 +89,7 @@ def companions_of(
         refuse_memory(
             config,
             members[0],
-            torch.zeros(2, *shape),
+            torch.zeros(2, *shape, dtype=input_type(machine)),
             count + 1,
             fabric.device,
             way_out="have fewer members, smaller batches, or `machine.checkpointing`",
@@ -127,10 +127,11 @@ def _fused(
             "Expected members on images or vectors to be trained as one network, but got texts, "
             "whose batches have different widths; use `--fuse off`."
         )
-    fused = fused_of(config, members, torch.zeros(2, *shape), fabric.device)
+    dtype = input_type(config.machine)
+    fused = fused_of(config, members, torch.zeros(2, *shape, dtype=dtype), fabric.device)
     if not config.machine.deterministic:  # which kernels are fastest is measured anew every time
         size = max(config.recipe.batch_size // fabric.world_size, 1)
-        batch = torch.zeros(size, *shape, device=fabric.device)
+        batch = torch.zeros(size, *shape, dtype=dtype, device=fabric.device)
         if batch.dim() == 4:
             batch = batch.contiguous(memory_format=torch.channels_last)
         tune(fused, batch, fabric.autocast)

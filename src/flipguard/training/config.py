@@ -90,7 +90,7 @@ class Config:
     data: str = "mnist1d"
     data_root: str | None = None
     model: str = "mlp"
-    pretrained: bool = False  # start from a library's weights, under a new head
+    pretrained: bool = False  # start from the weights in a folder of Transformers, under a new head
     old: tuple[str, ...] = ()
     guides: tuple[str, ...] = ()  # finished runs that are the ensemble, instead of new members
     fine_tune: bool = False

@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
@@ -34,17 +35,40 @@ def fabric_of(machine: Machine) -> Any:
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
     try:
-        return Fabric(
-            accelerator=machine.device,
-            devices=machine.processes,
-            precision=machine.precision,
-            strategy="auto" if machine.processes == 1 else "ddp_spawn",
-        )
+        with warnings.catch_warnings():
+            # It would compute in another precision than the one asked for, which is refused below.
+            warnings.filterwarnings("ignore", message="You passed .*16-mixed")
+            fabric = Fabric(
+                accelerator=machine.device,
+                devices=machine.processes,
+                precision=machine.precision,
+                strategy="auto" if machine.processes == 1 else "ddp_spawn",
+            )
     except (ValueError, RuntimeError, MisconfigurationException) as problem:
         raise InputError(
             "Expected `machine.device` to be auto, or cpu, cuda or another that is here, but got "
             f"{listed([machine.device])}."
         ) from problem
+    if machine.precision == "16-mixed" and fabric.device.type == "cpu":
+        raise InputError(
+            "Expected `machine.precision` to be 32-true, 64-true or bf16-mixed on a CPU, but got "
+            "16-mixed, which only a GPU computes; choose one of them."
+        )
+    return fabric
+
+
+def in_precision(model: M, machine: Machine) -> M:
+    """A model whose weights have the precision that a run computes in.
+
+    Each model of a run passes here before it is asked or trained: weights and inputs of two
+    precisions cannot be multiplied. In mixed precision weights stay as they are.
+    """
+    return model.double() if machine.precision == "64-true" else model
+
+
+def input_type(machine: Machine) -> torch.dtype:
+    """The type of inputs that fits the weights of `in_precision`."""
+    return torch.float64 if machine.precision == "64-true" else torch.float32
 
 
 def compile_as(
@@ -89,7 +113,10 @@ def check_widening(machine: Machine, model: nn.Module, batch: tuple[int, ...] | 
         try:
             own = copy.deepcopy(model).train()
             # What cannot be computed so fails here, and not in the first step.
-            widen(own, copies=2)(torch.zeros(4, *batch[1:], device=next(own.parameters()).device))
+            device = next(own.parameters()).device
+            widen(own, copies=2)(
+                torch.zeros(4, *batch[1:], dtype=input_type(machine), device=device)
+            )
             if copies_for(model, batch[0]):
                 return
             problem = f"batches of {batch[0]} and no convolution so narrow that some fit"
@@ -107,7 +134,7 @@ def _width(
     batch: tuple[int, ...],
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> Width:
-    example = torch.zeros(batch, device=next(model.parameters()).device)
+    example = torch.zeros(batch, dtype=input_type(machine), device=next(model.parameters()).device)
     if machine.widen == "auto":
         # What is measured to be fastest is not always the same.
         return Width() if machine.deterministic else widest(model, example, autocast)

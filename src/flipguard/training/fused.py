@@ -19,7 +19,7 @@ from torch import Tensor
 from flipguard.errors import DivergedError
 from flipguard.fusion import CapturedStep, Fused, tune
 from flipguard.training.config import Config, is_measured
-from flipguard.training.devices import compile_as, peak_memory, placed, seed_dropout
+from flipguard.training.devices import compile_as, peak_memory, seed_dropout
 from flipguard.training.folder import (
     CHECKPOINT,
     HISTORY,
@@ -72,8 +72,6 @@ def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Re
         if Run.read(folder).finished:
             continue
         model = workshop.members[index]
-        kind = next(t.dtype for t in states[index].values() if t.is_floating_point())
-        model = placed(model.to(kind), fabric.device)
         model.load_state_dict(states[index])
         save_model(folder, model)
         write_predictions(folder, model, workshop.data, split="test", device=fabric.device)
@@ -232,8 +230,7 @@ def _like_a_batch(workshop: Workshop, configs: Sequence[Config]) -> Tensor:
     batch = min(configs[0].recipe.batch_size, len(material))
     inputs, _ = material.batch(torch.zeros(batch, dtype=torch.int64))
     assert isinstance(inputs, Tensor)
-    kind = next(p.dtype for p in workshop.fused.parameters())
-    inputs = torch.zeros_like(inputs, dtype=kind)
+    inputs = torch.zeros_like(inputs)
     return inputs if _share_batches(configs) else torch.stack([inputs] * len(configs))
 
 

@@ -303,8 +303,8 @@ def _line(progress: Progress, row: dict[str, Any], recipe: Recipe, *, left: floa
     told = ""
     if "test" in row:  # else this epoch was not measured
         told = f"  test error {row['test']['error_rate']:.2%}"
-        for rates in row["test"]["old"].values():
-            told += f"  NFR {rates['negative_flip_rate']:.2%}"
+        flips = [rates["negative_flip_rate"] for rates in row["test"]["old"].values()]
+        told += "".join(f"  NFR {rate:.2%}" for rate in flips if rate is not None)
     timing = progress.timing[-1]
     return (
         f"epoch {progress.epoch}/{recipe.epochs}  {losses}{told}"

@@ -81,6 +81,7 @@ class Material:
         model: str,
         augmentation: Augmentation | None = None,
         seed: int = 0,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         # Small sets live on the device; larger ones are fetched batch by batch.
         self.split = split.to(device) if isinstance(split, ArraySplit) else split
@@ -88,6 +89,7 @@ class Material:
         self.targets = split.targets.to(device)
         self._augmentation = augmentation
         self._seed = seed
+        self._dtype = dtype
         self._texts: EncodedTexts | None = None
         if isinstance(split, TextSplit):
             tokenizer = tokenizer_for(model)
@@ -118,7 +120,7 @@ class Material:
             raw = self.split.inputs(where)
             assert isinstance(raw, Tensor)  # as every split but texts gives
             inputs = raw.to(self.device)
-        inputs = _scaled(inputs)
+        inputs = _scaled(inputs).to(self._dtype)
         if inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return inputs, target
@@ -161,12 +163,11 @@ class Material:
         assert isinstance(first, Tensor)
         return min(EVALUATED, max(AHEAD // (first.numel() * FLOAT), 1))
 
-    def batches(self, most: int | None = None) -> Iterator[tuple[Inputs, Tensor]]:
-        """All samples in order, or the first so many, as they are."""
-        count = len(self) if most is None else min(most, len(self))
-        size = self.at_once()
-        for start in range(0, count, size):
-            yield self.batch(torch.arange(start, min(start + size, count)))
+    def batches(self, places: Tensor | None = None) -> Iterator[tuple[Inputs, Tensor]]:
+        """The samples at some places, or all in order, without augmentation."""
+        wanted = torch.arange(len(self)) if places is None else places
+        for some in torch.split(wanted, self.at_once()):
+            yield self.batch(some)
 
 
 def _scaled(inputs: Tensor) -> Tensor:
@@ -177,6 +178,11 @@ def _scaled(inputs: Tensor) -> Tensor:
 def without_held_out(scope: Scope) -> Scope:
     """The scope of a run that must not see what others measure on."""
     return dataclasses.replace(scope, samples=scope.samples * (1 - HELD_OUT))
+
+
+def calibrates(config: Config) -> bool:
+    """Whether a run holds samples out, on which the temperatures of its members are fitted."""
+    return config.options.get("guide") == "calibrated"
 
 
 def held_out_of(split: Split, scope: Scope) -> tuple[Split, Split]:

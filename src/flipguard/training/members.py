@@ -15,15 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from flipguard.errors import InputError
-from flipguard.fusion import Compiling, teachers
+from flipguard.fusion import teachers
+from flipguard.losses.inputs import computed
 from flipguard.models import Inputs, classify
 from flipguard.references import Ensemble, Reference
-from flipguard.training.config import Config, as_dict
-from flipguard.training.devices import placed
-from flipguard.training.folder import MODEL, Run, is_finished
+from flipguard.training.config import Config, Machine, as_dict
+from flipguard.training.devices import input_type, placed
+from flipguard.training.folder import Run, is_finished
 from flipguard.training.fusing import Asked, train_together
 from flipguard.training.loop import Report
-from flipguard.training.material import without_held_out
+from flipguard.training.material import calibrates, without_held_out
 from flipguard.training.seeds import Seeds, derived
 from flipguard.training.side_by_side import apart, own_threads, threads_of, train_side_by_side
 
@@ -40,7 +41,7 @@ class Mean(nn.Module):
     def forward(self, inputs: Inputs | None = None, /, **named: Tensor) -> Tensor:
         """Called as its members are: with one tensor, or with several by name, as texts are."""
         given = named if inputs is None else inputs
-        return torch.stack([classify(member, given).float() for member in self.members]).mean(0)
+        return torch.stack([computed(classify(member, given)) for member in self.members]).mean(0)
 
 
 def member_config(config: Config, index: int, start: str | None = None) -> Config:
@@ -48,7 +49,6 @@ def member_config(config: Config, index: int, start: str | None = None) -> Confi
 
     Where the student starts from old's weights, so does a member, or from a `start` of its own.
     """
-    calibrated = config.options.get("guide") == "calibrated"
     seeds = Seeds(seed=derived(config.seeds.seed, "member", index) % 2**31)
     if config.recipe.member_order == "shared":
         together = derived(config.seeds.seed, "members") % 2**31
@@ -56,7 +56,7 @@ def member_config(config: Config, index: int, start: str | None = None) -> Confi
     return dataclasses.replace(
         config,
         # Temperatures are fitted on samples that no member has learned.
-        scope=without_held_out(config.scope) if calibrated else config.scope,
+        scope=without_held_out(config.scope) if calibrates(config) else config.scope,
         method="none",
         options={},
         old=() if not config.fine_tune else config.old if start is None else (start,),
@@ -182,18 +182,18 @@ def given_members(config: Config, class_names: tuple[str, ...]) -> list[Run]:
 def guide_of(
     runs: Sequence[Run],
     *,
+    machine: Machine,
     device: Any,
     held_out: Callable[[], Iterable[Any]] | None,
     asked: Callable[[Sequence[nn.Module]], Asked | None] = lambda _: None,  # None: in turn
-    exact: bool = False,
-    compiled: Compiling = "off",
     batch_size: int | None = None,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Callable[[], Reference]:
     """The ensemble of finished members, calibrated if there are samples to calibrate it on."""
+    from flipguard.training.predict import load_model
 
     def guide() -> Reference:
-        models = [placed(_teacher(run, exact=exact).eval(), device) for run in runs]
+        models = [placed(load_model(run, machine).eval(), device) for run in runs]
         ensemble = Ensemble(models)
         if held_out is not None:
             ensemble = ensemble.calibrate(held_out())
@@ -201,7 +201,7 @@ def guide_of(
         if wanted is None:
             return ensemble
         shape = runs[0].input_shape
-        example = None if shape is None else torch.zeros(1, *shape)
+        example = None if shape is None else torch.zeros(1, *shape, dtype=input_type(machine))
         try:
             return teachers(
                 models,
@@ -209,7 +209,7 @@ def guide_of(
                 temperatures=ensemble.temperatures,
                 streams=wanted.streams,
                 apart=wanted.apart,
-                compiled=compiled,
+                compiled=machine.compile,
                 batch_size=batch_size,
                 autocast=autocast,
             )
@@ -219,21 +219,8 @@ def guide_of(
     return guide
 
 
-def _teacher(run: Run, *, exact: bool) -> nn.Module:
-    """The model of a finished run; where a student has float64, as exact as it was trained."""
-    from safetensors.torch import load_file
-
-    from flipguard.training.predict import load_model
-
-    model = load_model(run)
-    if exact:
-        model = model.double()
-        model.load_state_dict(load_file(str(run.folder / MODEL)))
-    return model
-
-
-def mean_of(runs: Sequence[Run]) -> Mean:
+def mean_of(runs: Sequence[Run], machine: Machine) -> Mean:
     """Finished members as one model."""
     from flipguard.training.predict import load_model
 
-    return Mean([load_model(run) for run in runs]).eval()
+    return Mean([load_model(run, machine) for run in runs]).eval()

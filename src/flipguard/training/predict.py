@@ -11,6 +11,8 @@ from flipguard.data import DataSet
 from flipguard.errors import InputError
 from flipguard.models import build_model
 from flipguard.predictions.npz import write_npz
+from flipguard.training.config import Machine
+from flipguard.training.devices import in_precision
 from flipguard.training.folder import MODEL, Run, digest_of, predictions_of, save
 from flipguard.training.material import Material, data_of
 from flipguard.training.measure import logits_on
@@ -18,8 +20,8 @@ from flipguard.training.measure import logits_on
 SPLITS = ("train", "test")
 
 
-def load_model(run: Run) -> nn.Module:
-    """The model of a finished run."""
+def load_model(run: Run, machine: Machine | None = None) -> nn.Module:
+    """The model of a finished run, in a machine's precision, or in the one it was trained in."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -27,7 +29,7 @@ def load_model(run: Run) -> nn.Module:
         raise InputError(
             f"Expected {run.folder} to be a finished run, but it is {run.status}; resume it first."
         )
-    model = _built(run)
+    model = in_precision(_built(run), machine or run.config.machine)
     path = run.folder / MODEL
     told = run.document.get("weights")
     try:
@@ -92,7 +94,9 @@ def _write(
     path: Path, model: nn.Module, data: DataSet, *, split: str, device: torch.device, spec: str
 ) -> None:
     samples = data.train if split == "train" else data.test
-    logits = logits_on(model, Material(samples, device=device, model=spec))
+    # A model that was trained in double precision answers in it.
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    logits = logits_on(model, Material(samples, device=device, model=spec, dtype=dtype))
     ids = samples.ids
     write_npz(
         path,

@@ -20,6 +20,7 @@ from flipguard.methods import Method, Objective, Old, Setting
 from flipguard.models import architecture, build_model, checkpoint_blocks
 from flipguard.references import OldModel, StoredLogits
 from flipguard.training.checks import (
+    check_calibration,
     check_data,
     check_folder,
     check_layouts,
@@ -29,13 +30,15 @@ from flipguard.training.checks import (
     completed,
 )
 from flipguard.training.companions import companions_of
-from flipguard.training.config import Config
+from flipguard.training.config import Config, Machine
 from flipguard.training.devices import (
     batch_shape,
     check_widening,
     compile_as,
     exactness,
     fabric_of,
+    in_precision,
+    input_type,
     placed,
 )
 from flipguard.training.fine_tuning import start_from
@@ -52,8 +55,8 @@ from flipguard.training.folder import (
 )
 from flipguard.training.fusing import teachers_asked
 from flipguard.training.loop import Report, steps_an_epoch, train_loop
-from flipguard.training.material import Material, data_of, held_out_of, input_shape_of
-from flipguard.training.measure import Yardstick, logits_on
+from flipguard.training.material import Material, calibrates, data_of, held_out_of, input_shape_of
+from flipguard.training.measure import SEEN, Yardstick, logits_on
 from flipguard.training.members import (
     given_members,
     guide_of,
@@ -68,9 +71,6 @@ from flipguard.training.seeds import derived
 from flipguard.training.starts import starts_of
 from flipguard.training.texts import check_tokens
 from flipguard.training.views import plan_of
-
-# Training samples that the rates of every epoch are measured on.
-SEEN = 5_000
 
 
 def train(config: Config, out: Path, *, resume: bool = False, report: Report = print) -> Run:
@@ -93,6 +93,7 @@ def train_with(
     check_needs(method, config, old_runs)
     data = data_of(config)
     check_data(out, config, data)
+    check_calibration(config, data, old_runs)
     check_model(config, data)
     if isinstance(data.train, TextSplit):
         guides = [Run.read(Path(folder)) for folder in config.guides]
@@ -122,22 +123,24 @@ def _train_one(
 
     def new_model(name: str) -> nn.Module:
         seed = derived(config.seeds.of("init"), name) if name else config.seeds.of("init")
-        return build_model(
+        model = build_model(
             config.model,
             classes=len(data.class_names),
             input_shape=shape,
             seed=seed,
             pretrained=config.pretrained,
         )
+        return in_precision(model, config.machine)
 
     student = new_model("")
-    olds = tuple(old_of(run, data, fabric.device) for run in old_runs)
+    olds = tuple(old_of(run, data, fabric.device, config.machine) for run in old_runs)
     check_layouts(method, config, student, olds)
     if config.fine_tune and method.name != "ensemble":
         start_from(olds[0], student)
     student = placed(student, fabric.device)
+    dtype = input_type(config.machine)
     learned, apart = data.train, data.train
-    if "held_out" in method.needs or config.options.get("guide") == "calibrated":
+    if "held_out" in method.needs or calibrates(config):
         learned, apart = held_out_of(data.train, config.scope)
     material = Material(
         learned,
@@ -145,13 +148,14 @@ def _train_one(
         model=config.model,
         augmentation=build_augmentation(config.recipe.augment),
         seed=config.seeds.of("augment"),
+        dtype=dtype,
     )
     batch = batch_shape(config, shape, len(material))
     check_widening(config.machine, student, batch)
-    test = Material(data.test, device=fabric.device, model=config.model)
+    test = Material(data.test, device=fabric.device, model=config.model, dtype=dtype)
     yardsticks = {
-        "train": Yardstick(material, olds, SEEN, autocast=fabric.autocast),
-        "test": Yardstick(test, olds, autocast=fabric.autocast),
+        "train": Yardstick(material, [olds], SEEN, autocast=fabric.autocast),
+        "test": Yardstick(test, [olds], autocast=fabric.autocast),
     }
     plan = plan_of(config, out, data, material)
     facts = facts_of(data, student)
@@ -184,7 +188,7 @@ def _train_one(
         members=lambda: OldModel(student),
         stored=lambda reference: StoredLogits(logits_on(reference, material)),
         views=None if plan is None else plan.nothing(),
-        held_out=Material(apart, device=fabric.device, model=config.model).batches,
+        held_out=Material(apart, device=fabric.device, model=config.model, dtype=dtype).batches,
         companions=lambda count: companions_of(
             count,
             fabric=fabric,
@@ -215,7 +219,7 @@ def _train_one(
         # Relative, so that a folder of runs can be moved as a whole.
         facts["members"] = [os.path.relpath(run.folder, out) for run in runs]
         if method.name == "ensemble":
-            mean = placed(mean_of(runs), fabric.device)
+            mean = placed(mean_of(runs, config.machine), fabric.device)
             facts |= facts_of(data, mean)
             tell("training")
             rates = {split: yardstick.rates(mean) for split, yardstick in yardsticks.items()}
@@ -223,14 +227,12 @@ def _train_one(
             if fabric.is_global_zero:
                 write_lines(out / HISTORY, [row])
             return ended_with(mean)
-        calibrated = config.options["guide"] == "calibrated"
         guide = guide_of(
             runs,
+            machine=config.machine,
             device=fabric.device,
-            held_out=setting.held_out if calibrated else None,
+            held_out=setting.held_out if calibrates(config) else None,
             asked=partial(teachers_asked, config.machine, fabric.device),
-            exact=config.machine.precision == "64-true",
-            compiled=config.machine.compile,
             batch_size=None if config.machine.deterministic else config.recipe.batch_size,
             autocast=fabric.autocast,
         )
@@ -294,9 +296,9 @@ def facts_of(data: DataSet, model: nn.Module) -> dict[str, Any]:
     }
 
 
-def old_of(run: Run, data: DataSet, device: torch.device) -> Old:
+def old_of(run: Run, data: DataSet, device: torch.device, machine: Machine) -> Old:
     """The model of an old run, and which of its classes are which of the data's."""
-    model = placed(load_model(run), device).eval().requires_grad_(False)
+    model = placed(load_model(run, machine), device).eval().requires_grad_(False)
     classes = None
     if run.class_names != data.class_names:
         classes = SharedClasses.by_name(old=run.class_names, new=data.class_names)

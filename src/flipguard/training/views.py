@@ -22,7 +22,6 @@ from torch import Tensor
 from flipguard.data import DataSet, NoAugmentation, TextSplit, build_augmentation
 from flipguard.errors import InputError
 from flipguard.methods.views import Views, views_of
-from flipguard.models import Inputs
 from flipguard.references import Reference
 from flipguard.references.views import FLOATS, StoredViews, packed, width_of
 from flipguard.training.config import Config
@@ -31,7 +30,7 @@ from flipguard.training.folder import MODEL, Run, digest_of
 from flipguard.training.fusing import APART
 from flipguard.training.interrupting import time_is_up
 from flipguard.training.loop import Report
-from flipguard.training.material import Material
+from flipguard.training.material import Material, calibrates
 from flipguard.training.seeds import derived
 from flipguard.training.viewstore import Chunk, Shape, ViewStore, need_room
 
@@ -57,12 +56,11 @@ class Plan:
     def identity(self, runs: Sequence[Run]) -> dict[str, Any]:
         """What decides the numbers."""
         config, scope = self.config, self.config.scope
-        calibrated = config.options.get("guide") == "calibrated"
         texts = isinstance(self.data.train, TextSplit)
         return {
             "data": self.data.fingerprint,
             # Which samples are held out from it, and so the temperatures that are fitted on them.
-            "calibrated": [scope.samples, scope.seed] if calibrated else None,
+            "calibrated": [scope.samples, scope.seed] if calibrates(config) else None,
             "members": [{"model": run.config.model, "weights": _weights(run)} for run in runs],
             "tokens_of": config.model if texts else None,
             "augment": "none" if texts else repr(build_augmentation(config.recipe.augment)),
@@ -158,14 +156,13 @@ class Plan:
     @torch.no_grad()
     def _rows(self, chunk: Chunk, ensemble: Reference, material: Material, fabric: Any) -> Any:
         """The rows of a chunk; the same batches every time, and so the same bytes."""
-        exact = self.config.machine.precision == "64-true"
         found = []
         places = torch.arange(chunk.start, chunk.stop)
         # Several teachers may be under way at once.
         for some in torch.split(places, max(material.at_once() // APART, 1)):
             inputs, _ = material.batch(some, epoch=chunk.view)
             with fabric.autocast():
-                logits = _asked(ensemble, inputs, exact=exact)
+                logits = ensemble(inputs) if isinstance(inputs, Tensor) else ensemble(**inputs)
             _refuse_overflow(logits, self.wanted)
             found.append(packed(logits, top=self.wanted.top, kept=self.wanted.kept).cpu())
         return torch.cat(found).numpy()
@@ -204,12 +201,6 @@ def plan_of(config: Config, out: Path, data: DataSet, material: Material) -> Pla
 
 def _weights(run: Run) -> str:
     return str(run.document.get("weights") or digest_of(run.folder / MODEL))
-
-
-def _asked(ensemble: Reference, inputs: Inputs, *, exact: bool) -> Tensor:
-    if not isinstance(inputs, Tensor):
-        return ensemble(**inputs)
-    return ensemble(inputs.double() if exact else inputs)
 
 
 def _refuse_overflow(logits: Tensor, wanted: Views) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,15 @@ from torch import Tensor, nn
 from flipguard.data import ArraySplit, DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError
 from flipguard.fusion import Fused, checkpoint_segments, fuse, needs
-from flipguard.methods import METHODS, Old
+from flipguard.methods import METHODS
 from flipguard.models import build_model
 from flipguard.training.config import Config
-from flipguard.training.devices import free_memory, placed
+from flipguard.training.devices import free_memory, in_precision, input_type, placed
 from flipguard.training.fine_tuning import start_from
 from flipguard.training.folder import Run
 from flipguard.training.fusing import APART, WIDEST, CannotFuse, Group
 from flipguard.training.material import Material, data_of, input_shape_of
-from flipguard.training.measure import Yardstick
+from flipguard.training.measure import SEEN, Yardstick
 
 
 class Together(nn.Module):
@@ -47,66 +46,23 @@ class Together(nn.Module):
 
 
 class JointYardstick(Yardstick):
-    """Old models' answers on a split, against which all members are held at once."""
-
-    def __init__(
-        self,
-        material: Material,
-        olds: Sequence[tuple[Old, ...]],  # of each member; all have equally many
-        most: int | None = None,
-        *,
-        autocast: Callable[[], AbstractContextManager[Any]],
-    ) -> None:
-        every = {old.name: old for each in olds for old in each}
-        super().__init__(material, tuple(every.values()), most, autocast=autocast)
-        self._names = [[old.name for old in each] for each in olds]
-        # A row a member: what its own first old says, then its second.
-        self._against = [
-            torch.stack([self._says[name] for name in names])
-            for names in zip(*self._names, strict=True)
-        ]
+    """Old models' answers on a split, and rates of all members at once against them."""
 
     @torch.no_grad()
     def rates_of_all(self, fused: Fused) -> list[dict[str, Any]]:
         """What `rates` says of each member."""
         training = fused.training
         fused.eval()
-        kind = next(p.dtype for p in fused.parameters())
         said = []
         with self._autocast():
-            for inputs, _ in self._material.batches(self._most):
+            for inputs, _ in self._material.batches(self._places):
                 assert isinstance(inputs, Tensor)
                 # As many activations at once as one member alone would have.
-                size = max(len(inputs) // fused.count, 1)
-                for piece in torch.split(inputs.to(kind), size):
+                for piece in torch.split(inputs, max(len(inputs) // fused.count, 1)):
                     # Not compiled: the pieces have many sizes.
-                    said.append(fused.forward(piece).argmax(-1))
+                    said.append(fused.forward(piece).float().argmax(-1))
         fused.train(training)
-        says = torch.cat(said, 1)
-        wrong = says != self._target
-        against = [
-            {
-                "negative_flip_rate": _shares((old == self._target) & wrong),
-                "positive_flip_rate": _shares((old != self._target) & ~wrong),
-                "churn": _shares(old != says),
-            }
-            for old in self._against
-        ]
-        own = _shares(wrong)
-        return [
-            {
-                "error_rate": own[index],
-                "old": {
-                    name: {rate: values[index] for rate, values in each.items()}
-                    for name, each in zip(names, against, strict=True)
-                },
-            }
-            for index, names in enumerate(self._names)
-        ]
-
-
-def _shares(mask: Tensor) -> list[float]:
-    return [count / max(mask.shape[1], 1) for count in mask.sum(1).tolist()]
+        return self._rates(torch.cat(said, 1))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,7 +79,7 @@ class Workshop:
 def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Workshop:
     """Data, members and yardsticks, as a run of each member alone has them."""
     from flipguard.training.checks import check_data, check_folder, check_layouts
-    from flipguard.training.train import SEEN, old_of
+    from flipguard.training.train import old_of
 
     first = configs[0]
     data = data_of(first)
@@ -136,7 +92,9 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
     assert shape is not None  # of all but texts
     # Each once, also where all members have the same.
     folders = dict.fromkeys(old for config in configs for old in config.old)
-    known = {old: old_of(Run.read(Path(old)), data, fabric.device) for old in folders}
+    known = {
+        old: old_of(Run.read(Path(old)), data, fabric.device, first.machine) for old in folders
+    }
     olds = [tuple(known[old] for old in config.old) for config in configs]
     members = []
     for folder, config, own in zip(group.folders, configs, olds, strict=True):
@@ -152,7 +110,7 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
         if config.fine_tune:
             check_layouts(METHODS["none"], config, member, own)
             start_from(own[0], member)
-        members.append(placed(member, fabric.device))
+        members.append(placed(in_precision(member, config.machine), fabric.device))
     # On the device once, and not once a member.
     learned = data.train.to(fabric.device) if isinstance(data.train, ArraySplit) else data.train
     materials = [
@@ -162,11 +120,13 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
             model=config.model,
             augmentation=build_augmentation(config.recipe.augment),
             seed=config.seeds.of("augment"),
+            dtype=input_type(config.machine),
         )
         for config in configs
     ]
-    test = Material(data.test, device=fabric.device, model=first.model)
-    example = torch.zeros(2, *shape)
+    dtype = input_type(first.machine)
+    test = Material(data.test, device=fabric.device, model=first.model, dtype=dtype)
+    example = torch.zeros(2, *shape, dtype=dtype)
     way_out = f"free some, or remove {group.folder}, and they are begun anew"
     refuse_memory(
         first,

@@ -1,0 +1,107 @@
+"""Drawing in a process of its own, because V8 ends its whole process where it lacks memory.
+
+Run as a program, this file is that process: a request a line, and an answer a line.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+Drawer: TypeAlias = "subprocess.Popen[bytes]"
+
+# By the process that started it: after a fork, two must not talk to one.
+_running: dict[int, Drawer] = {}
+_one_at_a_time = threading.Lock()
+
+
+def drawn(what: str, of: Any) -> Any:
+    """What a function of vl-convert returns, called in another process that may die of it."""
+    from flipguard.errors import InputError
+
+    with _one_at_a_time:
+        drawer = _running.get(os.getpid()) or _started()
+        answer = b""
+        try:
+            with suppress(BrokenPipeError):
+                _tell(drawer, json.dumps([what, of]))
+                answer = _told(drawer)
+        finally:
+            if not answer:  # it is dead, or would give this answer to the next request
+                _end(drawer)
+    if not answer:
+        raise InputError(
+            "The charts of the page could not be drawn, because the process that draws them died, "
+            "as it does with too little memory or address space (`ulimit -v`); allow it more, or "
+            "leave the page out."
+        )
+    value, problem = json.loads(answer)
+    if problem is not None:
+        raise ValueError(problem)
+    return value
+
+
+def _started() -> Drawer:
+    # Not as a module of the package, which would be imported for nothing; from the same places.
+    places = os.pathsep.join(place for place in sys.path if place)
+    drawer = subprocess.Popen(  # noqa: S603 (this file, by this Python)
+        [sys.executable, "-P", __file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": places},
+    )
+    _running[os.getpid()] = drawer
+    return drawer
+
+
+def _tell(drawer: Drawer, text: str) -> None:
+    if drawer.stdin is not None:
+        drawer.stdin.write(text.encode() + b"\n")
+        drawer.stdin.flush()
+
+
+def _told(drawer: Drawer) -> bytes:
+    return b"" if drawer.stdout is None else drawer.stdout.readline()
+
+
+def _end(drawer: Drawer) -> None:
+    _running.pop(os.getpid(), None)
+    drawer.kill()
+    for pipe in (drawer.stdin, drawer.stdout):
+        with suppress(OSError):
+            if pipe is not None:
+                pipe.close()
+    drawer.wait()
+
+
+@atexit.register
+def _end_all() -> None:
+    drawer = _running.get(os.getpid())
+    if drawer is not None:
+        _end(drawer)
+
+
+def _serve() -> None:
+    """Answer requests until there are no more."""
+    import vl_convert
+
+    for request in sys.stdin.buffer:
+        what, of = json.loads(request)
+        value, problem = None, None
+        try:
+            value = getattr(vl_convert, what)(of)
+        except Exception as told:
+            problem = f"{type(told).__name__}: {told}"
+        sys.stdout.buffer.write(json.dumps([value, problem]).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    _serve()
