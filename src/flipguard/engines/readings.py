@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
 
 import polars as pl
 
@@ -27,6 +29,8 @@ from flipguard.predictions.table import Predictions
 # The first rows of a column of names show that it does not hold numbers, which saves a look at all.
 ROWS_TO_PEEK = 1_000
 NOT_A_NUMBER = ("nan", "NaN")
+# The first bytes of gzip and of Zstandard.
+COMPRESSED = (b"\x1f\x8b", b"\x28\xb5")
 IDS_TO_NAME = 3
 # What 64 bits cannot hold next to other numbers is compared as text.
 WIDE = frozenset({pl.UInt64(), pl.Int128(), pl.UInt128()})
@@ -199,7 +203,7 @@ def _suspects(side: Predictions, text: list[str]) -> set[str]:
     values = [exactly(c).cast(pl.String).alias(str(i)) for i, c in enumerate(text)]
     peek = side.frame.select(values).head(ROWS_TO_PEEK).collect()
     still = [c for i, c in enumerate(text) if _may_be_numbers(peek[str(i)])]
-    if not still:
+    if not still or _is_plain(side.path):
         return set()
     points = [
         exactly(c).cast(pl.String).str.contains(POINT_OR_EXPONENT).any().alias(str(i))
@@ -207,6 +211,20 @@ def _suspects(side: Predictions, text: list[str]) -> set[str]:
     ]
     row = side.frame.select(points).collect(engine="streaming").row(0)
     return {c for c, has_point in zip(still, row, strict=True) if has_point}
+
+
+def _is_plain(path: Path | None) -> bool:
+    """Whether no value of a text file can have a point or an exponent, by its bytes alone."""
+    if path is None or path.suffix.lower() not in (".csv", ".tsv"):
+        return False
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        rows = data.find(b"\n")
+        # What is compressed is read as such, whatever it is called.
+        return (
+            rows >= 0
+            and data[:2] not in COMPRESSED
+            and all(data.find(sign, rows) < 0 for sign in (b".", b"e", b"E"))
+        )
 
 
 _MATCH = f"^(?:{NUMBER.pattern})$"
@@ -257,7 +275,7 @@ def _refuse_floats(columns: list[_Column]) -> None:
 def _has_a_value(column: _Column) -> bool:
     value = exactly(column.name).cast(pl.String)
     some = column.side.frame.filter(value.is_not_null() & (value != "")).head(1)
-    return some.select(pl.len()).collect().item() > 0
+    return bool(some.select(pl.len()).collect().item())
 
 
 def _fractions(column: _Column) -> InputError:
