@@ -14,11 +14,12 @@ import polars as pl
 
 from flipguard.engines.expressions import NEW, OLD, TARGET, control_column
 from flipguard.engines.local import with_labels
-from flipguard.engines.pairing import Pairing, naming_any
+from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import CountingPlan, RowCounts
 from flipguard.engines.positions import checked_frames
 from flipguard.errors import InputError
 from flipguard.metrics import ratio
+from flipguard.predictions.faults import naming_any
 from flipguard.predictions.read import COMPRESSIONS
 from flipguard.predictions.table import Predictions
 

@@ -15,13 +15,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from flipguard.engines.pairing import Pairing, naming_any
+from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import Counted, CountingPlan, RowCounts
 from flipguard.engines.scored import ScoredCounting, refuse_nameless
 from flipguard.engines.spark_pairs import Findings, PairedRows
 from flipguard.engines.spark_rows import SideRows, unpacked
 from flipguard.engines.spark_session import quietly, spark_session
 from flipguard.errors import FlipguardError, InputError
+from flipguard.predictions.faults import naming_any
 from flipguard.predictions.read import TEXT_FORMATS, format_of
 from flipguard.predictions.scores import rows_per_read, score_matrix, width
 from flipguard.predictions.table import Predictions

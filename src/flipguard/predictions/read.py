@@ -18,6 +18,7 @@ from flipguard.errors import InputError, listed
 from flipguard.predictions.faults import FAULTS, unreadable, without_panic_text
 from flipguard.predictions.json_lines import scan_json_lines
 from flipguard.predictions.npz import array_names, read_arrays
+from flipguard.predictions.parquet_footer import read_footer
 from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, with_roles
 from flipguard.predictions.text import FormatError, check_separated
 
@@ -83,7 +84,7 @@ def scan_table(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, list[st
         raise InputError(
             f"{path} is empty; expected a header and at least one row of predictions."
         ) from problem
-    except (*FAULTS, FormatError) as problem:
+    except FAULTS as problem:
         raise unreadable(str(path), problem) from problem
     return frame, class_names
 
@@ -171,7 +172,7 @@ def _json_lines(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, None]:
 
 
 def _parquet(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
-    _check_ends(path, b"PAR1", b"PAR1", {})
+    read_footer(path)
     with without_panic_text():
         frame = pl.scan_parquet(path, glob=False)
         frame.collect_schema()
@@ -182,7 +183,7 @@ def _parquet(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str
 def _arrow(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
     import pyarrow as pa
 
-    _check_ends(path, b"ARROW1\0\0", b"ARROW1", ARROW_LIKE)
+    _check_arrow_ends(path)
     with without_panic_text():
         frame = pl.scan_ipc(path, glob=False)
         frame.collect_schema()
@@ -195,20 +196,23 @@ def _arrow(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] 
     return frame, _stored_class_names(path, stored and stored.decode("utf-8", "replace"))
 
 
-def _check_ends(path: Path, first: bytes, last: bytes, others: dict[bytes, str]) -> None:
+def _check_arrow_ends(path: Path) -> None:
     """Refuses a file that cannot have a footer where its end says, before Polars follows it."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)
-        file.seek(max(0, size - len(last) - 4))
+        file.seek(max(0, size - 10))
         end = file.read()
-    for magic, what in others.items():
+    for magic, what in ARROW_LIKE.items():
         if start.startswith(magic):
-            raise InputError(f"{path} is {what}; write it as an Arrow file (Feather version 2).")
+            raise InputError(
+                f"{path} is {what}, which flipguard does not read; write it as an Arrow file "
+                "(Feather version 2) or as Parquet."
+            )
     footer = int.from_bytes(end[:4], "little", signed=True)
-    if not start.startswith(first) or not end.endswith(last):
-        raise FormatError("its first or last bytes are not those of the format")
-    if not 0 < footer <= size - len(first) - len(last) - 4:
+    if not start.startswith(b"ARROW1") or end[4:] != b"ARROW1":
+        raise FormatError("its first or last bytes are not those of an Arrow file")
+    if not 0 < footer <= size - 18:
         raise FormatError(f"its footer claims {footer:,} of {size:,} bytes")
 
 

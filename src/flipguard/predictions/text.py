@@ -9,8 +9,8 @@ Polars, to Python's csv module and to Spark's workers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -205,14 +205,12 @@ class _Rows:
         self.rows += rows
         self.blank += blank
         if self.blank > self.rows + BLANK_LINES:
-            raise InputError(
-                f"{self.path} has more than {BLANK_LINES:,} blank lines; remove them."
-            )
+            raise InputError(f"{self.path} has more than {BLANK_LINES:,} blank lines; remove them.")
 
     def _take_header(self, data: Bytes, places: Places, start: int, width: int) -> None:
         stop = start + width
         cuts = [start - 1, *places[places >= start].tolist(), stop]
-        text = [data[a + 1 : b].tobytes().decode() for a, b in zip(cuts, cuts[1:], strict=False)]
+        text = [data[a + 1 : b].tobytes().decode() for a, b in pairwise(cuts)]
         self.names = [
             name[1:-1].replace('""', '"') if name.startswith('"') else name for name in text
         ]
