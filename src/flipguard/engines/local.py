@@ -23,7 +23,16 @@ def count(plan: CountingPlan) -> Counted:
     """The counts of a plan, from whatever its files hold."""
     with naming_any(plan.sides):
         plan = with_control_labels(plan)
-        return ScoredCounting(plan).count() if plan.layout.scored else LabelCounting(plan).count()
+        scored = plan.layout.scored
+        found = ScoredCounting(plan).count() if scored else LabelCounting(plan).count()
+    rows = int(found.whole.counts.rows.sum())
+    if rows != found.rows.matched:
+        # Rows are counted by one query and their values by another: neither may lose one.
+        raise InputError(
+            f"{rows:,} rows of {plan.old.name} and {plan.new.name} could be compared where they "
+            f"have {found.rows.matched:,} in common; compare again once nothing writes to them."
+        )
+    return found
 
 
 def flips(plan: CountingPlan) -> pl.DataFrame:

@@ -7,12 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from flipguard.predictions.parquet_footer import (
+    CHILDREN,
     CHUNK,
     CODEC,
     COLUMNS,
     ENCODINGS,
     GROUPS,
     KIND,
+    NAME,
+    NUMBER,
     PACKED,
     PATH,
     ROWS,
@@ -24,8 +27,6 @@ from flipguard.predictions.parquet_footer import (
     start,
 )
 
-# Of a column in the schema.
-NAME, CHILDREN, NUMBER = 4, 5, 9
 # What two chunks must have in common, besides their bytes, to decode to the same values.
 SAME = (KIND, ENCODINGS, CODEC, VALUES, PACKED, UNPACKED)
 PIECE = 1 << 22

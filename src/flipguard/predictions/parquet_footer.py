@@ -31,6 +31,8 @@ KIND, ENCODINGS, PATH, CODEC, VALUES, UNPACKED, PACKED, DATA, DICTIONARY = (
     9,
     11,
 )
+# Of an element of the schema.
+NAME, CHILDREN, NUMBER = 4, 5, 9
 TRUE, FALSE, BYTE, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
 INTEGERS = (4, 5, 6)
 
@@ -60,10 +62,24 @@ def _read(path: Path, size: int, _changed: int) -> Fields | None:
         found = file.read(length)
     try:
         footer = _Compact(found).fields()
+        column_names(footer)
         _check(footer, size)
     except (IndexError, KeyError, TypeError, ValueError, RecursionError, struct.error) as problem:
         raise FormatError("its footer is damaged") from problem
     return footer
+
+
+def column_names(footer: Fields) -> list[str]:
+    """The names of the columns; elements within a nested column follow it and are passed over."""
+    names, inside = [], [footer[SCHEMA][0].get(CHILDREN, 0)]
+    for element in footer[SCHEMA][1:]:
+        while not inside[-1]:
+            inside.pop()
+        if len(inside) == 1:
+            names.append(element[NAME].decode())
+        inside[-1] -= 1
+        inside.append(element.get(CHILDREN, 0))
+    return names
 
 
 def _check(footer: Fields, size: int) -> None:

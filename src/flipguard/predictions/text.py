@@ -9,6 +9,7 @@ Polars, to Python's csv module and to Spark's workers.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -67,6 +68,16 @@ def _too_long(path: Path, what: str) -> InputError:
         f"{path} has {what} of more than {LONGEST_ROW >> 20} MiB, the most that flipguard reads; "
         "check its line ends and quotation marks, or leave out the column with the long text."
     )
+
+
+def refuse_doubles(path: Path, names: Iterable[str]) -> None:
+    """Refuses a table that names a column twice; those without a name cannot be asked for."""
+    twice = [name for name, times in Counter(names).items() if times > 1 and name]
+    if twice:
+        raise InputError(
+            f"{path} has more than one column called {listed(twice)}; give each column a different "
+            "name."
+        )
 
 
 # -- separated text ----------------------------------------------------------------------------
@@ -214,12 +225,7 @@ class _Rows:
         self.names = [
             name[1:-1].replace('""', '"') if name.startswith('"') else name for name in text
         ]
-        twice = [name for name, times in Counter(self.names).items() if times > 1 and name]
-        if twice:
-            raise InputError(
-                f"{self.path} has more than one column called {listed(twice)}; give each column a "
-                "different name."
-            )
+        refuse_doubles(self.path, self.names)
 
     def _line_of(self, data: Bytes, place: Any) -> int:
         return self.line + int((data[:place] == NEWLINE).sum())
