@@ -10,7 +10,10 @@ import numpy as np
 import polars as pl
 from hypothesis import strategies as st
 
-from flipguard import Predictions
+from flipguard import Comparison, Predictions
+from flipguard.engines import local
+from flipguard.engines.plan import CountingPlan
+from flipguard.measuring import judged_counts
 from tests.plain import Case, Kind, Row, first_of_the_largest
 
 # How a table spells its classes and holds its scores; one meaning, many looks.
@@ -233,3 +236,18 @@ def table(
         lists = pl.Series(str(side.kind), matrix.tolist(), dtype=pl.List(inner))
         frame = frame.with_columns(lists)
     return Predictions.from_frame(frame, name=name)
+
+
+def measured(
+    *,
+    old: Predictions,
+    new: Predictions,
+    controls: Sequence[Predictions] = (),
+    by: Sequence[str] = (),
+    confidence: float = 0.95,
+    exponent: float = 1.0,
+) -> Comparison:
+    """As `compare`, also for models whose few rows happen to have no class in common."""
+    plan = CountingPlan(old=old, new=new, controls=tuple(controls), by=tuple(by), exponent=exponent)
+    counted = local.count(plan)
+    return judged_counts(counted, plan, confidence=confidence, correction="holm", engine="local")

@@ -569,7 +569,7 @@ def test_a_policy_may_need_a_control(run: Run, save: Saver, tmp_path: Path) -> N
     policy = write_policy(tmp_path, '[[rule]]\nmetric = "churn_ratio"\nmax = 3.0\n')
     refused = run("gate", old, new, "--policy", policy)
     assert refused.code == 2
-    assert "--control FILE" in refused.err
+    assert "needs a control (--control)" in refused.err
     assert run("gate", old, new, "--policy", policy, "--control", control).code == 0
 
 

@@ -15,6 +15,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from flipguard import METRICS, Policy, PolicyError, Predictions, Verdict, check, compare
 from flipguard.gate import Judgement
+from tests.cases import measured
 from tests.designed import Flips, judged, policy, update
 
 NFR_2 = {"metric": "negative_flip_rate", "max": 0.02}
@@ -92,7 +93,8 @@ def test_the_limit_itself_is_within_the_limit() -> None:
     zero = {"metric": "negative_flip_rate", "max": 0.0, "judge": "point"}
     all_flip = {"metric": "negative_flip_rate", "max": 1.0}
     assert judged(with_flips(100, 0), zero).verdict == "pass"
-    assert judged(Flips(negative=100), all_flip).verdict == "pass"
+    old, new = update(Flips(negative=100))
+    assert check(measured(old=old, new=new), policy(all_flip)).verdict == "pass"
 
 
 @pytest.mark.parametrize(("negative", "expected"), [(19, "pass"), (20, "pass"), (21, "fail")])
@@ -739,7 +741,7 @@ def test_few_samples_give_null_never_nan_or_0(both_right: int) -> None:
         if not flips.n:
             continue
         old, new = update(flips)
-        metrics = parsed(compare(old=old, new=new, control=[new, old]).to_json())["metrics"]
+        metrics = parsed(measured(old=old, new=new, controls=[new, old]).to_json())["metrics"]
         right_old = both_right + negative
         wrong_new = negative + same + different
         assert (metrics["churn_correct"]["value"] is None) == (right_old == 0)
@@ -809,4 +811,5 @@ def test_names_that_are_no_plain_text_survive_json() -> None:
     hostile = 'a"\\\n\x1b[31m\u202eé😀'
     old, new = update({hostile: with_flips(20, 1), "": with_flips(20, 1)})
     document = parsed(compare(old=old, new=new, by=["group"]).to_json())
-    assert set(document["by"]["group"]) == {hostile, ""}
+    # The empty text is a missing value.
+    assert set(document["by"]["group"]) == {hostile, "(missing)"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -16,11 +15,8 @@ from hypothesis import strategies as st
 import flipguard
 from flipguard import METRICS, Comparison, Estimate, FlipCounts, Predictions, compare
 from flipguard.counts import CELLS, UNLABELLED
-from flipguard.engines import local
-from flipguard.engines.plan import CountingPlan
-from flipguard.measuring import judged_counts
 from tests import plain
-from tests.cases import Example, examples, tables
+from tests.cases import Example, examples, measured, tables
 from tests.effort import tries
 
 # The names that users rely on.
@@ -60,21 +56,6 @@ CALIBRATION = {
 def compared(example: Example, **options: Any) -> Comparison:
     old, new, controls = tables(example)
     return measured(old=old, new=new, controls=controls, exponent=example.case.exponent, **options)
-
-
-def measured(
-    *,
-    old: Predictions,
-    new: Predictions,
-    controls: Sequence[Predictions] = (),
-    by: Sequence[str] = (),
-    confidence: float = 0.95,
-    exponent: float = 1.0,
-) -> Comparison:
-    """As `compare`, also for models whose few rows happen to have no class in common."""
-    plan = CountingPlan(old=old, new=new, controls=tuple(controls), by=tuple(by), exponent=exponent)
-    counted = local.count(plan)
-    return judged_counts(counted, plan, confidence=confidence, correction="holm", engine="local")
 
 
 def same(value: float, expected: float, tolerance: float) -> bool:

@@ -15,6 +15,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from flipguard import METRICS, FlipCounts, Predictions, compare
 from flipguard.counts import Layout
 from tests import plain
+from tests.cases import measured
 from tests.effort import tries
 
 
@@ -89,7 +90,7 @@ def test_calibration_error_is_that_of_torchmetrics(seed, n, classes, as_probabil
 def test_error_rates_and_flips_are_those_of_scikit_learn(seed, n, classes):
     random = np.random.default_rng(seed)
     target, old, new = random.integers(0, classes, (3, n))
-    result = compare(
+    result = measured(
         old=Predictions.from_arrays(labels=old, targets=target),
         new=Predictions.from_arrays(labels=new),
     )

@@ -248,13 +248,49 @@ def test_one_spelling_of_ids_and_classes(session: Any, save: Saver) -> None:
         "label": [1, 1, 0],
         "day.of week": [1, 1, 2],
     }
-    new = {"id": ["3", "1", "2"], "label": ["1.0", "0", "1"]}
+    new = {"id": ["3", "1", "2"], "label": ["1", "-0", "1"]}
     plan = CountingPlan(
         old=read_predictions(save("old.parquet", old)),
         new=read_predictions(save("new.csv", new)),
         by=("target", "day.of week"),
     )
     assert_same(plan)
+
+
+def test_what_all_rows_say_of_a_column_holds_in_every_part_of_them(
+    session: Any, save: Saver
+) -> None:
+    # The one missing value, the one name, the one group of its kind: each lies in one part only.
+    ids = [f"{i}.0" for i in range(N)]
+    target = [f"{i % 3}.0" for i in range(N - 1)] + [None]
+    group = ["(missing)", "", *["1.0"] * (N - 3), "0.5"]
+    old = {"id": ids, "target": target, "label": [i % 3 for i in range(N)], "group": group}
+    seen = [i % 2 == 0 for i in range(N)]
+    old |= {"seen": [str(value) for value in seen], "name": ["3.0"] * (N - 1) + ["cat"]}
+    new = {"id": list(range(N))[::-1], "label": [i % 3 for i in range(N)], "seen": seen[::-1]}
+    plan = CountingPlan(
+        old=read_predictions(save("old.csv", old)),
+        new=read_predictions(save("new.parquet", new)),
+        by=("group", "seen", "name", "target"),
+    )
+    counted = assert_same(plan)
+    assert sorted(counted.by["group"].keys) == ['"(missing)"', "(missing)", "0.5", "1.0"]
+    assert sorted(counted.by["seen"].keys) == ["false", "true"]
+    assert sorted(counted.by["name"].keys) == ["3.0", "cat"]
+    assert sorted(counted.by["target"].keys) == ["0", "1", "2"]
+
+
+def test_truth_values_and_a_name_with_a_stroke(session: Any, save: Saver) -> None:
+    old = {"id": [1, 2, 3], "target": ["True", "False", ""], "label": ["true", "True", "False"]}
+    new = {"id": [3, 2, 1], "label": [True, False, True], "a|b": [1.0, float("nan"), -0.0]}
+    plan = CountingPlan(
+        old=read_predictions(save("old.csv", old)),
+        new=read_predictions(save("new.parquet", new)),
+        by=("a|b",),
+    )
+    counted = assert_same(plan)
+    assert counted.by["a|b"].keys == ["0", "1", "(missing)"]
+    assert int(counted.whole.counts["positive_flip"].sum()) == 1
 
 
 @pytest.mark.parametrize(
@@ -294,7 +330,8 @@ def test_columns_of_every_type_to_group_by(session: Any, tmp_path: Path) -> None
     rows = {"id": range(n), "target": [0, 1, 1, 0, 1, 0], "label": [0, 1, 0, 0, 1, 1]}
     frame = pl.DataFrame({**rows, **columns})
     frame.write_parquet(tmp_path / "old.parquet")
-    frame.drop("when").write_parquet(tmp_path / "without.parquet")
+    known = frame.drop("when").with_columns(pl.col("share").fill_nan(0.5))
+    known.write_parquet(tmp_path / "without.parquet")
     new = Predictions.from_arrays(ids=np.arange(n)[::-1], labels=[0, 1, 0, 1, 1, 1])
     old = read_predictions(tmp_path / "old.parquet")
     assert_same(CountingPlan(old=old, new=new, by=tuple(columns)))
@@ -333,7 +370,9 @@ GOOD: dict[str, Sequence[object]] = {
         ({}, {"id": ["a", "b", "d"]}, "has 1 id that"),
         ({}, {"id": ["x", "y", "z"]}, "No id is in every file"),
         ({}, {"label": ["cat", None, "dog"]}, "no predicted class in column 'label' for id 'b'"),
-        ({"label": [0.0, 0.5, 1.0]}, {}, "fractions in column 'label'"),
+        ({"label": [0.0, 0.5, 1.0]}, {}, "numbers that are not whole in column 'label'"),
+        ({"label": [0.0, 1.0, 1.0]}, {}, "floats without a missing value in column 'label'"),
+        ({}, {"label": ["1", "2", "3.0"]}, "floats without a missing value in column 'label'"),
         ({"site": ["n", "s", "n"]}, {"site": ["n", "s", "s"]}, "disagree on column 'site'"),
     ],
 )
@@ -422,7 +461,7 @@ def test_scores_that_are_not_numbers(session: Any, tmp_path: Path, save: Saver) 
 
 def test_no_order_of_rows_stands_in_for_ids(session: Any) -> None:
     model = Predictions.from_arrays(labels=[0, 1], targets=[0, 1], name="old.npz")
-    with pytest.raises(InputError, match=r"old\.npz has no ids.*--engine local"):
+    with pytest.raises(InputError, match=r"old\.npz has no ids.*`engine='local'`"):
         spark.count(CountingPlan(old=model, new=model))
 
 
@@ -430,7 +469,7 @@ def test_a_line_break_inside_quotes_is_told(session: Any, tmp_path: Path, save: 
     path = tmp_path / "old.csv"
     path.write_text('id,label,note\na,cat,"two\nlines"\nb,dog,\nc,dog,\n')
     plan = CountingPlan(old=read_predictions(path), new=read_predictions(save("new.csv", GOOD)))
-    with pytest.raises(InputError, match=r"line break .* write Parquet, or use --engine local"):
+    with pytest.raises(InputError, match=r"line break .* write Parquet, or use `engine='local'`"):
         spark.count(plan)
 
 
