@@ -95,6 +95,8 @@ def _checked(method: str, option: Option, given: Mapping[str, Scalar]) -> Scalar
     if option.name not in given:
         return option.default
     value, default = given[option.name], option.default
+    if value == "none" and value not in option.choices:  # as a person writes it
+        value = None
     if option.choices and value not in option.choices:
         raise InputError(
             f"Expected `{option.name}` of `{method}` to be one of {', '.join(option.choices)}, but "
