@@ -6,7 +6,7 @@ import difflib
 from pathlib import Path
 
 from flipguard.data.base import DataSet
-from flipguard.data.files import data_root
+from flipguard.data.files import data_root, located
 from flipguard.data.folders import load_image_folder
 from flipguard.data.hub import load_hub
 from flipguard.data.npz import load_npz
@@ -36,11 +36,7 @@ def load_data(spec: str, *, root: Path | None = None) -> DataSet:
     known = DATA_SETS.get(options.name)
     if known is not None:
         return known.load(options, data_root(root))
-    try:
-        path = Path(options.name).expanduser()
-        path.exists()
-    except (OSError, RuntimeError, ValueError):  # no path can be called so
-        raise _unknown(options.name) from None
+    path = located(options.name)
     if path.name.endswith((".jsonl", ".jsonl.gz")):
         return load_texts(path, options)
     if path.suffix == ".npz":

@@ -21,9 +21,11 @@ def learning_rate(recipe: Recipe, *, step: int, steps_an_epoch: int) -> float:
         rate = _rate(recipe, step, steps_an_epoch)
     except OverflowError:
         rate = math.inf
-    if rate > LARGEST:
+    # AdamW divides it by a tenth in its first step.
+    largest = LARGEST / 10 if recipe.optimizer == "adamw" else LARGEST
+    if rate > largest:
         raise DivergedError(
-            f"Expected a learning rate of at most {LARGEST:g} at every step, but got {rate:g} at "
+            f"Expected a learning rate of at most {largest:g} at every step, but got {rate:g} at "
             f"step {step}; lower `recipe.learning_rate` or what it is multiplied by."
         )
     return rate
