@@ -257,7 +257,7 @@ def _refuse_floats(columns: list[_Column]) -> None:
 def _has_a_value(column: _Column) -> bool:
     value = exactly(column.name).cast(pl.String)
     some = column.side.frame.filter(value.is_not_null() & (value != "")).head(1)
-    return some.select(pl.len()).collect().item() > 0
+    return bool(some.select(pl.len()).collect().item())
 
 
 def _fractions(column: _Column) -> InputError:

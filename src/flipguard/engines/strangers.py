@@ -10,6 +10,7 @@ from flipguard.engines.classes import class_series
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import CountingPlan
 from flipguard.errors import InputError, listed
+from flipguard.predictions.faults import naming
 from flipguard.predictions.scores import width
 
 
