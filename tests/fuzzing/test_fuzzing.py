@@ -92,7 +92,7 @@ def test_cases_as_processes(part: int, tmp_path: Path, record_property: Record) 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Any]:
-    """A Java machine for small tables: one thread, and plans that are run without compiling them."""
+    """A Java machine for small tables: one thread, and plans that are not compiled."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
