@@ -29,7 +29,9 @@ def pairs_of(results: Sequence[Result]) -> list[list[Pair]]:
     for result in results:
         pairs = result.agreement().pairs
         found.append([pair for pair in pairs if (result.scale, pair.question) not in asked])
-        asked |= {(result.scale, pair.question) for pair in pairs}
+        # Where nothing was measured, nothing shows that two tables ask the same.
+        measured = (pair for pair in pairs if all(ours for _, ours in pair.question[1]))
+        asked |= {(result.scale, pair.question) for pair in measured}
     return found
 
 
