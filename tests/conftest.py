@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +20,22 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("flipguard")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how many cases the fuzzing tests ran, in whatever process they ran."""
+    counts: dict[str, Counter[str]] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) != "call":
+                continue
+            for name, seen in report.user_properties:
+                if name.startswith("fuzzing "):
+                    counts.setdefault(name, Counter()).update(seen)
+    for name, seen in counts.items():
+        told = ", ".join(f"{n:,} {what}" for what, n in sorted(seen.items()))
+        terminalreporter.write_line(f"{name}: {sum(seen.values()):,} cases ({told})")
+
 
 Columns = Mapping[str, Sequence[object]]
 Saver = Callable[[str, Columns], Path]

@@ -563,7 +563,7 @@ def test_numbers_as_ids_are_pinned_by_their_text(tmp_path: Path) -> None:
         ("pins.txt", [], "pins no sample"),
         ("pins.csv", [], "pins no sample"),
         ("absent.csv.", [], "does not exist"),
-        ("pins.npz", None, "cannot hold pinned ids"),
+        ("pins.npz", None, "cannot be read as NPZ"),
         ("pins.xml", None, "no format known"),
     ],
 )

@@ -250,9 +250,8 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
     whole = [json.dumps({"id": i, "label": "x"}) for i in range(2000)]
     (tmp_path / "a.jsonl").write_text("\n".join(whole))
     (tmp_path / "b.jsonl").write_text("\n".join([*whole[:1500], '{"id": oops', *whole[1501:]]))
-    files = [read_predictions(tmp_path / f"{name}.jsonl") for name in ("a", "b")]
-    with pytest.raises(InputError, match=r"b\.jsonl cannot be read"):
-        matrix(files)
+    with pytest.raises(InputError, match=r"b\.jsonl cannot be read \(line 1,501"):
+        matrix([read_predictions(tmp_path / f"{name}.jsonl") for name in ("a", "b")])
 
 
 def test_duplicate_ids_are_named() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,12 +12,13 @@ import polars as pl
 
 from flipguard.engines.classes import class_series
 from flipguard.engines.expressions import TARGET
-from flipguard.engines.pairing import Pairing, naming
+from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import CountingPlan
 from flipguard.engines.positions import PairedRows, paired_rows
 from flipguard.engines.unusable import refuse_unusable
 from flipguard.errors import InputError, listed
-from flipguard.predictions.scores import reader, rows_per_read, width
+from flipguard.predictions.faults import naming
+from flipguard.predictions.scores import reader, rows_per_read, spool_folder, width
 from flipguard.predictions.table import Predictions, Scores
 
 Array = npt.NDArray[Any]
@@ -143,11 +142,11 @@ def _averaged(
     n, classes = paired.rows.matched, width(members[0])
     step = rows_per_read(classes)
     out: Array = np.empty((0, classes))
-    with tempfile.TemporaryDirectory(prefix="flipguard-") as spool:
+    with spool_folder() as spool:
         readers = []
         for member, positions in zip(members, paired.positions, strict=True):
             with naming(member):
-                readers.append(reader(member, positions, Path(spool)))
+                readers.append(reader(member, positions, spool))
         for start in range(0, n, step):
             stop = min(n, start + step)
             total, dtypes = np.zeros((stop - start, classes)), set[np.dtype[Any]]()

@@ -74,7 +74,10 @@ def nearest(name: str, known: Iterable[str], *, all_in: str) -> str:
 
 def _short(value: object, *, longest: int = 60) -> str:
     # Hostile or endless values must not flood, or write control codes to, somebody's terminal.
-    text = repr(value) if not isinstance(value, str) else repr(value[: longest + 1])
+    try:
+        text = repr(value) if not isinstance(value, str) else repr(value[: longest + 1])
+    except (RecursionError, ValueError):  # nested too deep, or a number with too many digits
+        text = f"'{type(value).__name__}"
     return text if len(text) <= longest + 2 else text[: longest - 1] + "…'"
 
 

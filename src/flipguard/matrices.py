@@ -14,12 +14,13 @@ import polars as pl
 
 from flipguard.engines.expressions import NEW, OLD, TARGET, control_column
 from flipguard.engines.local import with_labels
-from flipguard.engines.pairing import Pairing, naming_any, settled
+from flipguard.engines.pairing import Pairing, settled
 from flipguard.engines.plan import CountingPlan, RowCounts
 from flipguard.engines.positions import checked_frames
 from flipguard.engines.strangers import refuse_strangers
 from flipguard.errors import InputError
 from flipguard.metrics import ratio
+from flipguard.predictions.faults import naming_any
 from flipguard.predictions.read import COMPRESSIONS
 from flipguard.predictions.table import Predictions
 

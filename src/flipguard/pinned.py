@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import polars as pl
 
 from flipguard.comparison import Comparison
+from flipguard.engines.classes import spelled
 from flipguard.errors import InputError, PolicyError, listed
-from flipguard.predictions.read import TEXT_FORMATS, format_of, unreadable
+from flipguard.predictions.faults import naming
+from flipguard.predictions.npz import array_names, read_arrays
+from flipguard.predictions.read import scan_table
+from flipguard.predictions.table import Predictions
+
+ID_ARRAYS = ("ids", "id")
 
 
 def judge_pinned(result: Comparison, path: Path) -> tuple[int, list[str]]:
@@ -39,44 +46,55 @@ def judge_pinned(result: Comparison, path: Path) -> tuple[int, list[str]]:
 
 
 def read_ids(path: Path) -> pl.Series:
-    """The ids of a table with a column `id`, or of a text file with one id a line."""
-    if not os.path.isfile(path):
-        raise PolicyError(f"{path}, which the policy pins, does not exist; check the path.")
+    """The ids of a table with a column `id`, or of a text file with one id per line."""
     try:
-        if path.suffix == ".txt":
-            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-            ids = pl.Series("id", [line for line in lines if line], dtype=pl.String)
+        if not os.path.exists(path):
+            raise PolicyError(f"{path}, which the policy pins, does not exist; check the path.")
+        if path.suffix.lower() == ".txt" and os.path.isfile(path):
+            ids = _id_lines(path)
         else:
             ids = _id_column(path)
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as problem:
-        raise PolicyError(str(unreadable(str(path), problem))) from problem
-    ids = ids.drop_nulls().unique(maintain_order=True)
+    except InputError as problem:
+        raise PolicyError(str(problem)) from problem
+    if ids.null_count():
+        row = ids.is_null().arg_max() or 0
+        raise PolicyError(
+            f"{path} has no id in row {row + 1:,}; give every row the id of a pinned sample."
+        )
     if not len(ids):
         raise PolicyError(f"{path} pins no sample; list at least one id.")
-    return ids
+    return ids.unique(maintain_order=True)
+
+
+def _id_lines(path: Path) -> pl.Series:
+    """One id per line, blanks around it and blank lines aside."""
+    with naming(str(path)):
+        text = path.read_text(encoding="utf-8-sig")
+    ids = [line.strip() for line in re.split(r"\r\n|\r|\n", text)]
+    return pl.Series("id", [line for line in ids if line], dtype=pl.String)
 
 
 def _id_column(path: Path) -> pl.Series:
-    try:
-        kind, _ = format_of(path)
-    except InputError as problem:
-        raise PolicyError(str(problem)) from problem
-    if kind not in (*TEXT_FORMATS, "parquet"):
-        raise PolicyError(f"{path} cannot hold pinned ids; use .csv, .jsonl, .parquet or .txt.")
-    if kind == "parquet":
-        frame = pl.scan_parquet(path, glob=False)
-    elif kind == "jsonl":
-        frame = pl.read_ndjson(path).lazy()
+    """The ids in a column `id`, as text; read as a prediction table is, with the same checks."""
+    if path.suffix.lower() == ".npz":
+        arrays = read_arrays(path, always=ID_ARRAYS)
+        name = next((name for name in ID_ARRAYS if name in arrays), None)
+        if name is None:
+            raise PolicyError(
+                f"{path} has no array 'ids' of pinned samples; its arrays are "
+                f"{listed(array_names(path), most=8)}."
+            )
+        table = Predictions.from_arrays(ids=arrays[name], labels=arrays[name], name=str(path))
+        frame = table.frame
     else:
-        separator = "," if kind == "csv" else "\t"
-        frame = pl.scan_csv(path, separator=separator, infer_schema=False, glob=False)
+        frame, _ = scan_table(path, frozenset({"id"}))
     names = frame.collect_schema().names()
     if "id" not in names:
         raise PolicyError(
             f"{path} has no column 'id' of pinned samples; its columns are {listed(names, most=8)}."
         )
-    ids = pl.col("id")
-    if frame.collect_schema()["id"].is_float():
-        # A whole number that once shared its column with a missing one, as in the tables.
-        ids = ids.cast(pl.Int64)
-    return frame.select(ids.cast(pl.String)).collect().to_series()
+    side = Predictions(
+        name=str(path), frame=frame, id="id", target=None, label=None, scores=None, path=path
+    )
+    with naming(side):
+        return frame.select(spelled("id", side, pl.String()).alias("id")).collect().to_series()

@@ -269,7 +269,7 @@ def _parquet(path: Path, questions: Questions) -> Table:
         with pq.ParquetFile(path) as file:
             return file.read(columns=[name]).column(name)
 
-    return _columnar("parquet", schema, height, raw.get(CLASS_NAMES), column)
+    return _columnar(questions, "parquet", schema, height, raw.get(CLASS_NAMES), column)
 
 
 def _arrow(path: Path, questions: Questions) -> Table:
@@ -285,10 +285,22 @@ def _arrow(path: Path, questions: Questions) -> Table:
             questions.doubt("string views, at which Polars panics where they are compressed")
         return values
 
-    return _columnar("arrow", table.schema, table.num_rows, raw.get(CLASS_NAMES), column)
+    return _columnar(questions, "arrow", table.schema, table.num_rows, raw.get(CLASS_NAMES), column)
+
+
+def _is_rare(dtype: pa.DataType) -> bool:
+    checks = (
+        pa.types.is_decimal256,
+        pa.types.is_interval,
+        pa.types.is_list_view,
+        pa.types.is_run_end_encoded,
+        pa.types.is_union,
+    )
+    return any(check(dtype) for check in checks)
 
 
 def _columnar(
+    questions: Questions,
     kind: str,
     schema: pa.Schema,
     height: int,
@@ -299,6 +311,8 @@ def _columnar(
         raise Refused("a column twice")
     if not height:
         raise Refused("no row")
+    if any(_is_rare(dtype) for dtype in schema.types):
+        questions.doubt("a column of a type that Polars has not")
     names = None if stored is None else json.loads(stored)
     if names is not None and not (
         isinstance(names, list) and all(isinstance(n, str | int | float) for n in names)

@@ -92,7 +92,7 @@ def test_cases_as_processes(part: int, tmp_path: Path, record_property: Record) 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Any]:
-    """One Java machine with one thread: the tables are small."""
+    """A Java machine for small tables: one thread, and plans that are not compiled."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -103,6 +103,11 @@ def session() -> Iterator[Any]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "1",
         "spark.log.level": "OFF",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

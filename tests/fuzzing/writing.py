@@ -234,7 +234,10 @@ def _arrow_array(column: Field, rng: random.Random) -> pa.Array:
     if kinds == {Decimal}:
         return pa.array(cells, type=pa.decimal128(20, 2))
     if kinds & {list, dict}:
-        return pa.array([cell if isinstance(cell, list) else [str(cell)] for cell in cells])
+        if kinds == {list}:
+            return pa.array(cells)
+        listed = [cell if isinstance(cell, list) else [cell] for cell in cells]
+        return pa.array([[str(item) for item in cell] for cell in listed])
     true, false = rng.choice([("True", "False"), ("true", "false")])
     texts = [
         (true if c else false) if isinstance(c, bool) else None if c is None else str(c)

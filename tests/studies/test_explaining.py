@@ -205,6 +205,8 @@ def test_pages_list_pairs_by_their_explanation(known: Callable[[str], None]) -> 
         items[2],
         "Not explained:",
         *items[3:],
+        "In words:",
+        "- The paper says: ELODI lowers the NFR in all cases. Here it does not hold.",
     ]
     # Paragraphs and lists have an empty line between them.
     assert lines[start + 1] == lines[start + 3] == lines[start + 6] == ""

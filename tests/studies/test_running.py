@@ -398,7 +398,7 @@ def test_a_series_is_drawn_and_what_the_paper_says_is_checked(tmp_path: Path) ->
 
 def test_curves_are_drawn_epoch_by_epoch(tmp_path: Path) -> None:
     study = study_of("pct.figure6")
-    curve = dict.fromkeys(CURVES, [[0.5, 0.4, 0.3], [0.6, 0.5, None]])
+    curve = {metric: [[0.5, 0.4, 0.3], [0.6, 0.5, None]] for metric in CURVES}
     values = dict.fromkeys(study.metrics, (0.3, 0.4))
     rows = (Row(place=0, values=values, curves={"train": curve, "test": curve}),)
     result = Result(study=study, scale="mnist1d", given=(), seeds=(0, 1), rows=rows, facts={})

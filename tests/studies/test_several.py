@@ -262,7 +262,7 @@ def test_nothing_to_count_is_no_zero() -> None:
         study=study_of("pct.figure6"), scale="mnist1d", given=(), seeds=(0,), rows=(), facts={}
     )
     assert math.isnan(Tally.of([figure]).share)
-    assert overview_line([figure]) == "1 study: the papers separate no two of their rows clearly."
+    assert overview_line([figure]) == "1 study: there is no pair of rows to count."
 
 
 def test_claims_that_were_not_run_are_not_counted() -> None:
@@ -275,9 +275,11 @@ def test_claims_that_were_not_run_are_not_counted() -> None:
         for place, line in enumerate(study.lines)
     )
     result = Result(study=study, scale="x", given=(), seeds=(0, 1, 2), rows=rows, facts={})
-    assert [found.verdict for _, found in result.claims()] == ["undecided", "not run", "not run"]
+    assert [found.verdict for _, found in result.claims()] == [
+        *("undecided", "not run", "not run", "not run")
+    ]
     assert Tally.of([result]).in_words == "0/1"
-    assert "Of 1 claims in words, 0 hold." in overview_line([result])
+    assert "Of 1 claims in words, 0 hold, 0 do not, and 1 are undecided." in overview_line([result])
     assert any(line.endswith("Here it was not run.") for line in verdict_lines(result))
 
 

@@ -97,9 +97,9 @@ def write_text(text: str, destination: str) -> None:
         file.write_bytes(content)
 
 
-def linked(markdown: str, destination: str, html: str | None) -> str:
+def linked(markdown: str, destination: str | None, html: str | None) -> str:
     """A summary with a link to the report, where both are written."""
-    if html is None or html == "-":
+    if destination is None or html is None or html == "-":
         return markdown
     from urllib.parse import quote
 

@@ -46,6 +46,7 @@ def predict(run: RunFolder, out: Out, split: Split = "test") -> None:
     try:
         from flipguard.training import Run
         from flipguard.training import predict as predicted
+        from flipguard.training.predict import alone_at
     except ModuleNotFoundError as problem:
         raise MissingExtraError(
             "Predicting", package=problem.name or "torch", extra="train"
@@ -60,5 +61,6 @@ def predict(run: RunFolder, out: Out, split: Split = "test") -> None:
     if out.suffix == ".npz":
         predicted(finished, split=split, out=out)
     else:
-        _as_its_name_says(out, lambda path: predicted(finished, split=split, out=path))
+        with alone_at(out):
+            _as_its_name_says(out, lambda path: predicted(finished, split=split, out=path))
     line(f"{out}: predictions of {run} on its {split} set")

@@ -95,4 +95,5 @@ def _plan_head(task: Task) -> str:
         names = ", ".join(plan.study.id for plan in task.plans)
         return f"{named(task)} at {first.scale.name}, {seeds}: {names}."
     lines = len({update.line for update in first.updates})
-    return f"{named(task)} at {first.scale.name}: {first.study.title}\n{lines} rows, {seeds}."
+    title = first.study.title_at(pretrained=first.scale.pretrained)
+    return f"{named(task)} at {first.scale.name}: {title}\n{lines} rows, {seeds}."

@@ -90,13 +90,15 @@ def train(
     """
     try:
         from flipguard.training import train as trained
-        from flipguard.training.config import assigned, fixed, from_dict, read_toml
+        from flipguard.training.config import assigned, fixed, from_dict, read_toml, with_entries
+        from flipguard.training.folder import check_place
         from flipguard.training.interrupting import epoch_first, interrupted
     except ModuleNotFoundError as problem:
         raise MissingExtraError(
             "Training", package=problem.name or "torch", extra="train"
         ) from problem
 
+    check_place(out)
     values: dict[str, Any] = {} if config is None else read_toml(config)
     said = any((method, data, model, old, set, fix))
     if resume and config is None and ((out / "run.json").exists() or not said):
@@ -105,11 +107,11 @@ def train(
     given = {"method": method, "data": data, "model": model, "old": old and list(old)}
     values |= {name: value for name, value in given.items() if value is not None}
     if seed is not None:
-        values["seeds"] = {**values.get("seeds", {}), "seed": seed}
+        values = with_entries(values, "seeds", {"seed": seed})
     if fix is not None:
         values = fixed(values, [source.strip() for source in fix.split(",")])
     if fuse is not None:
-        values["machine"] = {**values.get("machine", {}), "fuse": fuse}
+        values = with_entries(values, "machine", {"fuse": fuse})
     settings = from_dict(assigned(values, set or []))
     stopped_by_hand = False
     try:

@@ -20,7 +20,7 @@ from flipguard.data.augment import (
 )
 from flipguard.data.crops import RandomResizedCrop
 from flipguard.data.options import Options
-from flipguard.errors import InputError
+from flipguard.errors import InputError, listed
 
 
 def _crop_flip(options: Options) -> Augmentation:
@@ -84,7 +84,7 @@ def build_augmentation(spec: str) -> Augmentation:
         if build is None:
             raise InputError(
                 f"Expected `augmentation` to be among {', '.join(AUGMENTATIONS)}, but got "
-                f"{options.name!r}; join several with '+'."
+                f"{listed([options.name])}; join several with '+'."
             )
         steps.append(build(options))
         options.finish()
@@ -92,6 +92,6 @@ def build_augmentation(spec: str) -> Augmentation:
     if len(set(kinds)) < len(kinds):
         # Both would draw the same numbers, and so make the same choice twice.
         raise InputError(
-            f"Expected every augmentation once, but got {spec!r}; keep one of each kind."
+            f"Expected every augmentation once, but got {listed([spec])}; keep one of each kind."
         )
     return steps[0] if len(steps) == 1 else InTurn(tuple(steps))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gzip
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from flipguard.archives import DAMAGE
-from flipguard.errors import InputError
+from flipguard.errors import InputError, listed
 
 VARIABLE = "FLIPGUARD_DATA"
 
@@ -15,8 +16,23 @@ VARIABLE = "FLIPGUARD_DATA"
 def data_root(root: Path | None) -> Path:
     """The folder of the named data sets: as given, else the environment's, else ``data``."""
     if root is not None:
-        return Path(root).expanduser()
-    return Path(os.environ.get(VARIABLE) or "data").expanduser()
+        return located(root)
+    return located(os.environ.get(VARIABLE) or "data")
+
+
+def located(place: str | Path) -> Path:
+    """A path with the home folder in place of ``~``; refused if no file could have it."""
+    try:
+        path = Path(place).expanduser()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(path)
+    except (OSError, RuntimeError, ValueError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else problem
+        raise InputError(
+            f"Expected {listed([str(place)])} to be the path of data, but it cannot be looked up "
+            f"({str(why).rstrip('.')}); check its spelling and who may read it."
+        ) from problem
+    return path
 
 
 class AbsentError(InputError):

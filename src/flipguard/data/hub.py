@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from flipguard.data.base import ArraySplit, DataSet, Split, TextSplit
+from flipguard.data.files import located
 from flipguard.data.images import as_pixels
 from flipguard.data.labels import Label, class_names_of, indices_of
 from flipguard.data.options import Options
@@ -59,7 +60,7 @@ def _tables(place: str) -> list[Any]:
             f"hf:{place} needs the package datasets, which is not installed; install it with: "
             "pip install datasets."
         ) from problem
-    path = Path(place).expanduser()
+    path = located(place)
     saved = (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
     try:
         found = library.load_from_disk(str(path)) if saved else library.load_dataset(place)

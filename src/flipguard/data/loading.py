@@ -6,14 +6,14 @@ import difflib
 from pathlib import Path
 
 from flipguard.data.base import DataSet
-from flipguard.data.files import data_root
+from flipguard.data.files import data_root, located
 from flipguard.data.folders import load_image_folder
 from flipguard.data.hub import load_hub
 from flipguard.data.npz import load_npz
 from flipguard.data.options import Options
 from flipguard.data.registry import DATA_SETS
 from flipguard.data.texts import is_text_folder, load_texts
-from flipguard.errors import InputError
+from flipguard.errors import InputError, listed
 
 HUB = "hf:"
 
@@ -36,7 +36,7 @@ def load_data(spec: str, *, root: Path | None = None) -> DataSet:
     known = DATA_SETS.get(options.name)
     if known is not None:
         return known.load(options, data_root(root))
-    path = Path(options.name).expanduser()
+    path = located(options.name)
     if path.name.endswith((".jsonl", ".jsonl.gz")):
         return load_texts(path, options)
     if path.suffix == ".npz":
@@ -53,5 +53,5 @@ def _unknown(name: str) -> InputError:
     hint = f"did you mean {close[0]}?" if close else f"the names are {', '.join(DATA_SETS)}."
     return InputError(
         "Expected `data` to be the name of a data set, an .npz or .jsonl file, or a folder, but "
-        f"got {name!r}; {hint}"
+        f"got {listed([name])}; {hint}"
     )

@@ -21,6 +21,7 @@ from flipguard.data.options import Options
 Floats = npt.NDArray[np.float64]
 CLASSES, WAVE, LEAST_PADDING, MOST_PADDING, LENGTH = 10, 12, 36, 60, 40
 WIDE = WAVE + MOST_PADDING
+MOST = 10_000_000  # samples of a part, which are 1.6 GB
 BLOCK = 1000  # samples that are drawn together; a part is a row of blocks
 TRAIN, TEST, TYPICAL = 0, 1, 2
 # Not 0: between the wave's end, which is at height 0, and the padding is still wave, not noise.
@@ -58,8 +59,8 @@ def load_mnist1d(options: Options) -> DataSet:
     >>> data.train.inputs(torch.tensor([0, 1])).shape, len(data.test)
     (torch.Size([2, 40]), 10)
     """
-    train = options.whole("train", 4000, least=1)
-    test = options.whole("test", 1000, least=1)
+    train = options.whole("train", 4000, least=1, most=MOST)
+    test = options.whole("test", 1000, least=1, most=MOST)
     seed = options.whole("seed", 0, least=0)
     usual = Recipe()
     recipe = Recipe(

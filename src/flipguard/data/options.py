@@ -36,7 +36,7 @@ class Options:
             if not key or not equals or not value:
                 raise InputError(
                     f"Expected the options of `{found['name']}` to be key=value, but got "
-                    f"{item!r}; write them as name:key=value,key=value."
+                    f"{listed([item])}; write them as name:key=value,key=value."
                 )
             if key in given:
                 raise InputError(
@@ -46,8 +46,10 @@ class Options:
             given[key] = value
         return cls(found["name"], given)
 
-    def whole(self, key: str, default: int, *, least: int | None = None) -> int:
-        """A whole number."""
+    def whole(
+        self, key: str, default: int, *, least: int | None = None, most: int = 2**63 - 1
+    ) -> int:
+        """A whole number from `least` to `most`."""
         text = self._take(key)
         if text is None:
             return default
@@ -55,8 +57,11 @@ class Options:
             value = int(text)
         except ValueError:
             value = None
-        if value is None or (least is not None and value < least) or abs(value) >= 2**63:
+        lowest = -(2**63) if least is None else least
+        if value is None or not lowest <= value <= most:
             bound = "" if least is None else f" of at least {least}"
+            if value is not None and value > most:
+                bound = f" of at most {most}"
             raise self._refused(key, f"a whole number{bound}", text)
         return value
 
@@ -111,6 +116,6 @@ class Options:
 
     def _refused(self, key: str, rule: str, text: str) -> InputError:
         return InputError(
-            f"Expected `{key}` to be {rule}, but got {text!r}; change it in the options of "
-            f"`{self.name}`."
+            f"Expected `{key}` to be {rule}, but got {listed([text])}; change it in the options "
+            f"of `{self.name}`."
         )

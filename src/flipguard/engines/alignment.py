@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from flipguard.engines.pairing import Pairing, naming_any
+from flipguard.engines.pairing import Pairing
+from flipguard.predictions.faults import naming_any
 
 # Rows that are looked at together: few enough to be nothing in memory, enough to be fast.
 ROWS_PER_LOOK = 1 << 20

@@ -7,10 +7,11 @@ import polars as pl
 from flipguard.engines.alignment import aligned_sums
 from flipguard.engines.expressions import cell_sums, control_sums
 from flipguard.engines.listing import flip_rows, worst_first
-from flipguard.engines.pairing import Pairing, naming_any
+from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import Counted, CountingPlan, RowCounts, summed_rows
 from flipguard.engines.positions import checked_frames, refuse_joined
 from flipguard.errors import InputError
+from flipguard.predictions.faults import naming_any
 
 COLUMNS = frozenset({"id", "label", "target", "cuts"})
 

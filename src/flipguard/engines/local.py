@@ -8,41 +8,55 @@ import numpy as np
 import polars as pl
 
 from flipguard.engines.labelled import LabelCounting
-from flipguard.engines.pairing import ID, Pairing, naming
+from flipguard.engines.pairing import ID, Pairing
 from flipguard.engines.plan import Counted, CountingPlan
 from flipguard.engines.positions import checked_frames
 from flipguard.engines.scored import ScoredCounting
 from flipguard.engines.unusable import usable_batches
 from flipguard.errors import InputError
+from flipguard.predictions.faults import naming, naming_any
 from flipguard.predictions.scores import width
 from flipguard.predictions.table import Predictions
 
 
 def count(plan: CountingPlan) -> Counted:
     """The counts of a plan, from whatever its files hold."""
-    plan = with_control_labels(plan)
-    return ScoredCounting(plan).count() if plan.layout.scored else LabelCounting(plan).count()
+    with naming_any(plan.sides):
+        plan = with_control_labels(plan)
+        scored = plan.layout.scored
+        found = ScoredCounting(plan).count() if scored else LabelCounting(plan).count()
+    rows = int(found.whole.counts.rows.sum())
+    if rows != found.rows.matched:
+        # Rows are counted by one query and their values by another: neither may lose one.
+        raise InputError(
+            f"{rows:,} rows of {plan.old.name} and {plan.new.name} could be compared where they "
+            f"have {found.rows.matched:,} in common; compare again once nothing writes to them."
+        )
+    return found
 
 
 def flips(plan: CountingPlan) -> pl.DataFrame:
     """Every sample whose label changed, worst first."""
-    # Controls matter here only where they decide which samples were compared at all.
-    plan = with_control_labels(plan) if plan.on_missing == "drop" else replace(plan, controls=())
-    return ScoredCounting(plan).flips() if plan.layout.scored else LabelCounting(plan).flips()
+    with naming_any(plan.sides):
+        # Controls matter here only where they decide which samples were compared at all.
+        dropped = plan.on_missing == "drop"
+        plan = with_control_labels(plan) if dropped else replace(plan, controls=())
+        return ScoredCounting(plan).flips() if plan.layout.scored else LabelCounting(plan).flips()
 
 
 def compared_ids(plan: CountingPlan, wanted: pl.Series) -> pl.Series | None:
     """Those of the wanted ids that are among the samples compared; None if rows have no ids."""
-    pairing = Pairing(with_control_labels(plan))
-    if pairing.by_position:
-        return None
-    found = [
-        pairing.canonical(frame)
-        .select(pl.col(ID).cast(pl.String).alias("id"))
-        .filter(pl.col("id").is_in(wanted.implode()))
-        .collect(engine="streaming")
-        for frame in checked_frames(pairing, frozenset({"id"}), [])
-    ]
+    with naming_any(plan.sides):
+        pairing = Pairing(with_control_labels(plan))
+        if pairing.by_position:
+            return None
+        found = [
+            pairing.canonical(frame)
+            .select(pl.col(ID).cast(pl.String).alias("id"))
+            .filter(pl.col("id").is_in(wanted.implode()))
+            .collect(engine="streaming")
+            for frame in checked_frames(pairing, frozenset({"id"}), [])
+        ]
     return pl.concat(found).to_series()
 
 

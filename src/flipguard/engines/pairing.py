@@ -9,8 +9,7 @@ the hash range can be done one after the other, so that memory stays bounded.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,8 +27,9 @@ from flipguard.engines.refusals import (
     two_targets,
 )
 from flipguard.errors import InputError, listed
+from flipguard.predictions.faults import naming, naming_any
 from flipguard.predictions.identical import identical_parquet_column
-from flipguard.predictions.read import TEXT_FORMATS, format_of, unreadable
+from flipguard.predictions.read import TEXT_FORMATS, format_of
 
 if TYPE_CHECKING:
     from flipguard.predictions.table import Predictions
@@ -370,32 +370,6 @@ def settled(plan: CountingPlan) -> tuple[CountingPlan, Readings]:
             readings = readings_of(plan.sides, plan.cuts)
         plan = replace(plan, readings=readings)
     return plan, readings
-
-
-class naming:
-    """Says which file it was when reading it breaks."""
-
-    def __init__(self, side: Predictions) -> None:
-        self._side = side
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, problem: BaseException | None, traceback: object) -> None:
-        if isinstance(problem, pl.exceptions.PolarsError | OSError):
-            raise unreadable(self._side.name, problem) from problem
-
-
-@contextmanager
-def naming_any(sides: Iterable[Predictions]) -> Iterator[None]:
-    """When a query over several files breaks, reads each alone to say which one it was."""
-    try:
-        yield
-    except (pl.exceptions.PolarsError, OSError):
-        for side in sides:
-            with naming(side):
-                side.frame.select(pl.all().null_count()).collect(engine="streaming")
-        raise
 
 
 def _same_rows(tables: list[pl.DataFrame]) -> bool:

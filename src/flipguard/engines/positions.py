@@ -9,8 +9,9 @@ import polars as pl
 
 from flipguard.counts import IntArray
 from flipguard.engines.alignment import aligned_sums
-from flipguard.engines.pairing import Pairing, naming_any
+from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import RowCounts, summed_rows
+from flipguard.predictions.faults import naming_any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

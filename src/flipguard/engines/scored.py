@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,12 +37,20 @@ from flipguard.engines.kernel import (
 )
 from flipguard.engines.labelled import COLUMNS
 from flipguard.engines.listing import flip_rows, worst_first
-from flipguard.engines.pairing import Pairing, naming
+from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import Counted, CountingPlan, CountTable, RowCounts
 from flipguard.engines.positions import paired_rows
 from flipguard.engines.unusable import unusable
 from flipguard.errors import InputError, listed
-from flipguard.predictions.scores import ScoreReader, name_of_row, reader, rows_per_read, width
+from flipguard.predictions.faults import naming
+from flipguard.predictions.scores import (
+    ScoreReader,
+    name_of_row,
+    reader,
+    rows_per_read,
+    spool_folder,
+    width,
+)
 from flipguard.predictions.table import Predictions
 
 Array = npt.NDArray[Any]
@@ -128,9 +135,9 @@ class ScoredCounting:
         self._refuse_nameless(table)
         step = rows_per_read(max(self.widths))
         kinds = tuple(None if m.scores is None else m.scores.kind for m in self.models)
-        with tempfile.TemporaryDirectory(prefix="flipguard-") as spool:
+        with spool_folder() as spool:
             readers: list[ScoreReader | None] = [
-                None if m.scores is None else _reader(m, p, Path(spool))
+                None if m.scores is None else _reader(m, p, spool)
                 for m, p in zip(self.models, positions, strict=True)
             ]
             for start in range(0, table.height, step):

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from flipguard.engines.pairing import Pairing, naming_any, settled
+from flipguard.engines.pairing import Pairing, settled
 from flipguard.engines.plan import Counted, CountingPlan, RowCounts
 from flipguard.engines.readings import Readings
 from flipguard.engines.scored import ScoredCounting, refuse_nameless
@@ -23,6 +23,7 @@ from flipguard.engines.spark_pairs import Findings, PairedRows
 from flipguard.engines.spark_rows import SideRows, unpacked
 from flipguard.engines.spark_session import quietly, spark_session
 from flipguard.errors import FlipguardError, InputError
+from flipguard.predictions.faults import naming_any
 from flipguard.predictions.read import TEXT_FORMATS, format_of
 from flipguard.predictions.scores import rows_per_read, score_matrix, width
 from flipguard.predictions.table import Predictions

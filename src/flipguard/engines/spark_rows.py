@@ -20,7 +20,9 @@ import pyarrow as pa
 
 from flipguard.engines.classes import Reading, spelled
 from flipguard.errors import InputError
-from flipguard.predictions.read import scan_separated, unreadable
+from flipguard.predictions.faults import FAULTS, unreadable
+from flipguard.predictions.json_lines import parsed_lines
+from flipguard.predictions.read import scan_separated
 from flipguard.predictions.scores import score_matrix
 from flipguard.predictions.table import Predictions
 
@@ -145,6 +147,7 @@ class SideRows:
                 if header is not None:
                     header_seen = True
                     del lines[header]
+            lines = [line for line in lines if line.strip(b" \t\r\n")]
             if lines:
                 yield self._travelling(partial(self._parsed, lines))
 
@@ -156,23 +159,27 @@ class SideRows:
     def _parsed(self, lines: list[bytes]) -> pl.DataFrame:
         text = b"".join(lines)
         if self.format == "jsonl":
-            return pl.read_ndjson(io.BytesIO(text), schema=self.schema).select(self.read_columns)
+            plain = [name for name, dtype in self.schema.items() if dtype == pl.String]
+            rows = pl.Series([line.decode() for line in lines])
+            return parsed_lines(rows, self.schema, plain).select(self.read_columns)
+        # The driver has looked at every quotation mark: those that pair off in no line enclose a
+        # line break.
         if b'"' in text and any(line.count(b'"') % 2 for line in lines):
             raise InputError(
-                f"{self.side.name} has text with a line break or a lone quotation mark in it, and "
-                "Spark takes text files line by line; write Parquet, or use `engine='local'`."
+                f"{self.side.name} has text with a line break in it, and Spark reads text files "
+                "line by line; write Parquet, or use `engine='local'`."
             )
-        separator = SEPARATORS[str(self.format)]
-        names = dict.fromkeys(self.schema.names(), pl.String)
-        header = pl.DataFrame(schema=names).write_csv(separator=separator).encode()
-        table = scan_separated(io.BytesIO(header + text), separator)
+        separator, names = SEPARATORS[str(self.format)], self.schema.names()
+        frame = pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+        header = frame.write_csv(separator=separator).encode()
+        table = scan_separated(io.BytesIO(header + text), separator, names)
         return table.select(self.read_columns).collect()
 
     def _travelling(self, read: Callable[[], pl.DataFrame], scores: Array | None = None) -> Any:
         """One batch as it travels; if it cannot be read, one row that says why."""
         try:
             return self._batch(read(), scores)
-        except pl.exceptions.PolarsError as problem:
+        except FAULTS as problem:
             told = str(unreadable(self.side.name, problem))
         except InputError as problem:
             told = str(problem)

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 import polars as pl
 
 from flipguard.engines.classes import class_series
-from flipguard.engines.pairing import Pairing, naming
+from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import CountingPlan
 from flipguard.errors import InputError, listed
+from flipguard.predictions.faults import naming
 from flipguard.predictions.scores import width
 
 

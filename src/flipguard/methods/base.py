@@ -95,21 +95,24 @@ def _checked(method: str, option: Option, given: Mapping[str, Scalar]) -> Scalar
     if option.name not in given:
         return option.default
     value, default = given[option.name], option.default
+    if value == "none" and value not in option.choices:  # as a person writes it
+        value = None
     if option.choices and value not in option.choices:
         raise InputError(
             f"Expected `{option.name}` of `{method}` to be one of {', '.join(option.choices)}, but "
-            f"got {value!r}."
+            f"got {listed([value])}."
         )
     if _is_below_nothing(value):
         raise InputError(
-            f"Expected `{option.name}` of `{method}` to be a number from 0 on, but got {value!r}."
+            f"Expected `{option.name}` of `{method}` to be a number from 0 on, but got "
+            f"{listed([value])}."
         )
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if default is not None and value is not None and type(value) is not type(default):
         raise InputError(
             f"Expected `{option.name}` of `{method}` to be {KINDS[type(default)]}, such as "
-            f"{written(default)}, but got {value!r}."
+            f"{written(default)}, but got {listed([value])}."
         )
     return value
 
@@ -151,7 +154,7 @@ class Setting:
         """An option that is a number."""
         value = self.options[name]
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(f"Expected `{name}` to be a number, but got {value!r}.")
+            raise InputError(f"Expected `{name}` to be a number, but got {listed([value])}.")
         return float(value)
 
     def word(self, name: str) -> Any:

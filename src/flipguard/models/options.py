@@ -34,7 +34,7 @@ class ModelOption:
             value = math.nan
         if not self.least <= value < self.below:
             what = "a whole number" if kind is int else "a number"
-            top = "" if self.below == math.inf else f" and below {self.below:g}"
+            top = "" if self.below == math.inf else f" and below {self.below:,}"
             raise InputError(
                 f"Expected `{self.name}` of '{owner}' to be {what} of at least {self.least:g}{top}"
                 f", but got {listed([text])}; its default is {self.default}."
@@ -42,15 +42,17 @@ class ModelOption:
         return value
 
 
-def whole_option(name: str, default: int, sentence: str, *, least: int = 1) -> ModelOption:
-    """A count or a size."""
-    return ModelOption(name=name, default=default, sentence=sentence, least=least)
+def whole_option(
+    name: str, default: int, sentence: str, *, least: int = 1, below: int = 100_000
+) -> ModelOption:
+    """A count or a size; one beyond all sense is refused before memory is asked for it."""
+    return ModelOption(name=name, default=default, sentence=sentence, least=least, below=below)
 
 
 def dropout_option(where: str) -> ModelOption:
     """The share of features that are dropped while training."""
     sentence = f"The share of features that are dropped in training, {where}."
-    return ModelOption(name="dropout", default=0.0, sentence=sentence, least=0.0, below=1.0)
+    return ModelOption(name="dropout", default=0.0, sentence=sentence, least=0.0, below=1)
 
 
 def read_options(text: str, known: tuple[ModelOption, ...], *, owner: str) -> Mapping[str, Number]:

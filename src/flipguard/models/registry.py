@@ -61,7 +61,7 @@ _ROWS = (
         sentence="A multi-layer perceptron on the flattened input.",
         options=(
             whole_option("hidden", 100, "Units of each hidden layer."),
-            whole_option("depth", 2, "Hidden layers."),
+            whole_option("depth", 2, "Hidden layers.", below=1000),
             dropout_option("after each hidden layer"),
         ),
     ),

@@ -16,6 +16,7 @@ import polars as pl
 
 from flipguard.archives import first_sentence
 from flipguard.errors import InputError
+from flipguard.predictions.text import FormatError
 
 if TYPE_CHECKING:
     from flipguard.predictions.table import Predictions
@@ -25,6 +26,7 @@ FAULTS: tuple[type[BaseException], ...] = (
     pl.exceptions.PanicException,
     OSError,
     UnicodeDecodeError,
+    FormatError,
 )
 
 
@@ -39,11 +41,12 @@ def unreadable(name: str, problem: BaseException) -> InputError:
 
 
 @contextmanager
-def naming(name: str) -> Iterator[None]:
+def naming(source: Predictions | str) -> Iterator[None]:
     """Says which file it was when reading it breaks."""
     try:
         yield
     except FAULTS as problem:
+        name = source if isinstance(source, str) else source.name
         raise unreadable(name, problem) from problem
 
 
@@ -54,7 +57,7 @@ def naming_any(sides: Iterable[Predictions]) -> Iterator[None]:
         yield
     except FAULTS:
         for side in sides:
-            with naming(side.name):
+            with naming(side):
                 side.frame.select(pl.all().null_count()).collect(engine="streaming")
         raise
 

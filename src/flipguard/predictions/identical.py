@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
+from flipguard.predictions.parquet_footer import (
+    CHILDREN,
+    CHUNK,
+    CODEC,
+    COLUMNS,
+    ENCODINGS,
+    GROUPS,
+    KIND,
+    NAME,
+    NUMBER,
+    PACKED,
+    PATH,
+    ROWS,
+    SCHEMA,
+    UNPACKED,
+    VALUES,
+    Fields,
+    read_footer,
+    start,
+)
+
+# What two chunks must have in common, besides their bytes, to decode to the same values.
+SAME = (KIND, ENCODINGS, CODEC, VALUES, PACKED, UNPACKED)
 PIECE = 1 << 22
 
 
@@ -40,44 +61,36 @@ def _same_shape(
     first: Path, first_column: str, second: Path, second_column: str
 ) -> list[tuple[int, int, int]] | None:
     """(offset, offset, size) of each pair of column chunks; None if they cannot be the same."""
-    import pyarrow.parquet as pq
-
-    one, two = pq.read_metadata(first), pq.read_metadata(second)
-    if one.num_rows != two.num_rows or one.num_row_groups != two.num_row_groups:
+    one, two = read_footer(first), read_footer(second)
+    if one is None or two is None or one[ROWS] != two[ROWS]:
         return None
-    if not one.num_row_groups or _type(one, first_column) != _type(two, second_column):
+    groups, others = one.get(GROUPS, []), two.get(GROUPS, [])
+    kind = _type(one, first_column)
+    if (
+        not groups
+        or len(groups) != len(others)
+        or kind is None
+        or kind != _type(two, second_column)
+    ):
         return None
     pairs = []
-    for a, b in zip(_chunks(one, first_column), _chunks(two, second_column), strict=True):
-        if a is None or b is None or _description(a) != _description(b):
+    for group, other in zip(groups, others, strict=True):
+        a, b = _chunk(group, first_column), _chunk(other, second_column)
+        if a is None or b is None or [a.get(f) for f in SAME] != [b.get(f) for f in SAME]:
             return None
-        pairs.append((_start(a), _start(b), int(a.total_compressed_size)))
+        pairs.append((start(a), start(b), int(a[PACKED])))
     return pairs
 
 
-def _type(metadata: Any, column: str) -> tuple[object, ...] | None:
+def _type(footer: Fields, column: str) -> Fields | None:
     """What the stored values mean: the same bytes can be a number, a time or a text."""
-    for i in range(len(metadata.schema.names)):
-        found = metadata.schema.column(i)
-        if found.path == column:
-            nesting = (found.max_definition_level, found.max_repetition_level)
-            return (found.physical_type, str(found.logical_type), *nesting)
-    return None
+    # All but the name and the number of the field; a nested column has elements of its own.
+    found = [e for e in footer[SCHEMA][1:] if e.get(NAME) == column.encode()]
+    if len(found) != 1 or found[0].get(CHILDREN):
+        return None
+    return {field: value for field, value in found[0].items() if field not in (NAME, NUMBER)}
 
 
-def _chunks(metadata: Any, column: str) -> Iterator[Any]:
-    first = metadata.row_group(0)
-    paths = [first.column(i).path_in_schema for i in range(first.num_columns)]
-    index = paths.index(column) if column in paths else None
-    for group in range(metadata.num_row_groups):
-        yield None if index is None else metadata.row_group(group).column(index)
-
-
-def _description(chunk: Any) -> tuple[object, ...]:
-    kept = (chunk.physical_type, chunk.encodings, chunk.compression, chunk.num_values)
-    return (*kept, chunk.total_compressed_size, chunk.total_uncompressed_size)
-
-
-def _start(chunk: Any) -> int:
-    # The dictionary, where there is one, lies before the data pages.
-    return int(chunk.dictionary_page_offset or chunk.data_page_offset)
+def _chunk(group: Fields, column: str) -> Fields | None:
+    chunks = [c[CHUNK] for c in group[COLUMNS] if c[CHUNK][PATH] == [column.encode()]]
+    return chunks[0] if len(chunks) == 1 else None

@@ -60,7 +60,7 @@ def scan_json_lines(path: Path, roles: Collection[str]) -> pl.LazyFrame:
     as_written = [
         key
         for key, shape in survey.shapes.items()
-        if schema[key] == pl.String and shape.plain and shape.kinds & NUMBERS
+        if schema[key] == pl.String and shape.kinds & NUMBERS
     ]
     if not as_written and not starts_with_bom:
         # The one scan that cannot be told to take a name as it is: each sign of a pattern is

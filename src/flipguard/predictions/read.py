@@ -15,11 +15,14 @@ import polars as pl
 
 from flipguard.archives import Array
 from flipguard.errors import InputError, listed
+from flipguard.predictions.arrow_footer import read_footer as read_arrow_footer
 from flipguard.predictions.faults import FAULTS, unreadable, without_panic_text
 from flipguard.predictions.json_lines import scan_json_lines
 from flipguard.predictions.npz import array_names, read_arrays
+from flipguard.predictions.parquet_footer import column_names
+from flipguard.predictions.parquet_footer import read_footer as read_parquet_footer
 from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, with_roles
-from flipguard.predictions.text import FormatError, check_separated
+from flipguard.predictions.text import check_separated, refuse_doubles
 
 COMPRESSIONS = (".gz", ".zst")
 FORMATS: dict[str, str] = {
@@ -35,7 +38,6 @@ FORMATS: dict[str, str] = {
     ".npz": "npz",
 }
 TEXT_FORMATS = frozenset({"csv", "tsv", "jsonl"})
-ARROW_LIKE = {b"\xff\xff\xff\xff": "an Arrow stream", b"FEA1": "a Feather file of version 1"}
 CLASS_NAMES_KEY = "flipguard.class_names"
 NPZ_NAMES = ("ids", "targets", "labels", "id", "target", "label", "class_names", *SCORE_KINDS)
 
@@ -83,7 +85,7 @@ def scan_table(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, list[st
         raise InputError(
             f"{path} is empty; expected a header and at least one row of predictions."
         ) from problem
-    except (*FAULTS, FormatError) as problem:
+    except FAULTS as problem:
         raise unreadable(str(path), problem) from problem
     return frame, class_names
 
@@ -171,7 +173,8 @@ def _json_lines(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, None]:
 
 
 def _parquet(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
-    _check_ends(path, b"PAR1", b"PAR1", {})
+    footer = read_parquet_footer(path)
+    refuse_doubles(path, [] if footer is None else column_names(footer))
     with without_panic_text():
         frame = pl.scan_parquet(path, glob=False)
         frame.collect_schema()
@@ -180,36 +183,12 @@ def _parquet(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str
 
 
 def _arrow(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
-    import pyarrow as pa
-
-    _check_ends(path, b"ARROW1\0\0", b"ARROW1", ARROW_LIKE)
+    names, metadata = read_arrow_footer(path)
+    refuse_doubles(path, names)
     with without_panic_text():
         frame = pl.scan_ipc(path, glob=False)
         frame.collect_schema()
-    try:
-        with pa.memory_map(str(path)) as source:
-            metadata = pa.ipc.open_file(source).schema.metadata or {}
-    except pa.ArrowException as problem:
-        raise unreadable(str(path), problem) from problem
-    stored = metadata.get(CLASS_NAMES_KEY.encode())
-    return frame, _stored_class_names(path, stored and stored.decode("utf-8", "replace"))
-
-
-def _check_ends(path: Path, first: bytes, last: bytes, others: dict[bytes, str]) -> None:
-    """Refuses a file that cannot have a footer where its end says, before Polars follows it."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        start = file.read(8)
-        file.seek(max(0, size - len(last) - 4))
-        end = file.read()
-    for magic, what in others.items():
-        if start.startswith(magic):
-            raise InputError(f"{path} is {what}; write it as an Arrow file (Feather version 2).")
-    footer = int.from_bytes(end[:4], "little", signed=True)
-    if not start.startswith(first) or not end.endswith(last):
-        raise FormatError("its first or last bytes are not those of the format")
-    if not 0 < footer <= size - len(first) - len(last) - 4:
-        raise FormatError(f"its footer claims {footer:,} of {size:,} bytes")
+    return frame, _stored_class_names(path, metadata.get(CLASS_NAMES_KEY))
 
 
 _LAZY: dict[str, Reader] = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ IntArray = npt.NDArray[np.int64]
 
 # Bytes of scores to read at a time: enough to keep both cores busy, little enough to be bounded.
 BYTES_PER_READ = 64 << 20
+BYTES_PER_ZEROS = 1 << 20
 
 
 class ScoreReader(ABC):
@@ -115,6 +118,20 @@ def reader(predictions: Predictions, positions: IntArray | None, spool: Path) ->
     return ArrayReader(_spooled(predictions, positions, spool))
 
 
+@contextmanager
+def spool_folder() -> Iterator[Path]:
+    """A folder on disk for scores that have to be read in another order than they are stored in."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="flipguard-")
+    except OSError as problem:
+        raise InputError(
+            f"No temporary folder can be made ({problem.strerror or problem}); set TMPDIR to a "
+            "folder that you may write to."
+        ) from problem
+    with folder as name:
+        yield Path(name)
+
+
 def _spooled(predictions: Predictions, positions: IntArray, folder: Path) -> Array:
     """The rows at `positions`, in that order, in a file on disk: columns cannot be jumped about."""
     classes = width(predictions)
@@ -122,15 +139,33 @@ def _spooled(predictions: Predictions, positions: IntArray, folder: Path) -> Arr
     destination[positions] = np.arange(len(positions))
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".scores", delete=False) as file:
         path = Path(file.name)
-    out: Array = np.memmap(path, dtype=np.float32, mode="w+", shape=(len(positions), classes))
+    out: Array = np.empty((0, classes))
     at = 0
     for batch in score_batches(predictions):
-        if at == 0 and batch.dtype != out.dtype:
-            out = np.memmap(path, dtype=batch.dtype, mode="w+", shape=out.shape)
+        if at == 0:
+            _reserve(path, len(positions) * classes * batch.dtype.itemsize)
+            out = np.memmap(path, dtype=batch.dtype, mode="r+", shape=(len(positions), classes))
         rows = destination[at : at + len(batch)]
         out[rows[rows >= 0]] = batch[rows >= 0]
         at += len(batch)
     return out
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Takes the room on disk: a memory map that finds none later ends the process in silence."""
+    try:
+        with path.open("r+b", buffering=0) as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+                return
+            for start in range(0, size, BYTES_PER_ZEROS):
+                file.write(bytes(min(BYTES_PER_ZEROS, size - start)))
+    except OSError as problem:
+        raise InputError(
+            f"{path.parent.parent} has no room for {size:,} bytes ({problem.strerror}), where "
+            "scores are sorted into the order of the other file; set TMPDIR to a folder with more "
+            "room, or write both files in one order."
+        ) from problem
 
 
 def rows_per_read(classes: int) -> int:

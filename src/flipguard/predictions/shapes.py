@@ -1,4 +1,4 @@
-"""What the values of JSON objects are: kinds that merge, a pattern that proves them, a type for all.
+"""What the values of JSON objects are: kinds that merge, a pattern that proves them, one type.
 
 A `Shape` is what was seen under one key. Merging is the same in any order, so that the type of a
 column does not depend on the order of the rows.
@@ -34,9 +34,8 @@ def _up_to_largest() -> str:
 SHORT_PATTERN = r"-?(?:0|[1-9][0-9]{0,14})"
 LONG_PATTERN = rf"-?(?:[1-9][0-9]{{15,17}}|{_up_to_largest()})"
 # Half of a surrogate pair (\ud8..\udfff) is left to the slow way, which tells if it is alone.
-TEXT_PATTERN = (
-    r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?:[0-9a-cefA-CEF][0-9a-fA-F]|[dD][0-7])[0-9a-fA-F]{2})*"'
-)
+ESCAPE = r'["\\/bfnrt]|u(?:[0-9a-cefA-CEF][0-9a-fA-F]|[dD][0-7])[0-9a-fA-F]{2}'
+TEXT_PATTERN = rf'"(?:[^"\\\x00-\x1f]|\\(?:{ESCAPE}))*"'
 PATTERNS = {
     SHORT: SHORT_PATTERN,
     LONG: LONG_PATTERN,
@@ -81,19 +80,18 @@ class Shape:
         """Takes a value in; whether it was of another shape than those before."""
         if isinstance(value, list):
             new, self.items = self.items is None, self.items or Shape()
-            # All of them, each time: the first may be like those before, and the second not.
-            return any([self.items.add(item) for item in value]) or new
+            for item in value:
+                new |= self.items.add(item)
+            return new
         if isinstance(value, dict):
             new, self.keys = self.keys is None, {} if self.keys is None else self.keys
-            return any([self._at(key).add(item) for key, item in value.items()]) or new
+            for key, item in value.items():
+                new |= self.keys.setdefault(key, Shape()).add(item)
+            return new
         kind = kind_of(value)
         new = kind not in self.kinds
         self.kinds.add(kind)
         return new
-
-    def _at(self, key: str) -> Shape:
-        assert self.keys is not None
-        return self.keys.setdefault(key, Shape())
 
     @property
     def plain(self) -> bool:
@@ -155,5 +153,5 @@ def object_pattern(members: dict[str, str]) -> str:
 
 def key_pattern(key: str) -> str:
     """A regular expression for a key in the two spellings that writers give it."""
-    spellings = dict.fromkeys(json.dumps(key, ensure_ascii=ascii) for ascii in (True, False))
+    spellings = dict.fromkeys((json.dumps(key), json.dumps(key, ensure_ascii=False)))
     return f"(?:{'|'.join(re.escape(spelling) for spelling in spellings)})"

@@ -9,8 +9,9 @@ Polars, to Python's csv module and to Spark's workers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,6 +68,16 @@ def _too_long(path: Path, what: str) -> InputError:
         f"{path} has {what} of more than {LONGEST_ROW >> 20} MiB, the most that flipguard reads; "
         "check its line ends and quotation marks, or leave out the column with the long text."
     )
+
+
+def refuse_doubles(path: Path, names: Iterable[str]) -> None:
+    """Refuses a table that names a column twice; those without a name cannot be asked for."""
+    twice = [name for name, times in Counter(names).items() if times > 1 and name]
+    if twice:
+        raise InputError(
+            f"{path} has more than one column called {listed(twice)}; give each column a different "
+            "name."
+        )
 
 
 # -- separated text ----------------------------------------------------------------------------
@@ -205,23 +216,16 @@ class _Rows:
         self.rows += rows
         self.blank += blank
         if self.blank > self.rows + BLANK_LINES:
-            raise InputError(
-                f"{self.path} has more than {BLANK_LINES:,} blank lines; remove them."
-            )
+            raise InputError(f"{self.path} has more than {BLANK_LINES:,} blank lines; remove them.")
 
     def _take_header(self, data: Bytes, places: Places, start: int, width: int) -> None:
         stop = start + width
         cuts = [start - 1, *places[places >= start].tolist(), stop]
-        text = [data[a + 1 : b].tobytes().decode() for a, b in zip(cuts, cuts[1:], strict=False)]
+        text = [data[a + 1 : b].tobytes().decode() for a, b in pairwise(cuts)]
         self.names = [
             name[1:-1].replace('""', '"') if name.startswith('"') else name for name in text
         ]
-        twice = [name for name, times in Counter(self.names).items() if times > 1 and name]
-        if twice:
-            raise InputError(
-                f"{self.path} has more than one column called {listed(twice)}; give each column a "
-                "different name."
-            )
+        refuse_doubles(self.path, self.names)
 
     def _line_of(self, data: Bytes, place: Any) -> int:
         return self.line + int((data[:place] == NEWLINE).sum())

@@ -15,8 +15,9 @@ import numpy.typing as npt
 import polars as pl
 
 from flipguard.errors import InputError
+from flipguard.predictions.faults import naming
 from flipguard.predictions.npz import write_npz
-from flipguard.predictions.read import CLASS_NAMES_KEY, TEXT_FORMATS, format_of, unreadable
+from flipguard.predictions.read import CLASS_NAMES_KEY, TEXT_FORMATS, format_of
 from flipguard.predictions.replacing import replacing as replacing
 from flipguard.predictions.scores import (
     ArrayReader,
@@ -108,7 +109,7 @@ class _Outgoing:
     def pieces(self) -> Iterator[pl.DataFrame]:
         """The whole table in order, the scores after the other columns."""
         rows, source, at = MOST_ROWS_PER_PIECE, self._source(), 0
-        with self.naming():
+        with naming(self.predictions):
             if source is not None:
                 rows = min(rows, rows_per_read(width(self.predictions)))
             for piece in _in_pieces(self.frame, rows):
@@ -129,19 +130,14 @@ class _Outgoing:
         if source is None or self.scores is None:
             return []
         block, names = source.read(start, stop), self.scores.class_names
+        if self.kind in TEXT_FORMATS:
+            # Text is read as doubles: a single float is written as the double that equals it.
+            block = block.astype(np.float64)
         if self.kind in ("csv", "tsv") or (self.kind == "jsonl" and names is not None):
             prefix = WIDE_PREFIX[self.scores.kind]
             names = names or tuple(str(i) for i in range(block.shape[1]))
             return [pl.Series(prefix + name, block[:, i]) for i, name in enumerate(names)]
         return [pl.Series(self.scores.kind, np.ascontiguousarray(block)).arr.to_list()]
-
-    @contextmanager
-    def naming(self) -> Iterator[None]:
-        """Says which file it was when reading it breaks."""
-        try:
-            yield
-        except pl.exceptions.PolarsError as problem:
-            raise unreadable(self.predictions.name, problem) from problem
 
 
 def _refuse_clashes(predictions: Predictions, slices: list[str], kind: str, path: Path) -> None:
@@ -269,7 +265,7 @@ def _arrow_tables(table: _Outgoing) -> Iterator[Any]:
 
 def _write_npz(table: _Outgoing, path: Path) -> None:
     scores, predictions = table.scores, table.predictions
-    with table.naming():
+    with naming(table.predictions):
         columns = table.frame.collect(engine="streaming").get_columns()
         arrays = {c.name: _npz_array(c, predictions.name, table.path) for c in columns}
         values = None if scores is None else np.concatenate(list(score_batches(predictions)))

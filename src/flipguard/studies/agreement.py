@@ -14,7 +14,8 @@ For two rows of one update and one metric, three questions with a rule each:
 
 The agreement is the share of agreeing pairs among those that the paper separates clearly.
 
-The same comparison is counted once. Seven rows that replace one and the same old model have one
+The same comparison is counted once in a study, and once over several studies (`Pair.question`).
+Seven rows that replace one and the same old model have one
 and the same old error, and to hold each of them against an eighth row asks one question, not
 seven. Two pairs of rows are the same comparison if they are of the same metric, and both sides have
 the same value in the paper and the same values of ours, seed by seed, whichever side comes first
@@ -41,6 +42,10 @@ STANDARD_ERRORS = 2.0
 RATE, RELATIVE = "negative_flip_rate", "relative_negative_flip_rate"
 # Shares of the test samples, whose variance is binomial.
 SHARES = frozenset({"accuracy", "error_rate_old", "error_rate_new", RATE, "churn"})
+
+
+# What one side of a comparison is known by: the paper's value, and ours seed by seed.
+_Side: TypeAlias = tuple[float, tuple[float | None, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,8 @@ class Pair:
     high: float
     verdict: Verdict
     same: tuple[tuple[int, int], ...] = ()
+    # The metric and both sides: pairs of other tables with the same are the same comparison.
+    question: tuple[str, frozenset[_Side]] = ("", frozenset())
 
     @property
     def stands_for(self) -> tuple[tuple[int, int], ...]:
@@ -101,10 +108,6 @@ class Agreement:
     def of(self, row: int) -> tuple[Pair, ...]:
         """The pairs that a row is in, also by those that they stand for."""
         return tuple(pair for pair in self.pairs if row in pair.rows)
-
-
-# What one side of a comparison is known by: the paper's value, and ours seed by seed.
-_Side: TypeAlias = tuple[float, tuple[float | None, ...]]
 
 
 def agreement(rows: Sequence[Measured], metrics: Sequence[str]) -> Agreement:
@@ -150,6 +153,7 @@ def _pair(
         high=high,
         verdict=verdict_of(printed[1] - printed[0], low, high),
         same=tuple(same[1:]),
+        question=(metric, frozenset({_side(a, metric), _side(b, metric)})),
     )
 
 

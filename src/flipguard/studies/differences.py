@@ -1,13 +1,32 @@
-"""What a scale sets otherwise than the paper's rows say, or than methods have it by default."""
+"""What is otherwise at a scale than in the paper, from code and configuration.
+
+Options that a scale sets are compared with what the paper's rows say, or with a method's defaults.
+Where a method's formula is not the printed one, that is said at every scale. Where a scale has the
+paper's own recipe, the rest of it is compared too: at other scales data, models and recipe are all
+others, and every page says which.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from flipguard.methods import method_of
 from flipguard.studies.planning import Plan
-from flipguard.studies.study import Model, Scalar
+from flipguard.studies.study import Line, Model, Scalar
 from flipguard.training.config import Config
+from flipguard.training.material import HELD_OUT
+
+LIBRARIES: Final = ("timm:", "torchvision:")
+# The data sets of the paper-sized scales, as the papers call them.
+NAMES: Final = {
+    "cifar10": {"CIFAR-10"},
+    "cifar100": {"CIFAR-100"},
+    "imagenet": {"ImageNet", "ILSVRC12"},
+    "inaturalist": {"iNaturalist", "iNaturalist 2017"},
+}
+PAPERS_PRESETS: Final = ("pct-", "elodi-", "churn-")
 
 
 def differences(plan: Plan) -> list[str]:
@@ -23,6 +42,13 @@ def differences(plan: Plan) -> list[str]:
         assert histogram.judge is not None
         changed = _changed(plan.study.models[histogram.judge], nodes[judge].config)
         found |= dict.fromkeys(f"who judges, {one}" for one in changed)
+    for node in plan.nodes:
+        found |= dict.fromkeys(_of_formula(node.config))
+    found |= dict.fromkeys(_of_scope(plan))
+    if (plan.scale.preset or "").startswith(PAPERS_PRESETS):
+        found |= dict.fromkeys(_of_models(plan))
+        found |= dict.fromkeys(_of_data(plan))
+        found |= dict.fromkeys(_of_recipe(plan))
     return list(found)
 
 
@@ -39,6 +65,89 @@ def _changed(model: Model, config: Config) -> Iterator[str]:
             yield f"{told} for {_said(stated[name])}"
         else:
             yield f"{told} ({_said(defaults[name])} by default)"
+
+
+def _of_formula(config: Config) -> Iterator[str]:
+    """Where a method computes another function than the paper prints."""
+    method, named = method_of(config.method)
+    options = {**config.options, **named}
+    name = method.name
+    if name in ("fd-lm", "elodi") and options.get("class_reduction") == "mean":
+        yield f"{name}: the mean over classes, where the paper prints a sum"
+    if name == "fd-kl":
+        yield (
+            "fd-kl: KL of old's probabilities to new's, times the squared temperature, where PCT's "
+            "equation 8 prints KL of new's to old's, and no such factor"
+        )
+    if options.get("floor") and (name == "skl" or options.get("plus") == "skl"):
+        yield (
+            f"{config.method}: {_said(options['floor'])} added to probabilities under SKL's "
+            "logarithm, which has no bound as printed"
+        )
+    if "held_out" in method.needs or options.get("guide") == "calibrated":
+        of = f"{name}, calibrated" if "guide" in options else name
+        yield f"{of}: learns from {HELD_OUT:.0%} fewer samples, which are held out"
+
+
+def _of_scope(plan: Plan) -> Iterator[str]:
+    """How old's part of the data is chosen."""
+    for line in _lines(plan):
+        if line.old.classes is not None:
+            count = round(plan.scale.classes * line.old.classes)
+            yield f"old's classes: the first {count}, where PCT draws them at random"
+        if line.old.samples is not None:
+            yield "old's samples: drawn from all, where PCT draws as many of each class"
+
+
+def _of_models(plan: Plan) -> Iterator[str]:
+    """Other models than those that the paper names."""
+    for line in _lines(plan):
+        if line.paper is None:
+            continue
+        for model, named in ((line.old, line.paper.old), (line.new, line.paper.new)):
+            yield from _of_model(plan.scale.models(model.role or ""), named)
+            for guide in model.guides:
+                yield from _of_model(plan.scale.models(guide.role), guide.stands_for)
+
+
+def _of_model(specs: object, named: str | None) -> Iterator[str]:
+    if named is None or not isinstance(specs, list | tuple) or len(specs) != 1:
+        return
+    spec = str(specs[0])
+    if not _plain(spec.partition(":")[2] or spec).startswith(_plain(named)):
+        yield f"model: {spec} for {named}"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _of_data(plan: Plan) -> Iterator[str]:
+    scale = plan.scale
+    data = scale.data.partition(":")[0]
+    for line in _lines(plan):
+        named = line.data or plan.study.table.data
+        if named not in NAMES.get(data, set()):
+            yield f"data: {data} with {scale.classes:,} classes for {named}"
+
+
+def _of_recipe(plan: Plan) -> Iterator[str]:
+    """What no preset can set."""
+    yield "recipe: weight decay leaves out biases and norms"
+    yield "recipe: what is left of an epoch after its last whole batch is not learned from"
+    yield "inputs: pixels from -1 to 1, not by each channel's mean and deviation"
+    if plan.scale.precision != "32-true":
+        yield f"precision: {plan.scale.precision} on a GPU"
+    for node in plan.nodes:
+        method, named = method_of(node.config.method)
+        options = {**node.config.options, **named}
+        known = {option.name for option in method.options}
+        if options.get("plus") == "entropy" and "k" not in known and plan.scale.classes > 100:
+            yield f"{node.config.method}: entropy of all classes, where the paper has the top 10"
+
+
+def _lines(plan: Plan) -> list[Line]:
+    return [plan.study.lines[place] for place in dict.fromkeys(u.line for u in plan.updates)]
 
 
 def _said(value: Scalar) -> str:

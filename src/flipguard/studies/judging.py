@@ -25,20 +25,23 @@ class Judgement:
     of: int
 
 
-def judged(claim: Claim, values: Callable[[int, str], Sequence[float]]) -> Judgement:
-    """Whether a claim holds, from the values of a line and metric, seed by seed.
+def judged(claim: Claim, values: Callable[[int, Side], Sequence[float]]) -> Judgement:
+    """Whether a claim holds, from the values of a line and a side, seed by seed.
 
     Of many lines, it holds if it holds for each that was run.
     """
 
     def of_side(side: Side) -> list[Sequence[float]]:
-        return [values(place, side.metric) for place in side.places]
+        return [values(place, side) for place in side.places]
 
     lower, higher = of_side(claim.lower), of_side(claim.higher)
     if claim.lower.number is not None:
         lower = [[claim.lower.number] * len(one) for one in higher]
     if claim.higher.number is not None:
         higher = [[claim.higher.number] * len(one) for one in lower]
+    # One line stands against each of the other side.
+    many = max(len(lower), len(higher))
+    lower, higher = (side * many if len(side) == 1 else side for side in (lower, higher))
     pairs = list(zip(lower, higher, strict=True))
     run = [(low, high) for low, high in pairs if len(low) and len(high)]
     found = {_verdict(claim, low, high) for low, high in run}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from flipguard.studies.agreement import Verdict
+from flipguard.studies.agreement import Pair, Verdict
 from flipguard.studies.explaining import contradictions
 from flipguard.studies.judging import NOT_RUN
 from flipguard.studies.results import Result
@@ -18,12 +18,30 @@ VERDICTS: tuple[Verdict, ...] = ("agree", "disagree", "undecided")
 HEADS = ("agreement", "same way", "other way", "explained", "undecided", "claims hold")
 
 
+def pairs_of(results: Sequence[Result]) -> list[list[Pair]]:
+    """The pairs of each study, without those that are the same comparison as one of an earlier one.
+
+    Tables share rows. Two pairs are the same comparison if they are of one scale and metric, and
+    both sides have the same value in the paper and the same values of ours, seed by seed.
+    """
+    asked = set()
+    found = []
+    for result in results:
+        pairs = result.agreement().pairs
+        found.append([pair for pair in pairs if (result.scale, pair.question) not in asked])
+        # Where nothing was measured, nothing shows that two tables ask the same.
+        measured = (pair for pair in pairs if all(ours for _, ours in pair.question[1]))
+        asked |= {(result.scale, pair.question) for pair in measured}
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """Pairs that the papers separate clearly, and what they say in words, counted by verdict.
 
-    `explained` are those of `disagree` for which an explanation held when it was tested, and
-    `elsewhere` those of them for which it was tested at another scale alone.
+    Pairs are those of `pairs_of`, which leaves out `repeats`. `explained` are those of `disagree`
+    for which an explanation held when it was tested, and `elsewhere` those of them for which it was
+    tested at another scale alone.
     """
 
     agree: int = 0
@@ -33,11 +51,14 @@ class Tally:
     elsewhere: int = 0
     claims: int = 0
     holds: int = 0
+    fails: int = 0
+    repeats: int = 0
 
     @classmethod
     def of(cls, results: Sequence[Result]) -> Tally:
         """Over all pairs of some studies: a study with more pairs counts for more."""
-        pairs = [pair.verdict for result in results for pair in result.agreement().pairs]
+        counted = pairs_of(results)
+        pairs = [pair.verdict for of_one in counted for pair in of_one]
         # Of what was not run, nothing is known, and it does not count.
         claims = [
             found.verdict
@@ -45,13 +66,19 @@ class Tally:
             for _, found in result.claims()
             if found.verdict != NOT_RUN
         ]
-        groups = [group for result in results for group in contradictions(result)]
+        groups = [
+            (group, sum(pair in of_one for pair in group.pairs))
+            for result, of_one in zip(results, counted, strict=True)
+            for group in contradictions(result)
+        ]
         return cls(
             **{name: pairs.count(name) for name in VERDICTS},
-            explained=sum(len(group.pairs) for group in groups if group.is_explained),
-            elsewhere=sum(len(group.pairs) for group in groups if group.is_explained_elsewhere),
+            explained=sum(count for group, count in groups if group.is_explained),
+            elsewhere=sum(count for group, count in groups if group.is_explained_elsewhere),
             claims=len(claims),
             holds=claims.count("agree"),
+            fails=claims.count("disagree"),
+            repeats=sum(len(result.agreement().pairs) for result in results) - len(pairs),
         )
 
     @property
@@ -100,7 +127,7 @@ def overview_line(results: Sequence[Result]) -> str:
     """All pairs of all studies, in one sentence or two."""
     found = Tally.of(results)
     studies = "1 study" if len(results) == 1 else f"{len(results)} studies"
-    told = f"{studies}: the papers separate no two of their rows clearly."
+    told = f"{studies}: there is no pair of rows to count."
     if found.clear:
         against = f"{found.disagree} the other way"
         if found.disagree:
@@ -112,8 +139,17 @@ def overview_line(results: Sequence[Result]) -> str:
             f"clearly, {found.agree} came out the same way, {against}, and "
             f"{found.undecided} stayed undecided."
         )
+        if found.repeats:
+            told += (
+                f" Tables share rows: {found.repeats} more pairs are the same comparison as one of "
+                "another table, and are counted there."
+            )
         if found.undecided and (decided := found.agree + found.disagree):
             told += f" Of those that the seeds decide, {found.agree / decided:.0%} agree."
     if found.claims:
-        told += f" Of {found.claims} claims in words, {found.holds} hold."
+        undecided = found.claims - found.holds - found.fails
+        told += (
+            f" Of {found.claims} claims in words, {found.holds} hold, {found.fails} do not, and "
+            f"{undecided} are undecided."
+        )
     return told

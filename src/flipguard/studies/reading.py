@@ -20,6 +20,7 @@ from flipguard.studies.study import (
     COUNTED,
     HISTOGRAMS,
     OLD,
+    FromScratch,
     Guide,
     Histogram,
     Line,
@@ -30,7 +31,7 @@ from flipguard.studies.study import (
 CATALOG, WITHOUT = "catalog", "without.toml"
 LIKE_NEW = "like new"
 _STUDY = {"table", "title", "metrics", "roles", "models", "rows", "series", "claims", "notes"}
-_STUDY |= {"curves", "axis", "test_samples", "histogram", "matrix"}
+_STUDY |= {"curves", "axis", "test_samples", "histogram", "matrix", "device", "from_scratch"}
 _ROWS = {"match", "old", "new", "why_not", "x", "unjudged"}
 _SERIES = {"label", "group", "option", "x", "old", "new"}
 _HISTOGRAM = {"of", "lines", "judge"}
@@ -105,7 +106,8 @@ def read_study(text: str, *, id: str) -> Study:
         lines=tuple(lines),
         models=MappingProxyType(models),
         claims=tuple(
-            read_claim(one, lines, f"{id}.toml", metrics=known) for one in given.get("claims", [])
+            read_claim(one, lines, f"{id}.toml", metrics=known, curves=given.get("curves", ()))
+            for one in given.get("claims", [])
         ),
         notes=tuple(given.get("notes", ())),
         curves=tuple(given.get("curves", ())),
@@ -113,7 +115,19 @@ def read_study(text: str, *, id: str) -> Study:
         matrix=tuple(given.get("matrix", ())),
         axis=given.get("axis"),
         test_samples=given.get("test_samples"),
+        device=given.get("device"),
+        from_scratch=_from_scratch(given.get("from_scratch"), f"{id}.toml"),
     )
+
+
+def _from_scratch(given: Mapping[str, str] | None, place: str) -> FromScratch | None:
+    if given is None:
+        return None
+    names = {field.name for field in dataclasses.fields(FromScratch)}
+    only(given, names, f"{place}: from_scratch")
+    if absent := sorted(names - given.keys()):
+        raise InputError(f"{place}: expected `from_scratch` to have {absent[0]}.")
+    return FromScratch(**given)
 
 
 def _paper_lines(

@@ -42,6 +42,7 @@ MODELS = {
     "error_rate_old": "old model",
     "error_rate_new": "new model",
 }
+DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 # The metric whose ratio to the untreated line is shown, the first that a table has.
 HEADLINES = ("negative_flip_rate", "churn", "expected_calibration_error_new")
 
@@ -70,7 +71,7 @@ def result_parts(result: Result) -> Iterator[RenderableType]:
 
 def title_of(result: Result) -> str:
     """What was studied, and how large."""
-    return f"{result.study.id} at {result.scale}: {result.study.title}"
+    return f"{result.study.id} at {result.scale}: {result.title}"
 
 
 def _told(result: Result) -> str:
@@ -172,12 +173,15 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
             f"undecided with {len(result.seeds)} seed{'s' * (len(result.seeds) != 1)}."
         )
     elif result.study.table.numbers:
-        yield "Agreement: the paper separates no two of these rows clearly."
+        yield f"Agreement: {_why_none(result)}"
     if against := contradictions(result):
         yield "The other way:"
     for group in against:
         yield from _contradicted(result, group, most)
-    for says, judgement in result.claims():
+    claims = result.claims()
+    if against and claims:
+        yield "In words:"
+    for says, judgement in claims:
         some = judgement.judged if judgement.judged < judgement.of else None
         of = "" if not some else f", as far as {some} of {judgement.of} lines go that were run"
         yield f"- The paper says: {says} Here it {VERDICTS[judgement.verdict]}{of}."
@@ -197,8 +201,14 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
         if recipe := setting.get("recipe"):
             yield f"Recipe: {', '.join(f'{key} {value}' for key, value in recipe.items())}."
     if others := result.facts.get("differences"):
-        yield f"Set for this scale: {'; '.join(others)}."
-    for note in (*result.study.notes, *_downgrades(result), *_notes_of_rows(result)):
+        yield f"Other than in the paper: {'; '.join(others)}."
+    notes = (
+        *_of_device(result),
+        *result.study.notes,
+        *_downgrades(result),
+        *_notes_of_rows(result),
+    )
+    for note in notes:
         yield f"Note: {note}"
     if "seconds" in result.facts:
         took = in_words(result.facts["seconds"])
@@ -208,6 +218,18 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
             f"{result.facts['runs']} runs{at_once}, {took} of training, added up: "
             f"{result.facts['command']}"
         )
+
+
+def _why_none(result: Result) -> str:
+    """Why no pair of rows is counted."""
+    if result.uncounted is not None:
+        return f"not counted. {result.uncounted}"
+    if repeated := result.agreement(repeated=True).pairs:
+        return (
+            f"nothing to count. The paper separates {len(repeated)} pairs of these rows clearly, "
+            "each with a row that this device repeats exactly."
+        )
+    return "the paper separates no two of the rows clearly that were run."
 
 
 def _samples(setting: Mapping[str, Any]) -> str:
@@ -245,6 +267,17 @@ def _of_the_test(explanation: Explanation) -> str:
             f"and {disagree} the other way."
         )
     return told if explanation.evidence is None else f"{told} Evidence: `{explanation.evidence}`."
+
+
+def _of_device(result: Result) -> Iterator[str]:
+    """That a table about one kind of device was run on another."""
+    kind = str(result.facts.get("device", {}).get("kind", ""))
+    ours = DEVICES.get(kind.partition(":")[0])
+    if ours is not None and result.study.device not in (None, ours):
+        yield (
+            f"The paper's table is about the randomness of a {result.study.device}. This result "
+            f"was made on a {ours}, and says nothing about a {result.study.device}."
+        )
 
 
 def _downgrades(result: Result) -> Iterator[str]:

@@ -22,7 +22,8 @@ from flipguard.studies.document import FACTS, SCHEMA, checked, load, study_in
 from flipguard.studies.judging import Judgement, judged
 from flipguard.studies.papers import Cell
 from flipguard.studies.reading import study_of
-from flipguard.studies.study import Line, Study
+from flipguard.studies.scales import scales
+from flipguard.studies.study import Line, Side, Study
 
 RESULTS = "results"
 EARLIER = "earlier"  # a folder in it, for what newer ones of other settings replaced
@@ -53,6 +54,15 @@ class Row:
         """The values of the seeds that have one: without flips, say, flips have no mean rank."""
         return tuple(value for value in self.values.get(metric, ()) if not math.isnan(value))
 
+    def of_side(self, side: Side) -> Sequence[float]:
+        """What a side of a claim compares, seed by seed: a metric, or a part of its curve."""
+        if side.curve is None:
+            return self.values.get(side.metric, ())
+        curves = self.curves.get(side.curve, {}).get(side.metric, ())
+        epochs = slice(-1, None) if side.first is None else slice(side.first)
+        rates = [[math.nan if rate is None else rate for rate in one[epochs]] for one in curves]
+        return [float(np.mean(one)) for one in rates]
+
     def mean(self, metric: str) -> float:
         """The mean over the seeds that have a value."""
         values = self.known(metric)
@@ -76,6 +86,23 @@ class Result:
     seeds: tuple[int, ...]
     rows: tuple[Row, ...]
     facts: Mapping[str, Any]
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether models start from pretrained weights; a scale that is gone does not say so."""
+        scale = scales().get(self.scale)
+        return scale is not None and scale.of_study(self.study.paper, self.study.id).pretrained
+
+    @property
+    def title(self) -> str:
+        """What was studied at this scale."""
+        return self.study.title_at(pretrained=self.pretrained)
+
+    @property
+    def uncounted(self) -> str | None:
+        """Why no pair of rows counts as agreement or contradiction; None if they count."""
+        scratch = self.study.from_scratch
+        return None if scratch is None or self.pretrained else scratch.note
 
     def line(self, row: Row) -> Line:
         """The line of the study that a row is."""
@@ -118,6 +145,8 @@ class Result:
 
     def agreement(self, *, repeated: bool = False) -> Agreement:
         """How far the order of rows is the paper's; also of what a device repeated, if asked."""
+        if self.uncounted is not None:
+            return Agreement(pairs=())
         rows = [
             Measured(
                 label=(line := self.line(row)).label,
@@ -137,8 +166,8 @@ class Result:
         """What the paper says in words, and whether it holds."""
         by_place = {row.place: row for row in self.rows}
 
-        def values(place: int, metric: str) -> Sequence[float]:
-            return by_place[place].values.get(metric, ()) if place in by_place else ()
+        def values(place: int, side: Side) -> Sequence[float]:
+            return by_place[place].of_side(side) if place in by_place else ()
 
         return [(claim.says, judged(claim, values)) for claim in self.study.claims]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,7 @@ from flipguard.studies.results import (
 )
 from flipguard.studies.tasks import Task
 from flipguard.training.folder import Run
-
-LOCK = ".lock"
+from flipguard.training.lock import alone_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +52,7 @@ def run_studies(
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     failed = None
     writing = _Writing(task, command, report)
-    with alone_in(task.out):
+    with alone_in(task.out, report=report):
         writing.go_on(())
         try:
             train_all(
@@ -197,26 +195,3 @@ def _processes(task: Task, plan: Plan, *, trained: bool) -> int | None:
         return None
     noted = before.facts.get("processes") if set(plan.seeds) <= set(before.seeds) else None
     return noted if isinstance(noted, int) else None
-
-
-@contextmanager
-def alone_in(out: Path) -> Iterator[None]:
-    """Nobody else trains in a folder meanwhile: two would train the same runs."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        file = (out / LOCK).open("w")
-    except OSError as problem:
-        raise InputError(
-            f"Expected to write to {out}, but could not ({problem.strerror}); choose another "
-            "`--out`."
-        ) from problem
-    with file:
-        try:
-            # Given back by the system when this process ends, however it ends.
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
-            raise InputError(
-                f"Expected to be the only study that is run in {out}, but another one is; wait for "
-                "it, whose runs are shared, or choose another `--out`."
-            ) from problem
-        yield

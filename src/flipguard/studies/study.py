@@ -85,6 +85,7 @@ class Guide:
     role: str
     count: int
     generation: int | None = None
+    stands_for: str | None = None  # the paper's architecture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,11 +140,17 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One side of a claim: a metric of lines, by their places in the study, or a number."""
+    """One side of a claim: a metric of lines, by their places in the study, or a number.
+
+    With a `curve` it is the metric on that split after the last epoch, or with `first` its mean
+    over so many first epochs.
+    """
 
     places: tuple[int, ...] = ()
     metric: str = ""
     number: float | None = None
+    curve: str | None = None
+    first: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +161,14 @@ class Claim:
     lower: Side
     higher: Side
     of_spread: bool = False  # of the variance over seeds, and not of the values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromScratch:
+    """What a study of fine-tuned models is at a scale whose models start from nothing."""
+
+    title: str
+    note: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +197,13 @@ class Study:
     matrix: tuple[str, ...] = ()  # roles, every two of which are compared
     axis: str | None = None  # what `x` of the lines is
     test_samples: int | None = None  # of the paper, where not its whole test set
+    device: str | None = None  # of the paper, where the table is about what a device does
+    # Where the paper fine-tunes: what is true of a scale without pretrained weights.
+    from_scratch: FromScratch | None = None
+
+    def title_at(self, *, pretrained: bool) -> str:
+        """What the study shows at a scale whose models start from pretrained weights, or not."""
+        return self.title if pretrained or self.from_scratch is None else self.from_scratch.title
 
     @property
     def paper(self) -> str:

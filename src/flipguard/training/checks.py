@@ -16,15 +16,20 @@ from flipguard.errors import InputError, listed, printable
 from flipguard.methods import METHODS, Method, Old, method_of
 from flipguard.models import same_layout
 from flipguard.training.companions import check_one_phase
-from flipguard.training.config import Config, as_dict
+from flipguard.training.config import Config, decisive
 from flipguard.training.fine_tuning import difference_of
-from flipguard.training.folder import CHECKPOINT, RUN, Run
+from flipguard.training.folder import RUN, WRITTEN, Run
+from flipguard.training.follows import check_follows
 from flipguard.training.material import calibrates, held_out_of, without_held_out
 from flipguard.training.members import FOLDER as MEMBERS
 from flipguard.training.members import member_count
 from flipguard.training.reuse import check_reuse
+from flipguard.training.schedule import LARGEST
 from flipguard.training.starts import refuse_start, starts_of
 from flipguard.training.views import FOLDER as VIEWS
+
+# Above these a number is a mistake: it would not fit into what counts with it, or into a machine.
+MOST, MOST_AT_ONCE = 10**9, 1024
 
 
 def completed(config: Config) -> tuple[Method, Config]:
@@ -72,32 +77,38 @@ def trains_members(config: Config) -> bool:
 def check_numbers(config: Config) -> None:
     """Refuses numbers that mean nothing, before any work."""
     recipe, machine = config.recipe, config.machine
-    least: dict[str, tuple[float | None, float]] = {
-        "recipe.epochs": (recipe.epochs, 1),
-        "recipe.batch_size": (recipe.batch_size, 1),
-        "recipe.accumulate": (recipe.accumulate, 1),
-        "recipe.linear_scaling": (recipe.linear_scaling, 1),
-        "recipe.learning_rate": (recipe.learning_rate, 0),
-        "recipe.momentum": (recipe.momentum, 0),
-        "recipe.weight_decay": (recipe.weight_decay, 0),
-        "recipe.warmup": (recipe.warmup, 0),
-        "recipe.label_smoothing": (recipe.label_smoothing, 0),
-        "recipe.clip": (recipe.clip, 0),
-        "machine.processes": (machine.processes, 1),
-        "machine.fuse_chunk": (machine.fuse_chunk, 1),
-        "machine.streams": (machine.streams, 1),
-        "machine.threads": (machine.threads, 1),
-        "machine.save_seconds": (machine.save_seconds, 0),
-        "machine.minutes": (machine.minutes, 0),
-        "machine.measure_every": (machine.measure_every, 1),
-    }
-    for name, (value, bound) in least.items():
-        if value is not None and not bound <= value < math.inf:
-            raise InputError(f"Expected `{name}` to be from {bound:g} on, but got {value:g}.")
-    if recipe.label_smoothing > 1:
+    bounds: list[tuple[str, float | None, float, float]] = [
+        ("recipe.epochs", recipe.epochs, 1, MOST),
+        ("recipe.batch_size", recipe.batch_size, 1, MOST),
+        ("recipe.accumulate", recipe.accumulate, 1, MOST),
+        ("recipe.linear_scaling", recipe.linear_scaling, 1, MOST),
+        ("recipe.learning_rate", recipe.learning_rate, 0, LARGEST),
+        ("recipe.momentum", recipe.momentum, 0, LARGEST),
+        ("recipe.weight_decay", recipe.weight_decay, 0, LARGEST),
+        ("recipe.decay", recipe.decay, 0, LARGEST),
+        ("recipe.warmup", recipe.warmup, 0, LARGEST),
+        ("recipe.label_smoothing", recipe.label_smoothing, 0, 1),
+        ("recipe.clip", recipe.clip, 0, LARGEST),
+        ("machine.processes", machine.processes, 1, MOST_AT_ONCE),
+        ("machine.fuse_chunk", machine.fuse_chunk, 1, MOST),
+        ("machine.streams", machine.streams, 1, MOST_AT_ONCE),
+        ("machine.threads", machine.threads, 1, MOST_AT_ONCE),
+        ("machine.save_seconds", machine.save_seconds, 0, LARGEST),
+        ("machine.minutes", machine.minutes, 0, LARGEST),
+        ("machine.measure_every", machine.measure_every, 1, MOST),
+        *(("recipe.milestones", epoch, 1, MOST) for epoch in recipe.milestones),
+    ]
+    for name, value, least, most in bounds:
+        if value is None or least <= value <= most:
+            continue
+        # Of the largest numbers, only that there is an end is worth telling.
+        above = value > least and math.isfinite(value)
+        rule = f"from {least:g} to {most:g}" if above or most == 1 else f"from {least:g} on"
+        raise InputError(f"Expected `{name}` to be {rule}, but got {value:g}.")
+    if recipe.schedule == "steps" and not recipe.milestones:
         raise InputError(
-            "Expected `recipe.label_smoothing` to be a share from 0 to 1, but got "
-            f"{recipe.label_smoothing:g}."
+            "Expected `recipe.milestones` to say at which epochs `recipe.schedule=steps` changes "
+            "the learning rate, but got none; give them, or choose another schedule."
         )
     if recipe.batch_size < machine.processes:
         raise InputError(
@@ -180,9 +191,10 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
             "choose another name."
         )
     if not (out / RUN).exists():
-        if (out / CHECKPOINT).exists():
+        # Of an unknown run: it would be overwritten, or taken for this run's.
+        if found := [name for name in WRITTEN if (out / name).exists()]:
             raise InputError(
-                f"Expected {out} to be a new folder or a run, but there is a state to go on from "
+                f"Expected {out} to be a new folder or a run, but there is {listed(found)} in it "
                 f"without a {RUN} that says of what; choose another `--out`."
             )
         return
@@ -191,16 +203,15 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
             f"Expected {out} to be a new folder, but there is a run in it; go on with it by "
             "`--resume`, or choose another `--out`."
         )
-    was, now = as_dict(Run.read(out).config), as_dict(config)
-    for values in (was, now):
-        values.pop("machine")  # another machine may go on with it
-        values.pop("data_root")  # and data may be moved; whether they are the same is looked at
+    run = Run.read(out)
+    was, now = decisive(run.config), decisive(config)
     changed = [key for key in now if was[key] != now[key]]
     if changed:
         raise InputError(
             f"Expected the configuration that {out} was begun with, but {listed(changed)} changed; "
             "resume it unchanged, or choose another `--out`."
         )
+    check_follows(run)
 
 
 def check_needs(method: Method, config: Config, olds: list[Run]) -> None:

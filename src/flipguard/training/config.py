@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import tomllib
 import types
 import typing
@@ -11,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from flipguard.errors import InputError, listed
+from flipguard.errors import InputError, listed, printable
 from flipguard.training.presets import PRESETS
 from flipguard.training.seeds import FIXED, HARDWARE, SOURCES, Seeds
 
 Scalar: TypeAlias = bool | int | float | str | None
+NONE = "none"  # how a person writes that there is no value: TOML has no word for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,13 @@ def as_dict(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
+def decisive(config: Config) -> dict[str, Any]:
+    """The settings that decide what a run becomes: not where it runs, nor where its data lie."""
+    values = as_dict(config)
+    del values["machine"], values["data_root"]
+    return values
+
+
 def from_dict(values: Mapping[str, Any]) -> Config:
     """The configuration that plain values describe; unknown keys are refused.
 
@@ -126,10 +135,10 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     1024
     """
     preset = values.get("preset") if isinstance(values, Mapping) else None
-    if preset is not None:
-        if preset not in PRESETS:
+    if preset not in (None, NONE):
+        if not isinstance(preset, str) or preset not in PRESETS:
             raise InputError(
-                f"Expected `preset` to be one of {', '.join(PRESETS)}, but got {preset!r}."
+                f"Expected `preset` to be one of {', '.join(PRESETS)}, but got {listed([preset])}."
             )
         given = values.get("recipe", {})
         if isinstance(given, Mapping):
@@ -146,8 +155,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(
             f"Expected the configuration {path}, but there is no such file."
         ) from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:
-        raise InputError(f"Expected {path} to be TOML, but got this: {problem}.") from problem
+    except (ValueError, RecursionError, OSError) as problem:
+        told = printable(str(problem)).rstrip(".")
+        raise InputError(
+            f"Expected {printable(str(path))} to be TOML, but got this: {told}."
+        ) from problem
 
 
 def assigned(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -160,16 +172,27 @@ def assigned(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str,
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not key:
-            raise InputError(f"Expected `--set` to be key=value, but got {assignment!r}.")
+            raise InputError(f"Expected `--set` to be key=value, but got {listed([assignment])}.")
         table, dot, name = key.partition(".")
         if dot:
-            inner = result.setdefault(table, {})
-            if not isinstance(inner, dict):
-                raise InputError(f"Expected `{table}` to be a table, but it is {inner!r}.")
-            inner[name] = _scalar(text)
+            result = with_entries(result, table, {name: _scalar(text)})
         else:
             result[key] = _scalar(text)
     return result
+
+
+def with_entries(
+    values: Mapping[str, Any], table: str, entries: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Values with entries set in one of their tables.
+
+    >>> with_entries({"seeds": {"seed": 1, "init": 2}}, "seeds", {"seed": 3})
+    {'seeds': {'seed': 3, 'init': 2}}
+    """
+    inner = values.get(table, {})
+    if not isinstance(inner, Mapping):
+        raise InputError(f"Expected {listed([table])} to be a table, but it is {listed([inner])}.")
+    return {**values, table: {**inner, **entries}}
 
 
 def fixed(values: Mapping[str, Any], sources: Sequence[str]) -> dict[str, Any]:
@@ -182,24 +205,25 @@ def fixed(values: Mapping[str, Any], sources: Sequence[str]) -> dict[str, Any]:
             f"{listed(unknown)}."
         )
     seeded = [source for source in sources if source != HARDWARE]
-    result = {**values, "seeds": {**values.get("seeds", {}), **dict.fromkeys(seeded, FIXED)}}
+    result = with_entries(values, "seeds", dict.fromkeys(seeded, FIXED))
     if HARDWARE in sources:
-        result["machine"] = {**values.get("machine", {}), "deterministic": True}
+        result = with_entries(result, "machine", {"deterministic": True})
     return result
 
 
 def _scalar(text: str) -> Any:
-    """A value as TOML reads it; what TOML cannot read is text."""
+    """A value as TOML reads it; what TOML cannot read as one value is text."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return None if text == "none" else text
+        found = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return found["value"] if set(found) == {"value"} else text
 
 
 def _built(kind: Any, values: Any, where: str) -> Any:
     if not isinstance(values, Mapping):
         raise InputError(
-            f"Expected `{where or 'the configuration'}` to be a table, but got {values!r}."
+            f"Expected `{where or 'the configuration'}` to be a table, but got {listed([values])}."
         )
     hints = typing.get_type_hints(kind)
     known = [entry.name for entry in dataclasses.fields(kind)]
@@ -221,7 +245,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return _built(hint, value, f"{where}.")
     if origin in (types.UnionType, typing.Union):
         kinds = typing.get_args(hint)
-        if value is None and type(None) in kinds:
+        if value in (None, NONE) and type(None) in kinds:
             return None
         (kind,) = [kind for kind in kinds if kind is not type(None)]
         return _value(kind, value, where)
@@ -229,23 +253,45 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         choices = typing.get_args(hint)
         if value not in choices:
             known = ", ".join(map(repr, choices))
-            raise InputError(f"Expected `{where}` to be one of {known}, but got {value!r}.")
+            raise InputError(f"Expected `{where}` to be one of {known}, but got {listed([value])}.")
         return value
     if origin is tuple:
         (kind, _) = typing.get_args(hint)
         if isinstance(value, str) or not isinstance(value, Sequence):
-            raise InputError(f"Expected `{where}` to be a list, but got {value!r}.")
+            raise InputError(f"Expected `{where}` to be a list, but got {listed([value])}.")
         return tuple(_value(kind, one, where) for one in value)
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
-            raise InputError(f"Expected `{where}` to be a table, but got {value!r}.")
+            raise InputError(f"Expected `{where}` to be a table, but got {listed([value])}.")
+        for name, one in value.items():
+            if one is not None:
+                _plain(_scalar_type(one), one, f"{where}.{name}")
         return dict(value)
     return _plain(hint, value, where)
 
 
 def _plain(hint: type, value: Any, where: str) -> Any:
+    told = printable(f"`{where}`")
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     is_right = type(value) is hint or (hint is float and type(value) is int)
     if not is_right:
-        raise InputError(f"Expected `{where}` to be {names[hint]}, but got {value!r}.")
+        raise InputError(f"Expected {told} to be {names[hint]}, but got {listed([value])}.")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InputError(f"Expected {told} to be {names[hint]} of 64 bits, but got a larger one.")
+    if isinstance(value, str) and not _can_be_a_name(value):
+        raise InputError(
+            f"Expected {told} to be text that a file could be named by, but got {listed([value])}."
+        )
     return float(value) if hint is float else value
+
+
+def _scalar_type(value: Any) -> type:
+    """The type of a plain value; of anything else, text, which it then is not."""
+    return type(value) if type(value) in (bool, int, float) else str
+
+
+def _can_be_a_name(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False

@@ -3,11 +3,12 @@
 ::
 
     run.json                configuration, versions, data, status
-    history.jsonl           a line an epoch
-    timing.jsonl            a line an epoch: seconds and samples a second
+    history.jsonl           one line per epoch
+    timing.jsonl            one line per epoch: seconds and samples per second
     model.safetensors       the weights, when it is finished
     predictions/test.npz    a prediction table, when it is finished
     checkpoints/last.pt     what a stopped run goes on from
+    .lock                   held by the process that writes here, and gone when it has ended
 """
 
 from __future__ import annotations
@@ -22,12 +23,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flipguard.errors import InputError, printable
+from flipguard.errors import InputError, listed, printable
 from flipguard.training.config import Config, as_dict, from_dict
+from flipguard.training.lock import remove_empty
 
 SCHEMA = "flipguard.run/1"
 RUN, HISTORY, TIMING = "run.json", "history.jsonl", "timing.jsonl"
 MODEL, CHECKPOINT = "model.safetensors", "checkpoints/last.pt"
+PREDICTIONS = "predictions/test.npz"
+STATUSES = ("training", "stopped", "finished")
+# What reading a file raises that does not hold what it should.
+DAMAGES = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, OSError)
+WRITTEN = (MODEL, PREDICTIONS, CHECKPOINT, HISTORY, TIMING)  # by a run, after its description
 # A temporary file: hidden, with the number of the process that writes it.
 LEFT_OVER = re.compile(r"\..+\.(\d+)(?:\.[0-9a-f]+\.partial)?")
 # What safetensors writes before it is a file of weights; the name does not say by whom.
@@ -56,14 +63,20 @@ class Run:
         path = folder / RUN
         try:
             document = json.loads(path.read_text())
-            config = from_dict(document["config"])
-            shape = document["data"]["input_shape"]
+            if (schema := document["schema"]) != SCHEMA:
+                raise ValueError(f"its schema is {schema!r}, and not {SCHEMA!r}")
+            data, status = document["data"], document["status"]
+            if status not in STATUSES:
+                raise ValueError(f"its status is {status!r}")
+            shape = data["input_shape"]
+            _texts(document.get("members", []))
+            _texts(list(document.get("follows", {}).values()))
             return cls(
                 folder=folder,
-                config=config,
-                status=document["status"],
-                class_names=tuple(document["data"]["class_names"]),
-                input_shape=None if shape is None else tuple(shape),
+                config=from_dict(document["config"]),
+                status=status,
+                class_names=tuple(_texts(data["class_names"])),
+                input_shape=None if shape is None else tuple(_sizes(shape)),
                 document=document,
             )
         except FileNotFoundError as problem:
@@ -71,16 +84,28 @@ class Run:
                 f"Expected {printable(str(folder))} to be a run, but there is no {RUN} in it; "
                 "give the folder that `flipguard train --out` wrote."
             ) from problem
-        except (KeyError, TypeError, ValueError, OSError) as problem:
+        except (*DAMAGES, InputError) as problem:
+            told = printable(str(problem)).rstrip(".")
             raise InputError(
                 f"Expected {printable(str(path))} to describe a run, but it is damaged "
-                f"({type(problem).__name__}: {printable(str(problem))}); train it again."
+                f"({type(problem).__name__}: {told}); train it again."
             ) from problem
+
+    @property
+    def follows(self) -> Mapping[str, str]:
+        """Digests of the weights that it follows, by paths seen from its folder."""
+        digests: Mapping[str, str] = self.document.get("follows", {})
+        return digests
 
     @property
     def finished(self) -> bool:
         """Whether it has a model."""
         return self.status == "finished"
+
+
+def is_whole(run: Run) -> bool:
+    """Whether a run is finished, and all that it ended in is there."""
+    return run.finished and all((run.folder / name).exists() for name in (MODEL, PREDICTIONS))
 
 
 def is_finished(folder: Path) -> bool:
@@ -106,7 +131,16 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """The objects of such a file; none if there is none."""
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    try:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        if not all(isinstance(row, dict) for row in rows):
+            raise ValueError("a line that is no object")
+    except DAMAGES as problem:
+        raise InputError(
+            f"Expected {printable(str(path))} to hold one JSON object per line, but it is damaged "
+            f"({type(problem).__name__}); restore it, or train the run again."
+        ) from problem
+    return rows
 
 
 @contextmanager
@@ -170,10 +204,65 @@ def _is_alive(process: int) -> bool:
     return process != os.getpid()
 
 
+@contextmanager
+def begun_or_nothing(folder: Path, *, state: Path | None = None) -> Iterator[None]:
+    """Removes what a new run wrote if it fails before its `state` is kept.
+
+    Only for the process that holds the folder's lock.
+    """
+    new = not (folder / RUN).exists()
+    try:
+        yield
+    except Exception:
+        if new and not (state or folder / CHECKPOINT).exists():
+            forget(folder)
+        raise
+
+
+def forget(folder: Path) -> None:
+    """Removes a run of which nothing is kept."""
+    if not (folder / RUN).exists() or is_finished(folder):
+        return
+    # The description comes last: without it, the others would be of an unknown run.
+    for name in (*WRITTEN, RUN):
+        with suppress(OSError):
+            (folder / name).unlink(missing_ok=True)
+    for name in WRITTEN:
+        remove_empty([(folder / name).parent])
+
+
+def check_place(folder: Path) -> None:
+    """Refuses a path that cannot be one."""
+    try:
+        os.lstat(folder / CHECKPOINT)  # the longest of the names in it
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else problem
+        raise InputError(
+            f"Expected {listed([str(folder)])} to be the path of a folder, but it cannot be one "
+            f"({why}); choose another."
+        ) from problem
+
+
 def digest_of(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _texts(values: Any) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError("not a list of texts where one should be")
+    return values
+
+
+def _sizes(values: Any) -> list[int]:
+    if not isinstance(values, list) or not all(
+        type(value) is int and value > 0 for value in values
+    ):
+        raise TypeError("not a list of sizes where one should be")
+    return values
 
 
 def _to_disk(path: Path) -> None:

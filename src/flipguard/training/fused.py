@@ -24,15 +24,16 @@ from flipguard.training.folder import (
     CHECKPOINT,
     HISTORY,
     MODEL,
-    RUN,
     TIMING,
     Run,
     digest_of,
+    is_finished,
     save,
     sweep,
     write_lines,
     write_run,
 )
+from flipguard.training.follows import follows
 from flipguard.training.fusing import Group
 from flipguard.training.interrupting import interrupted, time_is_up
 from flipguard.training.loop import Report, steps_an_epoch
@@ -40,7 +41,7 @@ from flipguard.training.material import Material
 from flipguard.training.optimizers import optimizer_of, restore_optimizer
 from flipguard.training.replaying import replays_members, unless_insisted
 from flipguard.training.schedule import learning_rate
-from flipguard.training.states import state_at
+from flipguard.training.states import state_at, state_digest
 from flipguard.training.workshop import Together, Workshop, workshop_of
 
 Rows = list[dict[str, Any]]
@@ -55,21 +56,30 @@ def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Re
     configs = tuple(completed(config)[1] for config in group.configs)
     workshop = workshop_of(fabric, group, configs)
     sweep(group.folder)
-    facts = facts_of(workshop.data, workshop.members[0])
-    for folder, config in zip(group.folders, configs, strict=True):
-        sweep(folder)
-        if not ((folder / RUN).exists() and Run.read(folder).finished):
-            write_run(folder, config, status="training", **facts)
-    group.begin()
-    networks = len(workshop.fused.parts())
-    told = "one network" if networks == 1 else f"{networks} networks side by side"
-    report(f"{len(configs)} members as {told} ({workshop.fused.way})")
-    done = _train(fabric, workshop, configs, group.folder, deadline, report)
+    shared = facts_of(workshop.data, workshop.members[0])
+    facts = [
+        {**shared, "follows": follows(folder, (Run.read(Path(old)) for old in config.old))}
+        for folder, config in zip(group.folders, configs, strict=True)
+    ]
+    digests = [
+        state_digest(config, data=workshop.data.fingerprint, follows=told["follows"])
+        for config, told in zip(configs, facts, strict=True)
+    ]
+    with group.begun_or_nothing():
+        for folder, config, told in zip(group.folders, configs, facts, strict=True):
+            sweep(folder)
+            if not is_finished(folder):
+                write_run(folder, config, status="training", **told)
+        group.begin()
+        networks = len(workshop.fused.parts())
+        how = "one network" if networks == 1 else f"{networks} networks side by side"
+        report(f"{len(configs)} members as {how} ({workshop.fused.way})")
+        done = _train(fabric, workshop, configs, digests, group.folder, deadline, report)
     if done is None:
         return False
     states = workshop.fused.split()
     for index, (folder, config) in enumerate(zip(group.folders, configs, strict=True)):
-        if Run.read(folder).finished:
+        if is_finished(folder):
             continue
         model = workshop.members[index]
         model.load_state_dict(states[index])
@@ -77,7 +87,8 @@ def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Re
         write_predictions(folder, model, workshop.data, split="test", device=fabric.device)
         write_lines(folder / TIMING, done.timing)
         write_lines(folder / HISTORY, done.histories[index])
-        write_run(folder, config, status="finished", **facts, weights=digest_of(folder / MODEL))
+        weights = digest_of(folder / MODEL)
+        write_run(folder, config, status="finished", **facts[index], weights=weights)
     group.end()
     return True
 
@@ -96,6 +107,7 @@ def _train(
     fabric: Any,
     workshop: Workshop,
     configs: Sequence[Config],
+    digests: list[str],  # of what decides each member's state
     folder: Path,
     deadline: float | None,
     report: Report,
@@ -108,7 +120,7 @@ def _train(
         Together(fused, recipe.label_smoothing),
         optimizer_of(configs[0], *fused.decaying(), device, captured=captured),
     )
-    progress = _restored(folder, fused, optimizer, len(configs))
+    progress = _restored(folder, fused, optimizer, digests)
     if interrupted() and progress.epoch < recipe.epochs:
         return None  # before an epoch was under way: none has to be finished
     if not machine.deterministic:  # which kernel is fastest is not always the same one's turn
@@ -186,7 +198,7 @@ def _train(
         stops = time_is_up(deadline)
         ends = progress.epoch == recipe.epochs
         if ends or stops or now - kept >= machine.save_seconds:
-            _keep(folder, progress, fused, optimizer)
+            _keep(folder, progress, fused, optimizer, digests)
             kept = time.monotonic()
         each_epoch = (now - began) / (epoch + 1 - first_epoch)
         report(_line(progress, losses, recipe.epochs, each_epoch * (recipe.epochs - epoch - 1)))
@@ -234,8 +246,15 @@ def _like_a_batch(workshop: Workshop, configs: Sequence[Config]) -> Tensor:
     return inputs if _share_batches(configs) else torch.stack([inputs] * len(configs))
 
 
-def _keep(folder: Path, progress: Joint, fused: Fused, optimizer: torch.optim.Optimizer) -> None:
+def _keep(
+    folder: Path,
+    progress: Joint,
+    fused: Fused,
+    optimizer: torch.optim.Optimizer,
+    digests: list[str],
+) -> None:
     state = {
+        "digest": digests,
         "epoch": progress.epoch,
         "step": progress.step,
         "histories": progress.histories,
@@ -246,11 +265,13 @@ def _keep(folder: Path, progress: Joint, fused: Fused, optimizer: torch.optim.Op
     save(folder / CHECKPOINT, lambda path: torch.save(state, path))
 
 
-def _restored(folder: Path, fused: Fused, optimizer: torch.optim.Optimizer, count: int) -> Joint:
+def _restored(
+    folder: Path, fused: Fused, optimizer: torch.optim.Optimizer, digests: list[str]
+) -> Joint:
     path = folder / CHECKPOINT
     if not path.exists():
-        return Joint(histories=[[] for _ in range(count)])
-    with state_at(path, of=folder) as state:
+        return Joint(histories=[[] for _ in digests])
+    with state_at(path, of=folder, digest=digests) as state:
         fused.body.load_state_dict(state["members"])
         restore_optimizer(optimizer, state["optimizer"])
         return Joint(

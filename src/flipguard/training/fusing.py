@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,14 @@ from torch import nn
 
 from flipguard.errors import InputError
 from flipguard.training.config import Config, Machine
-from flipguard.training.folder import CHECKPOINT, RUN, Run, sweep, written
+from flipguard.training.folder import (
+    CHECKPOINT,
+    begun_or_nothing,
+    is_finished,
+    sweep,
+    written,
+)
+from flipguard.training.lock import alone_in
 from flipguard.training.loop import Report
 
 # Convolutions with more channels fill a GPU alone; side by side in groups they are slower.
@@ -53,6 +60,20 @@ class Group:
         with written(self.folder / LIST) as path:
             names = [folder.name for folder in self.folders]
             path.write_text(json.dumps({"members": names, "streams": self.streams}) + "\n")
+
+    @contextmanager
+    def begun_or_nothing(self) -> Iterator[None]:
+        """Removes what was written of new members if they fail before their state is kept."""
+        state = self.folder / CHECKPOINT
+        try:
+            with ExitStack() as stack:
+                for folder in self.folders:
+                    stack.enter_context(begun_or_nothing(folder, state=state))
+                yield
+        except Exception:
+            if not state.exists():
+                self.end()
+            raise
 
     def end(self) -> None:
         """Removes the joint state, once every member has its own folder."""
@@ -114,11 +135,27 @@ def train_together(
     report: Report,
 ) -> bool:
     """Trains the members that are trained together; False if time was up before they ended."""
-    from flipguard.training.fused import train_group
-
     machine = configs[0].machine
     if fabric.world_size > 1 and machine.fuse != "on":
         return True  # every process takes its share of a batch, member after member
+    with ExitStack() as stack:
+        for folder in folders:
+            if fabric.is_global_zero and not is_finished(folder):
+                stack.enter_context(alone_in(folder, report=report))
+        return _train_groups(fabric, configs, folders, deadline=deadline, report=report)
+
+
+def _train_groups(
+    fabric: Any,
+    configs: Sequence[Config],
+    folders: Sequence[Path],
+    *,
+    deadline: float | None,
+    report: Report,
+) -> bool:
+    from flipguard.training.fused import train_group
+
+    machine = configs[0].machine
     for group in list(_begun(configs, folders)) if fabric.world_size == 1 else ():
         if not train_group(fabric, group, deadline=deadline, report=report):
             return False
@@ -171,7 +208,7 @@ def _is_fresh(folder: Path) -> bool:
     """Whether a member is neither finished nor begun alone."""
     if (folder / CHECKPOINT).exists():
         return False
-    return not (folder / RUN).exists() or not Run.read(folder).finished
+    return not is_finished(folder)
 
 
 def _begun(configs: Sequence[Config], folders: Sequence[Path]) -> Iterator[Group]:

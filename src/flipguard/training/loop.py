@@ -23,7 +23,7 @@ from flipguard.methods import Objective, Step
 from flipguard.models import Inputs, classify, head_of, with_features
 from flipguard.training.config import Config, Recipe, is_measured
 from flipguard.training.devices import peak_memory, seed_dropout
-from flipguard.training.folder import CHECKPOINT, HISTORY, TIMING, read_lines, save, write_lines
+from flipguard.training.folder import CHECKPOINT, HISTORY, TIMING, save, write_lines
 from flipguard.training.interrupting import interrupted, time_is_up
 from flipguard.training.material import Material
 from flipguard.training.measure import Yardstick
@@ -91,12 +91,15 @@ def train_loop(
     objective: Objective,
     material: Material,
     yardsticks: dict[str, Yardstick],
+    digest: str,
+    resume: bool,
     deadline: float | None = None,
     report: Report,
 ) -> bool:
     """Trains until the last epoch, or until time is up or somebody interrupts it.
 
-    Says whether it came to the end.
+    Says whether it came to the end. With `resume` it goes on from the state in the folder, if there
+    is one, which must have been kept with the same `digest` of what decides it.
     """
     recipe, seeds = config.recipe, config.seeds
     device = material.device
@@ -112,10 +115,12 @@ def train_loop(
         captured=captured,
     )
     trainee, optimizer = fabric.setup(trainee, optimizer)
-    progress = _restored(folder, student, objective, optimizer)
-    if progress.history and fabric.is_global_zero:
+    progress = Progress()
+    if resume:
+        progress = _restored(folder, digest, student, objective, optimizer)
+    if progress.epoch and fabric.is_global_zero:
         # A process that was killed may have kept the state, but not said so yet.
-        write_lines(folder / HISTORY, progress.history)
+        _tell(folder, progress)
     if fabric.broadcast(interrupted()) and progress.epoch < recipe.epochs:
         return False  # before an epoch was under way: none has to be finished
     began, first_epoch = time.monotonic(), progress.epoch
@@ -221,7 +226,7 @@ def train_loop(
         ends = progress.epoch == recipe.epochs
         if fabric.is_global_zero:
             if ends or stops or now - kept >= config.machine.save_seconds:
-                _keep(folder, progress, student, objective, optimizer)
+                _keep(folder, digest, progress, student, objective, optimizer)
                 kept = time.monotonic()
             each = (now - began) / (epoch + 1 - first_epoch)
             report(_line(progress, row, recipe, left=each * (recipe.epochs - epoch - 1)))
@@ -237,28 +242,37 @@ def steps_an_epoch(recipe: Recipe, samples: int) -> int:
 
 def _keep(
     folder: Path,
+    digest: str,
     progress: Progress,
     student: nn.Module,
     objective: Objective,
     optimizer: torch.optim.Optimizer,
 ) -> None:
-    """Writes the state after an epoch; what is written last is what a restart believes."""
-    write_lines(folder / TIMING, progress.timing)
+    """Writes the state after an epoch, which is all that a restart reads, and tells of it."""
     state = {
+        "digest": digest,
         "epoch": progress.epoch,
         "step": progress.step,
         "history": progress.history,
+        "timing": progress.timing,
         "student": student.state_dict(),
         "trained": objective.trained.state_dict(),
         "objective": objective.state(),
         "optimizer": optimizer.state_dict(),
     }
     save(folder / CHECKPOINT, lambda path: torch.save(state, path))
+    _tell(folder, progress)
+
+
+def _tell(folder: Path, progress: Progress) -> None:
+    """Writes what has been reached, for people and reports."""
+    write_lines(folder / TIMING, progress.timing)
     write_lines(folder / HISTORY, progress.history)
 
 
 def _restored(
     folder: Path,
+    digest: str,
     student: nn.Module,
     objective: Objective,
     optimizer: torch.optim.Optimizer,
@@ -272,7 +286,7 @@ def _restored(
                 f"remove {folder} to begin again."
             )
         return Progress()
-    with state_at(path, of=folder) as state:
+    with state_at(path, of=folder, digest=digest) as state:
         student.load_state_dict(state["student"])
         objective.trained.load_state_dict(state["trained"])
         objective.restore(state["objective"])
@@ -281,7 +295,7 @@ def _restored(
             epoch=state["epoch"],
             step=state["step"],
             history=state["history"],
-            timing=read_lines(folder / TIMING)[: state["epoch"]],
+            timing=state["timing"],
         )
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flipguard.errors import InputError
+from flipguard.errors import InputError, listed
 from flipguard.fusion import teachers
 from flipguard.losses.inputs import computed
 from flipguard.models import Inputs, classify
 from flipguard.references import Ensemble, Reference
-from flipguard.training.config import Config, Machine, as_dict
+from flipguard.training.config import Config, Machine, decisive
 from flipguard.training.devices import input_type, placed
 from flipguard.training.folder import Run, is_finished
 from flipguard.training.fusing import Asked, train_together
@@ -29,6 +29,7 @@ from flipguard.training.seeds import Seeds, derived
 from flipguard.training.side_by_side import apart, own_threads, threads_of, train_side_by_side
 
 FOLDER = "members"
+MOST_MEMBERS = 1000
 
 
 class Mean(nn.Module):
@@ -69,9 +70,7 @@ def member_config(config: Config, index: int, start: str | None = None) -> Confi
 
 def member_folder(config: Config, out: Path) -> Path:
     """Where a member lies: beside the runs that use it, by what it is, so that it is made once."""
-    # Not by where the data lies, which may be moved.
-    values = as_dict(dataclasses.replace(config, data_root=None))
-    values.pop("machine")
+    values = {**decisive(config), "data_root": None}
     values["recipe"].pop("member_order")
     name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
     return out.absolute().parent / FOLDER / name
@@ -161,8 +160,11 @@ def _wanted(
 def member_count(config: Config) -> int:
     """How many members a run has."""
     count = config.options["members"]
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InputError(f"Expected `members` to be a whole number from 1 on, but got {count!r}.")
+    if type(count) is not int or not 1 <= count <= MOST_MEMBERS:
+        raise InputError(
+            f"Expected `members` to be a whole number from 1 to {MOST_MEMBERS:,}, but got "
+            f"{listed([count])}."
+        )
     return count
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
@@ -13,7 +14,8 @@ from flipguard.models import build_model
 from flipguard.predictions.npz import write_npz
 from flipguard.training.config import Machine
 from flipguard.training.devices import in_precision
-from flipguard.training.folder import MODEL, Run, digest_of, predictions_of, save
+from flipguard.training.folder import MODEL, RUN, Run, digest_of, predictions_of, save
+from flipguard.training.lock import alone_in
 from flipguard.training.material import Material, data_of
 from flipguard.training.measure import logits_on
 
@@ -71,12 +73,19 @@ def predict(run: Run, *, split: str, out: Path, device: str = "cpu") -> None:
             "changed; restore it, or train again."
         )
     model = load_model(run).to(device)
-    save(
-        out,
-        lambda path: _write(
-            path, model, data, split=split, device=torch.device(device), spec=run.config.model
-        ),
-    )
+    with alone_at(out):
+        save(
+            out,
+            lambda path: _write(
+                path, model, data, split=split, device=torch.device(device), spec=run.config.model
+            ),
+        )
+
+
+def alone_at(out: Path) -> AbstractContextManager[None]:
+    """Keeps other processes out of the run folder that a file is written into, if it is in one."""
+    place = next((place for place in out.absolute().parents if (place / RUN).exists()), None)
+    return nullcontext() if place is None else alone_in(place, report=lambda _: None)
 
 
 def write_predictions(

@@ -22,7 +22,7 @@ import torch
 from flipguard.errors import DivergedError, InputError
 from flipguard.training.config import Config, Machine, as_dict
 from flipguard.training.devices import cores, peak_memory
-from flipguard.training.folder import HISTORY, TIMING, is_finished, read_lines
+from flipguard.training.folder import DAMAGES, HISTORY, TIMING, is_finished, read_lines
 from flipguard.training.interrupting import interrupted, passed_on, time_is_up
 from flipguard.training.loop import Report
 from flipguard.training.worker import DIVERGED, ENDED, FAILED, LINE, READY, REFUSED, STOP
@@ -85,7 +85,7 @@ def train_side_by_side(
         report(f"members one by one: {_why_alone(machine, nested)}")
         return True
     first = left[0]
-    begun = bool(read_lines(folders[first] / TIMING))
+    begun = _epochs_of(folders[first]) > 0
     lines: list[str] = []
     if not begun:
         _begin(fabric, configs[first], folders[first], lines.append)
@@ -98,7 +98,7 @@ def train_side_by_side(
         tell_first_epoch()
         # Every start comes further by an epoch: if not here, then one member after the other.
         return begun and not interrupted()
-    each = float(read_lines(folders[first] / TIMING)[-1]["seconds"])
+    each = float(_timing_of(folders[first])[-1]["seconds"])
     left = [i for i, folder in enumerate(folders) if not is_finished(folder)]
     crew = Crew(configs, folders, left, deadline=deadline, report=report)
     processes = min(most, len(left), _fitting())
@@ -272,7 +272,15 @@ def _why_alone(machine: Machine, nested: bool) -> str:
 
 def _epochs_of(folder: Path) -> int:
     """How many epochs of a member are kept: its history may have a row for some of them only."""
-    return len(read_lines(folder / TIMING))
+    return len(_timing_of(folder))
+
+
+def _timing_of(folder: Path) -> list[dict[str, Any]]:
+    """What is told of a member's epochs; nothing if it is damaged, until it is written again."""
+    try:
+        return [row for row in read_lines(folder / TIMING) if float(row["seconds"]) >= 0]
+    except (*DAMAGES, InputError):
+        return []
 
 
 def _fitting() -> int:

@@ -1,29 +1,56 @@
-"""A state to go on from, read back."""
+"""A state to go on from: what it is of, and how it is read back."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from flipguard.errors import InputError
+from flipguard.errors import InputError, printable
+from flipguard.training.config import Config, decisive
+
+
+def state_digest(config: Config, *, data: str, follows: Mapping[str, str]) -> str:
+    """A digest of all that decides a state: settings, data, and the weights that are followed.
+
+    `follows` is by path, of which the digest does not depend: a folder of runs may be moved.
+    """
+    what = [decisive(config), data, list(follows.values())]
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
-def state_at(path: Path, *, of: Path) -> Iterator[dict[str, Any]]:
+def state_at(path: Path, *, of: Path, digest: str | list[str]) -> Iterator[dict[str, Any]]:
     """The state in a file; what fails to be taken over from it is damage, and told as such."""
     try:
         with zipfile.ZipFile(path) as archive:
             altered = archive.testzip()  # which torch does not look at
         if altered is not None:
             raise zipfile.BadZipFile(altered)
-        yield torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        is_same = state["digest"] == digest
     except Exception as problem:
+        raise _damaged(path, of, problem) from problem
+    if not is_same:
         raise InputError(
-            f"Expected {path} to be a state to go on from, but it is damaged "
-            f"({type(problem).__name__}); remove {of} to begin again."
-        ) from problem
+            f"Expected {printable(str(path))} to be a state of this run, but it was kept with "
+            "other settings, other data or other weights to follow; restore what there was, or "
+            f"remove {printable(str(of))} to begin again."
+        )
+    try:
+        yield state
+    except Exception as problem:
+        raise _damaged(path, of, problem) from problem
+
+
+def _damaged(path: Path, of: Path, problem: Exception) -> InputError:
+    return InputError(
+        f"Expected {printable(str(path))} to be a state to go on from, but it is damaged "
+        f"({type(problem).__name__}); remove {printable(str(of))} to begin again."
+    )

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import platform
 import time
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from torch import nn
 
 from flipguard._version import __version__
 from flipguard.data import DataSet, TextSplit, build_augmentation
+from flipguard.errors import InputError
 from flipguard.losses import SharedClasses
 from flipguard.methods import Method, Objective, Old, Setting
 from flipguard.models import architecture, build_model, checkpoint_blocks
@@ -43,17 +45,24 @@ from flipguard.training.devices import (
 )
 from flipguard.training.fine_tuning import start_from
 from flipguard.training.folder import (
+    CHECKPOINT,
     HISTORY,
     MODEL,
     RUN,
     Run,
+    begun_or_nothing,
+    check_place,
     digest_of,
+    forget,
+    is_whole,
     save,
     sweep,
     write_lines,
     write_run,
 )
+from flipguard.training.follows import follows
 from flipguard.training.fusing import teachers_asked
+from flipguard.training.lock import alone_in, tidy
 from flipguard.training.loop import Report, steps_an_epoch, train_loop
 from flipguard.training.material import Material, calibrates, data_of, held_out_of, input_shape_of
 from flipguard.training.measure import SEEN, Yardstick, logits_on
@@ -69,6 +78,7 @@ from flipguard.training.replaying import replays, replays_members
 from flipguard.training.reuse import reused_members
 from flipguard.training.seeds import derived
 from flipguard.training.starts import starts_of
+from flipguard.training.states import state_digest
 from flipguard.training.texts import check_tokens
 from flipguard.training.views import plan_of
 
@@ -83,12 +93,44 @@ def train_with(
 ) -> Run:
     """Trains in the processes of a fabric, or in new ones if there is none yet."""
     began = time.monotonic()
+    check_place(out)
     method, config = completed(config)
     check_numbers(config)
-    check_folder(out, config, resume=resume)
-    if resume and (out / RUN).exists() and (run := Run.read(out)).finished:
+    if (run := _finished(config, out, resume=resume)) is not None:
+        tidy(out)
         report(f"{out} is finished; nothing to do")
         return run
+    if fabric is None:
+        fabric = fabric_of(config.machine)
+        if config.machine.processes > 1:
+            _begun_with(config, method, out)
+            return _in_processes(fabric, config, out, resume=resume, report=report)
+    minutes = config.machine.minutes
+    deadline = None if minutes is None else began + 60 * minutes
+    with ExitStack() as stack:
+        if fabric.is_global_zero:
+            stack.enter_context(alone_in(out, report=report))
+            stack.enter_context(begun_or_nothing(out))
+        fabric.barrier()
+        # Another process may have trained it until the lock was free.
+        if (run := _finished(config, out, resume=resume)) is not None:
+            return run
+        data, old_runs = _begun_with(config, method, out)
+        stack.enter_context(exactness(config.machine, fabric.device))
+        return _train_one(
+            fabric, config, method, out, data, old_runs, deadline, report, resume=resume
+        )
+
+
+def _finished(config: Config, out: Path, *, resume: bool) -> Run | None:
+    """The run in a folder, if it needs no more training; refused if it is another run."""
+    check_folder(out, config, resume=resume)
+    run = Run.read(out) if (out / RUN).exists() else None
+    return run if run is not None and is_whole(run) else None
+
+
+def _begun_with(config: Config, method: Method, out: Path) -> tuple[DataSet, list[Run]]:
+    """The data and the old runs, refused if nothing can be trained with them."""
     old_runs = [Run.read(Path(folder)) for folder in config.old]
     check_needs(method, config, old_runs)
     data = data_of(config)
@@ -98,14 +140,19 @@ def train_with(
     if isinstance(data.train, TextSplit):
         guides = [Run.read(Path(folder)) for folder in config.guides]
         check_tokens(config.model, [*old_runs, *guides], data.train.texts)
-    if fabric is None:
-        fabric = fabric_of(config.machine)
-        if config.machine.processes > 1:
-            return train_in_processes(fabric, config, out, resume=resume, report=report)
-    minutes = config.machine.minutes
-    deadline = None if minutes is None else began + 60 * minutes
-    with exactness(config.machine, fabric.device):
-        return _train_one(fabric, config, method, out, data, old_runs, deadline, report)
+    return data, old_runs
+
+
+def _in_processes(fabric: Any, config: Config, out: Path, *, resume: bool, report: Report) -> Run:
+    new = not (out / RUN).exists()
+    try:
+        return train_in_processes(fabric, config, out, resume=resume, report=report)
+    except Exception:
+        # The first process may have been ended before it removed what it had written.
+        if new and not (out / CHECKPOINT).exists():
+            with suppress(InputError), alone_in(out, report=report):
+                forget(out)
+        raise
 
 
 def _train_one(
@@ -117,6 +164,8 @@ def _train_one(
     old_runs: list[Run],
     deadline: float | None,
     report: Report,
+    *,
+    resume: bool,
 ) -> Run:
     shape = input_shape_of(data)
     replays_members(config, fabric.device)  # refuses what this machine cannot do, before any work
@@ -158,7 +207,7 @@ def _train_one(
         "test": Yardstick(test, [olds], autocast=fabric.autocast),
     }
     plan = plan_of(config, out, data, material)
-    facts = facts_of(data, student)
+    facts = {**facts_of(data, student), "follows": follows(out, old_runs)}
     fabric.barrier()  # all have looked at the folder before one writes to it
     if fabric.is_global_zero:
         sweep(out)
@@ -218,6 +267,7 @@ def _train_one(
             return tell("stopped")
         # Relative, so that a folder of runs can be moved as a whole.
         facts["members"] = [os.path.relpath(run.folder, out) for run in runs]
+        facts["follows"] |= follows(out, runs)
         if method.name == "ensemble":
             mean = placed(mean_of(runs, config.machine), fabric.device)
             facts |= facts_of(data, mean)
@@ -261,6 +311,8 @@ def _train_one(
         objective=objective,
         material=material,
         yardsticks=yardsticks,
+        digest=state_digest(config, data=data.fingerprint, follows=facts["follows"]),
+        resume=resume,
         deadline=deadline,
         report=report,
     )

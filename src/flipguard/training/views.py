@@ -26,7 +26,8 @@ from flipguard.references import Reference
 from flipguard.references.views import FLOATS, StoredViews, packed, width_of
 from flipguard.training.config import Config
 from flipguard.training.devices import free_memory
-from flipguard.training.folder import MODEL, Run, digest_of
+from flipguard.training.folder import Run
+from flipguard.training.follows import weights_of
 from flipguard.training.fusing import APART
 from flipguard.training.interrupting import time_is_up
 from flipguard.training.loop import Report
@@ -61,7 +62,7 @@ class Plan:
             "data": self.data.fingerprint,
             # Which samples are held out from it, and so the temperatures that are fitted on them.
             "calibrated": [scope.samples, scope.seed] if calibrates(config) else None,
-            "members": [{"model": run.config.model, "weights": _weights(run)} for run in runs],
+            "members": [{"model": run.config.model, "weights": weights_of(run)} for run in runs],
             "tokens_of": config.model if texts else None,
             "augment": "none" if texts else repr(build_augmentation(config.recipe.augment)),
             "seed": self.seed(runs),
@@ -73,7 +74,7 @@ class Plan:
 
     def seed(self, runs: Sequence[Run]) -> int:
         """The augmentation's seed, which all students of the same members share."""
-        return derived(0, "views", *(_weights(run) for run in runs))
+        return derived(0, "views", *(weights_of(run) for run in runs))
 
     def stored(
         self,
@@ -197,10 +198,6 @@ def plan_of(config: Config, out: Path, data: DataSet, material: Material) -> Pla
         # Before any member is trained; later it may be that they are stored already.
         need_room(plan.shape, plan.place)
     return plan
-
-
-def _weights(run: Run) -> str:
-    return str(run.document.get("weights") or digest_of(run.folder / MODEL))
 
 
 def _refuse_overflow(logits: Tensor, wanted: Views) -> None:

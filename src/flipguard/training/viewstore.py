@@ -4,22 +4,21 @@
 
     logits.bin    rows of one width: view 0 of all samples, then view 1, …
     views.json    what the views are of, the table's shape, and a checksum for every chunk in it
-    lock          held by whoever looks it through or adds to it
+    .lock         held by the process that looks it through or adds to it
 
 A chunk counts when its checksum is recorded, which happens after its bytes are on disk: whenever
-a process is killed, what counts is there. The lock goes with its process, killed or not.
+a process is killed, what counts is there.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -29,11 +28,12 @@ import numpy as np
 import numpy.typing as npt
 
 from flipguard.errors import InputError, printable
-from flipguard.training.folder import sweep, written
+from flipguard.training.folder import DAMAGES, sweep, written
 from flipguard.training.interrupting import time_is_up
+from flipguard.training.lock import InUseError, alone_in
 
 SCHEMA = "flipguard.views/1"
-TABLE, DONE, LOCK = "logits.bin", "views.json", "lock"
+TABLE, DONE = "logits.bin", "views.json"
 CHUNK = 4096  # samples of one view
 BETWEEN = 1.0  # seconds from one record of what is done to the next
 WAIT = 0.1  # seconds until another look at a lock that somebody holds
@@ -97,24 +97,21 @@ class ViewStore:
     @contextmanager
     def held(self, *, deadline: float | None, report: Callable[[str], None]) -> Iterator[bool]:
         """Keeps other processes away; False if time was up before they were done."""
-        with self._told_if_it_fails():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            file = (self.folder / LOCK).open("a")
-        with file:
+        with ExitStack() as stack:
             waited = False
-            while not self._is_ours(file.fileno()):
-                if time_is_up(deadline):
-                    yield False
-                    return
+            while True:
+                try:
+                    stack.enter_context(alone_in(self.folder, report=report))
+                    break
+                except InUseError:
+                    if time_is_up(deadline):
+                        yield False
+                        return
                 if not waited:
                     report(f"waiting for another run that stores views at {self.folder}")
                 waited = True
                 time.sleep(WAIT)
-            try:
-                yield True
-            finally:
-                # Told, and not only closed: processes that were forked here have it open too.
-                fcntl.flock(file.fileno(), fcntl.LOCK_UN)
+            yield True
 
     def begin(self) -> list[Chunk]:
         """Opens the table, or makes a new one; gives the recorded chunks that are damaged."""
@@ -185,14 +182,6 @@ class ViewStore:
             )
         return found
 
-    def _is_ours(self, lock: int) -> bool:
-        with self._told_if_it_fails():
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-        return True
-
     @property
     def _kind(self) -> str:
         return f"<i{self.shape.number_bytes}"
@@ -204,7 +193,9 @@ class ViewStore:
             document = json.loads(path.read_text())
             is_shape = [*document["shape"], document["number_bytes"], document["chunk"]]
             done = {int(index): str(told) for index, told in document["done"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError, OSError) as problem:
+            if document["schema"] != SCHEMA or document["of"] != json.loads(json.dumps(self._of)):
+                raise ValueError("it is of other views")
+        except DAMAGES as problem:
             raise InputError(
                 f"Expected {printable(str(path))} to describe stored views, but it is damaged "
                 f"({type(problem).__name__}); remove {printable(str(self.folder))} to store them "

@@ -7,7 +7,8 @@ from pathlib import Path
 import polars as pl
 
 from flipguard.errors import InputError, listed
-from flipguard.predictions.read import format_of, unreadable
+from flipguard.predictions.faults import naming
+from flipguard.predictions.read import scan_table
 from flipguard.predictions.table import Predictions
 from flipguard.report.safe import visible, web_address
 from flipguard.report.samples.base import Samples
@@ -23,11 +24,9 @@ class Texts(Samples):
         """`texts` has the columns `id` and `text`."""
         self.source = source
         self._texts = texts
-        try:
+        with naming(source):
             beginning = texts.select(pl.col("text").cast(pl.String)).drop_nulls().head(50)
             first = beginning.collect(engine="streaming")["text"]
-        except (OSError, pl.exceptions.PolarsError) as problem:
-            raise unreadable(source, problem) from problem
         links = len(first) > 0 and all(web_address(text) is not None for text in first)
         self.kind = "link" if links else "text"
 
@@ -38,15 +37,13 @@ class Texts(Samples):
         # Of an endless text a beginning is kept, and how long it was.
         text = pl.col("text").cast(pl.String)
         columns = (text.str.head(LONGEST_TEXT), text.str.len_chars().alias("length"))
-        try:
+        with naming(self.source):
             rows = (
                 self._texts.select(pl.col("id").cast(pl.String), *columns)
                 .join(wanted, on="id", how="inner")
                 .drop_nulls("text")
                 .collect(engine="streaming")
             )
-        except (OSError, pl.exceptions.PolarsError) as problem:
-            raise unreadable(self.source, problem) from problem
         return {row["row"]: (row["text"], row["length"]) for row in rows.iter_rows(named=True)}
 
     def embedded(self, found: tuple[str, int]) -> str | None:
@@ -60,11 +57,8 @@ class Texts(Samples):
 
 def text_file(path: Path) -> Texts:
     """The texts of a table with a column `id` and one of texts."""
-    try:
-        frame = _scanned(path)
-        names = frame.collect_schema().names()
-    except (OSError, ValueError, pl.exceptions.PolarsError) as problem:
-        raise unreadable(str(path), problem) from problem
+    frame, _ = scan_table(path, frozenset({"id"}))
+    names = frame.collect_schema().names()
     others = [name for name in names if name != "id"]
     column = next((name for name in TEXT_COLUMNS if name in others), None)
     if column is None and len(others) == 1:
@@ -75,16 +69,6 @@ def text_file(path: Path) -> Texts:
             f"{listed(names, most=8)}; rename them."
         )
     return Texts(frame.select("id", pl.col(column).alias("text")), source=str(path))
-
-
-def _scanned(path: Path) -> pl.LazyFrame:
-    kind, _ = format_of(path)
-    if kind in ("csv", "tsv"):
-        # All as text: an id such as 007 must not become a number.
-        return pl.scan_csv(path, separator="," if kind == "csv" else "\t", infer_schema=False)
-    if kind == "jsonl":
-        return pl.scan_ndjson(path)
-    return pl.scan_parquet(path) if kind == "parquet" else pl.scan_ipc(path)
 
 
 def text_column(predictions: tuple[Predictions, ...], column: str) -> Texts | None:

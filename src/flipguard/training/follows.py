@@ -1,0 +1,41 @@
+"""The runs whose weights a run follows: old models, the members of its ensemble, given guides.
+
+`run.json` records a digest of each of their weights, so that no run goes on with other weights than
+those it was begun with.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from flipguard.errors import InputError, listed, printable
+from flipguard.training.folder import MODEL, Run, digest_of, is_finished
+
+
+def follows(out: Path, runs: Iterable[Run]) -> dict[str, str]:
+    """The digests of the runs' weights, by their paths seen from a run's folder."""
+    # Relative, so that a folder of runs can be moved as a whole.
+    return {os.path.relpath(run.folder, out): weights_of(run) for run in runs}
+
+
+def weights_of(run: Run) -> str:
+    """The digest of a finished run's weights."""
+    return str(run.document.get("weights") or digest_of(run.folder / MODEL))
+
+
+def check_follows(run: Run) -> None:
+    """Refuses to go on with a run if weights that it follows are others now."""
+    there = {run.folder / place: digest for place, digest in run.follows.items()}
+    changed = [
+        os.path.normpath(place)
+        for place, digest in there.items()
+        if is_finished(place) and weights_of(Run.read(place)) != digest
+    ]
+    if changed:
+        raise InputError(
+            f"Expected the weights that {printable(str(run.folder))} was begun with, but "
+            f"got {listed(changed)} now with other weights; restore "
+            f"them, or remove {printable(str(run.folder))} to begin again."
+        )
