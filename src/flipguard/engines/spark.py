@@ -56,7 +56,7 @@ ROWS_TO_SEND = 100_000
 
 def count(plan: CountingPlan) -> Counted:
     """The counts of a plan, the same as the local engine's."""
-    with quietly(), spark_session() as session:
+    with naming_any(plan.sides), quietly(), spark_session() as session:
         _refuse_without_ids(plan)
         plan = _as_needed(plan)
         if plan.layout.scored:
