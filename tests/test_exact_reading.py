@@ -139,6 +139,9 @@ def test_blank_lines_without_end_are_refused(
     assert len(rows_of(path)) == 2
     path.write_text("id,label\n1,a\n" + "\n" * 1_100 + "2,b\n")
     assert "has more than 1,000 blank lines" in refusal(path)
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"id": 1, "label": 2}\n' + "\n" * 100_000 + '{"id": 2, "label": 2}\n')
+    assert "has more than 1,000 blank lines" in refusal(path)
 
 
 def test_separators_alone_are_no_blank_line(tmp_path: Path) -> None:

@@ -465,6 +465,31 @@ def test_no_order_of_rows_stands_in_for_ids(session: Any) -> None:
         spark.count(CountingPlan(old=model, new=model))
 
 
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+def test_json_lines_are_read_as_the_local_reader_reads_them(
+    session: Any, tmp_path: Path, bom: str
+) -> None:
+    """Late keys, blank lines, and numbers among text, which keep the spelling that they have."""
+    sites = ["1.50", '"cat"', "1e3", "-0", "true", "null", '"x, \\"y\\""', str(2**64)]
+    lines = [f'{{"id": {i}, "label": "a", "site": {sites[i % 8]}}}' for i in range(1_200)]
+    lines += [f'{{"id": {i}, "target": "a", "label": "b"}}' for i in range(1_200, 1_300)]
+    path = tmp_path / "t.jsonl"
+    path.write_text(bom + "\n\n".join(lines) + "\n")
+    table = read_predictions(path)
+    counted = assert_same(CountingPlan(old=table, new=table, by=("site",)))
+    assert set(counted.by["site"].keys) >= {"1.50", "cat", "1e3", "true", 'x, "y"', str(2**64)}
+    assert counted.whole.counts["wrong_same"] == 100
+
+
+def test_blank_lines_are_no_rows(session: Any, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = [f'{i},a,"{i % 3}, ""q"""' for i in range(300)]
+    path.write_bytes("\r\n\r\n".join(["\ufeffid,label,site", *rows, ""]).encode())
+    table = read_predictions(path)
+    counted = assert_same(CountingPlan(old=table, new=table, by=("site",)))
+    assert (counted.rows.matched, counted.by["site"].keys[0]) == (300, '0, "q"')
+
+
 def test_a_line_break_inside_quotes_is_told(session: Any, tmp_path: Path, save: Saver) -> None:
     path = tmp_path / "old.csv"
     path.write_text('id,label,note\na,cat,"two\nlines"\nb,dog,\nc,dog,\n')

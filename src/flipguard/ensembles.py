@@ -17,7 +17,7 @@ from flipguard.engines.plan import CountingPlan
 from flipguard.engines.positions import PairedRows, paired_rows
 from flipguard.engines.unusable import refuse_unusable
 from flipguard.errors import InputError, listed
-from flipguard.predictions.faults import naming
+from flipguard.predictions.faults import naming, naming_any
 from flipguard.predictions.scores import reader, rows_per_read, spool_folder, width
 from flipguard.predictions.table import Predictions, Scores
 
@@ -53,8 +53,9 @@ def ensemble(
             old=scored[0], new=scored[1], controls=tuple(scored[2:]), on_missing=on_missing
         )
     )
-    orders = _class_orders(pairing)
-    paired = paired_rows(pairing, frozenset({"target"}))
+    with naming_any(members):
+        orders = _class_orders(pairing)
+        paired = paired_rows(pairing, frozenset({"target"}))
     first = members[0].scores
     assert first is not None
     return Predictions(

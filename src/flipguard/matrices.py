@@ -80,17 +80,22 @@ def matrix(
         raise InputError(f"Expected at least 2 models to set side by side, but got {len(models)}.")
     if on_missing not in ("error", "drop"):
         raise InputError(f"Expected `on_missing` to be error or drop, but got '{on_missing}'.")
-    labelled = [_labelled(model) for model in models]
-    plan = CountingPlan(
-        old=labelled[0], new=labelled[1], controls=tuple(labelled[2:]), on_missing=on_missing
-    )
-    plan, _ = settled(plan)
-    counts = _count(plan)
-    agree = counts.same.copy()
-    np.fill_diagonal(agree, 0)
-    met = (agree.any(axis=1) | (counts.right.diagonal() > 0)).tolist()
-    refuse_strangers(plan, met, all_pairs=True)
-    heights = [model.height for model in labelled]
+    with naming_any(models):
+        labelled = [_labelled(model) for model in models]
+        plan, _ = settled(
+            CountingPlan(
+                old=labelled[0],
+                new=labelled[1],
+                controls=tuple(labelled[2:]),
+                on_missing=on_missing,
+            )
+        )
+        counts = _count(plan)
+        agree = counts.same.copy()
+        np.fill_diagonal(agree, 0)
+        met = (agree.any(axis=1) | (counts.right.diagonal() > 0)).tolist()
+        refuse_strangers(plan, met, all_pairs=True)
+        heights = [model.height for model in labelled]
     left_out = tuple(height - counts.n for height in heights)
     return _rates(counts, names=_names(models), left_out=left_out)
 
@@ -130,8 +135,7 @@ def _count(plan: CountingPlan) -> _PairCounts:
     total = np.zeros(len(sums), dtype=np.int64)
     for frame in checked_frames(pairing, frozenset({"label", "target"}), tally):
         columns = pairing.canonical(frame).select(TARGET, *labels)
-        with naming_any(plan.sides):
-            row = columns.with_columns(right).select(sums).collect(engine="streaming").row(0)
+        row = columns.with_columns(right).select(sums).collect(engine="streaming").row(0)
         total += np.array(row, dtype=np.int64)
     places = tuple(np.array(pairs).T)
     found = []

@@ -57,7 +57,7 @@ ROWS_TO_SEND = 100_000
 
 def count(plan: CountingPlan) -> Counted:
     """The counts of a plan, the same as the local engine's."""
-    with quietly(), spark_session() as session:
+    with naming_any(plan.sides), quietly(), spark_session() as session:
         _refuse_without_ids(plan)
         # What all rows say of a column is looked up here: a worker sees a part of them.
         plan, readings = settled(_as_needed(plan))

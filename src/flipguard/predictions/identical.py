@@ -92,5 +92,5 @@ def _type(footer: Fields, column: str) -> Fields | None:
 
 
 def _chunk(group: Fields, column: str) -> Fields | None:
-    chunks = [c[CHUNK] for c in group[COLUMNS] if c[CHUNK][PATH] == [column.encode()]]
+    chunks = [c[CHUNK] for c in group[COLUMNS] if c[CHUNK].get(PATH) == [column.encode()]]
     return chunks[0] if len(chunks) == 1 else None

@@ -37,6 +37,16 @@ TRUE, FALSE, BYTE, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = 1, 2, 3, 7, 8, 9, 10
 INTEGERS = (4, 5, 6)
 
 Fields = dict[int, Any]
+# What comes of bytes that were altered: any value may be missing, or of another kind.
+DAMAGE = (
+    AttributeError,
+    IndexError,
+    KeyError,
+    TypeError,
+    ValueError,
+    RecursionError,
+    struct.error,
+)
 
 
 def read_footer(path: Path) -> Fields | None:
@@ -64,7 +74,7 @@ def _read(path: Path, size: int, _changed: int) -> Fields | None:
         footer = _Compact(found).fields()
         column_names(footer)
         _check(footer, size)
-    except (IndexError, KeyError, TypeError, ValueError, RecursionError, struct.error) as problem:
+    except DAMAGE as problem:
         raise FormatError("its footer is damaged") from problem
     return footer
 

@@ -59,6 +59,11 @@ def check_lines(path: Path) -> bool:
         while piece:
             if len(piece) == LONGEST_ROW and piece.rfind(b"\n") < 0:
                 raise _too_long(path, "a line")
+            # A line that holds an object takes three bytes: more newlines than that end blank ones.
+            if 3 * piece.count(b"\n", 0, PIECE) > PIECE:
+                blank = (3 * piece.count(b"\n") - len(piece)) // 2
+                if blank > BLANK_LINES:
+                    raise _too_blank(path)
             piece = file.read(LONGEST_ROW)
     return start.startswith(BOM)
 
@@ -68,6 +73,10 @@ def _too_long(path: Path, what: str) -> InputError:
         f"{path} has {what} of more than {LONGEST_ROW >> 20} MiB, the most that flipguard reads; "
         "check its line ends and quotation marks, or leave out the column with the long text."
     )
+
+
+def _too_blank(path: Path) -> InputError:
+    return InputError(f"{path} has more than {BLANK_LINES:,} blank lines; remove them.")
 
 
 def refuse_doubles(path: Path, names: Iterable[str]) -> None:
@@ -216,7 +225,7 @@ class _Rows:
         self.rows += rows
         self.blank += blank
         if self.blank > self.rows + BLANK_LINES:
-            raise InputError(f"{self.path} has more than {BLANK_LINES:,} blank lines; remove them.")
+            raise _too_blank(self.path)
 
     def _take_header(self, data: Bytes, places: Places, start: int, width: int) -> None:
         stop = start + width
