@@ -62,7 +62,7 @@ def check_picture(path: str | os.PathLike[str], *, of: str) -> Path:
             f"{file} is of no picture format known by its name; expected .png, .svg or .pdf."
         )
     try:
-        import matplotlib  # noqa: F401, ICN001
+        import matplotlib  # noqa: F401
     except ImportError as problem:
         raise MissingExtraError(
             f"The picture of {of}", package="matplotlib", extra="report"
