@@ -227,3 +227,17 @@ def test_one_method_is_shown_with_its_options():
         "flipguard: Expected a method, but got 'eldi'; did you mean elodi? `flipguard methods` "
         "lists all.\n"
     )
+
+
+def test_predictions_are_refused_before_the_work_where_they_cannot_be_written(runs):
+    for name, words in (
+        ("nowhere/test.npz", "nowhere is no folder; create it first."),
+        ("v2/predictions/test.npz", "would be overwritten; write to another file."),
+        ("test.docx", "is of no format known by its name"),
+    ):
+        done = flipguard(runs, "predict", "v2", "--out", name)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert words in done.stderr
+    assert not (runs / "nowhere").exists()
+    done = flipguard(runs, "predict", "v2/predictions/test.npz", "--out", "test.npz")
+    assert "to be a run, but there is no run.json in it" in done.stderr

@@ -13,7 +13,16 @@ import polars as pl
 import pytest
 from statsmodels.stats.proportion import proportion_confint
 
-from flipguard import METRICS, Policy, PolicyError, Predictions, Verdict, check, compare
+from flipguard import (
+    METRICS,
+    InputError,
+    Policy,
+    PolicyError,
+    Predictions,
+    Verdict,
+    check,
+    compare,
+)
 from flipguard.gate import Judgement
 from tests.cases import measured
 from tests.designed import Flips, judged, policy, update
@@ -33,6 +42,12 @@ def with_flips(n: int, negative: int, positive: int = 0) -> Flips:
     return Flips(
         both_right=rest // 2, negative=negative, positive=positive, wrong_same=rest - rest // 2
     )
+
+
+@pytest.mark.parametrize("result", [None, {}, "result.json"])
+def test_only_a_comparison_is_judged(result: object) -> None:
+    with pytest.raises(InputError, match="Expected `result` to be a Comparison, but got"):
+        check(result, policy(NFR_2))  # type: ignore[arg-type]
 
 
 # -- one rule against one interval ---------------------------------------------------------------
@@ -91,10 +106,9 @@ def test_equivalence_by_both_limits(negative: int, positive: int, expected: str)
 
 def test_the_limit_itself_is_within_the_limit() -> None:
     zero = {"metric": "negative_flip_rate", "max": 0.0, "judge": "point"}
-    all_flip = {"metric": "negative_flip_rate", "max": 1.0}
+    none_breaks = {"metric": "backward_trust_compatibility", "min": 1.0, "judge": "point"}
     assert judged(with_flips(100, 0), zero).verdict == "pass"
-    old, new = update(Flips(negative=100))
-    assert check(measured(old=old, new=new), policy(all_flip)).verdict == "pass"
+    assert judged(Flips(both_right=100), none_breaks).verdict == "pass"
 
 
 @pytest.mark.parametrize(("negative", "expected"), [(19, "pass"), (20, "pass"), (21, "fail")])
@@ -148,7 +162,7 @@ def test_the_verdict_is_that_of_the_worst_rule(rules: tuple[tuple[str, int], ...
 )
 def test_what_cannot_be_measured_is_refused_not_passed(metric: str, words: str) -> None:
     with pytest.raises(PolicyError) as refused:
-        judged(with_flips(1000, 0), PASSES, {"metric": metric, "max": 1.0})
+        judged(with_flips(1000, 0), PASSES, {"metric": metric, "max": 0.9})
     assert metric in str(refused.value)
     assert words in str(refused.value)
     assert str(refused.value).endswith(".")
@@ -173,7 +187,7 @@ def test_an_undefined_value_is_inconclusive(judge: str) -> None:
     # The new model makes no error, so there is no share of its errors.
     verdict = judged(
         Flips(both_right=90, positive=10),
-        {"metric": "negative_flip_impact", "max": 1.0, "judge": judge},
+        {"metric": "negative_flip_impact", "max": 0.9, "judge": judge},
     )
     judgement = only(verdict)
     assert verdict.verdict == "inconclusive"
@@ -768,7 +782,7 @@ def test_the_verdict_has_the_documented_shape(tmp_path: Path) -> None:
             {"metric": "negative_flip_rate", "max": 0.9},
             {"metric": "accuracy_gain", "min": -0.02, "max": 0.02},
             {"metric": "churn", "by": "site", "max": 0.3, "correction": "holm", "min_n": 10},
-            {"metric": "mcnemar_p", "by": "target", "min": 0.0, "judge": "point", "min_n": 10**6},
+            {"metric": "mcnemar_p", "by": "target", "min": 0.01, "judge": "point", "min_n": 10**6},
         ],
         "pinned": {"ids": "pins.txt"},
     }

@@ -14,7 +14,7 @@ import pytest
 
 from flipguard import InputError, MissingExtraError
 from flipguard.matrices import Matrix
-from flipguard.plots.matrix import plot_matrix
+from flipguard.plots.matrix import LARGEST_SQUARE, MOST_MODELS, MOST_NUMBERED, plot_matrix
 from flipguard.plots.picture import DOTS_PER_INCH, STYLE
 
 
@@ -93,6 +93,22 @@ def test_every_number_is_there(tmp_path: Path) -> None:
                 assert f"{100 * matrix.negative_flip_rate[i, j]:.1f}" in texts
 
 
+def test_many_models_are_told_by_colour_alone(tmp_path: Path) -> None:
+    matrix = made(MOST_NUMBERED + 1)
+    plot_matrix(matrix, tmp_path / "matrix.svg")
+    texts = svg_texts(tmp_path / "matrix.svg")
+    names = [text for text in texts if text.startswith("model")]
+    assert len(names) == 2 * (MOST_NUMBERED + 1)
+    assert f"{100 * matrix.negative_flip_rate[0, 1]:.1f}" not in texts
+
+
+def test_a_picture_of_many_models_grows_no_further(tmp_path: Path) -> None:
+    plot_matrix(made(60), tmp_path / "matrix.png")
+    width, height = png_size(tmp_path / "matrix.png")
+    assert width / DOTS_PER_INCH < 2 * LARGEST_SQUARE + 5
+    assert height / DOTS_PER_INCH < LARGEST_SQUARE + 3
+
+
 def test_without_targets_churn_is_drawn(tmp_path: Path) -> None:
     plot_matrix(made(3, targets=False), tmp_path / "matrix.svg")
     texts = svg_texts(tmp_path / "matrix.svg")
@@ -149,6 +165,11 @@ def test_plots_are_loaded_when_they_are_drawn() -> None:
 def test_other_formats_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"matrix\.jpg is of no picture format known by its name"):
         plot_matrix(made(2), tmp_path / "matrix.jpg")
+
+
+def test_more_models_than_can_be_read_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Expected at most 200 models in one picture, but got 201"):
+        plot_matrix(made(MOST_MODELS + 1), tmp_path / "matrix.png")
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:

@@ -235,6 +235,13 @@ def test_a_number_too_long_to_read_is_no_policy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (lambda: Policy.from_dict(None), "Expected `document` to be a dict"),
+        (lambda: Policy.from_dict([("rule", [])]), "Expected `document` to be a dict"),
+        (lambda: Policy.read(None), "Expected `path` to be the path of a policy"),
+        (lambda: Policy(rules=None), "expected `rules` to hold Rule objects"),
+        (lambda: Policy(rules=(), pinned=5), "expected `pinned` to be the path"),
+        (lambda: Rule(metric="churn", min=0), "churn is always from 0 to 1, so min = 0 would pass"),
+        (lambda: Rule(metric="churn", min=0, max=1), "min = 0 and max = 1 would pass anything"),
         (lambda: Policy(rules=()), "policy has no [[rule]] and no [pinned] ids"),
         (lambda: Policy(rules=({"metric": "churn"},)), "expected `rules` to hold Rule objects"),
         (lambda: Policy(rules=(Rule(metric="churn", max=0.1),), confidence=95), "`confidence`"),
@@ -257,8 +264,8 @@ def test_what_is_made_in_python_is_checked_as_what_is_read(
 
 
 def test_a_rule_made_in_python_is_the_rule_that_is_read() -> None:
-    made = Rule(metric="churn", max=1, by="target", only=["a", 7])  # type: ignore[arg-type]
-    given = {"metric": "churn", "max": 1.0, "by": "target", "only": ["a", "7"]}
+    made = Rule(metric="negative_flip_ratio", max=1, by="target", only=["a", 7])  # type: ignore[arg-type]
+    given = {"metric": "negative_flip_ratio", "max": 1.0, "by": "target", "only": ["a", "7"]}
     assert Policy(rules=[made]) == Policy.from_dict({"rule": [given]})  # type: ignore[arg-type]
 
 

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 
 from flipguard import statistics
 from flipguard.comparison import Comparison, Group
-from flipguard.errors import PolicyError, listed
+from flipguard.errors import InputError, PolicyError, listed
 from flipguard.metrics import METRICS, Metric
 from flipguard.notes import forgotten_target
 from flipguard.pinned import judge_pinned
 from flipguard.policy import Policy, Rule
+from flipguard.predictions.table import Predictions
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 GroupOutcome = Literal["pass", "fail", "inconclusive", "not_judged"]
@@ -147,6 +149,11 @@ def check(result: Comparison, policy: Policy) -> Verdict:
     >>> check(compare(old=old, new=new), Policy.from_dict({"rule": [rule]})).verdict
     'pass'
     """
+    if not isinstance(result, Comparison):
+        raise InputError(
+            f"Expected `result` to be a Comparison, but got {type(result).__name__}; make one with "
+            "flipguard.compare."
+        )
     if not isinstance(policy, Policy):
         raise PolicyError(
             f"Expected `policy` to be a Policy, but got {type(policy).__name__}; use Policy.read "
@@ -164,6 +171,29 @@ def check(result: Comparison, policy: Policy) -> Verdict:
             file=str(policy.pinned),
         )
     return Verdict(comparison=result, policy=policy, rules=rules, pinned=pinned)
+
+
+def check_columns(policy: Policy, *, old: Predictions, new: Predictions) -> None:
+    """Refuse a rule that groups by a column which there is not, before anything is compared."""
+    for i, rule in enumerate(policy.rules, start=1):
+        if rule.by is None:
+            continue
+        where = f"{policy.name}: rule {i} groups {rule.metric} by '{rule.by}'"
+        found = {side.name: side.column(rule.by) for side in (old, new)}
+        if all(column is None for column in found.values()):
+            columns = dict.fromkeys((*old.columns, *new.columns))
+            raise PolicyError(
+                f"{where}, which neither {old.name} nor {new.name} has as a column; their columns "
+                f"are {listed(columns, most=12)}."
+            )
+        for side in (old, new):
+            column = found[side.name]
+            dtype = None if column is None else side.frame.collect_schema()[column]
+            if dtype is not None and (dtype.is_nested() or dtype in (pl.Binary, pl.Object)):
+                raise PolicyError(
+                    f"{where}, a column of type {dtype} in {side.name}, by which samples cannot be "
+                    "grouped; use a column of text, numbers or times."
+                )
 
 
 def _judge_rule(result: Comparison, rule: Rule, policy: Policy) -> RuleVerdict:

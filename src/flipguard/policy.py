@@ -6,7 +6,7 @@ import difflib
 import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ CORRECTIONS = ("none", "holm", "benjamini-hochberg")
 RULE_KEYS = ("metric", "min", "max", "by", "only", "min_n", "correction", "judge")
 POLICY_KEYS = ("confidence", "rule", "pinned")
 PINNED_KEYS = ("ids",)
+MOST_BYTES = 50_000_000
 # Shares may lie above 1, but nobody means five times all there is by a limit of 5.
 LARGEST_SHARE = 5.0
 
@@ -72,9 +73,20 @@ class Policy:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Policy:
         """A policy from a TOML file; paths in it are relative to the file."""
+        if not isinstance(path, str | os.PathLike):
+            raise PolicyError(
+                f"Expected `path` to be the path of a policy, but got {type(path).__name__}."
+            )
         file = Path(path)
         try:
-            document = tomllib.loads(file.read_text(encoding="utf-8"))
+            with file.open("rb") as stream:
+                content = stream.read(MOST_BYTES + 1)  # a device may have no end
+            if len(content) > MOST_BYTES:
+                raise PolicyError(
+                    f"{path} is larger than {MOST_BYTES / 1e6:g} MB, which no policy is; check the "
+                    "path."
+                )
+            document = tomllib.loads(content.decode("utf-8"))
         except FileNotFoundError as problem:
             raise PolicyError(f"{path} does not exist; check the path of the policy.") from problem
         except (OSError, UnicodeDecodeError) as problem:
@@ -94,6 +106,11 @@ class Policy:
         cls, document: Mapping[str, Any], *, name: str = "policy", folder: Path | None = None
     ) -> Policy:
         """A policy from the values that the TOML would hold."""
+        if not isinstance(document, Mapping):
+            raise PolicyError(
+                f"Expected `document` to be a dict of what a policy's TOML holds, but got "
+                f"{type(document).__name__}; a file is read with Policy.read(path)."
+            )
         _known(document, POLICY_KEYS, name)
         given = document.get("rule", [])
         if not isinstance(given, list) or not all(isinstance(rule, Mapping) for rule in given):
@@ -113,13 +130,20 @@ class Policy:
                 f"{confidence:g}{_in_percent(confidence)}."
             )
         object.__setattr__(self, "confidence", confidence)
-        rules = tuple(self.rules)
+        rules = tuple(self.rules) if isinstance(self.rules, Iterable) else (self.rules,)
         if not all(isinstance(rule, Rule) for rule in rules):
             raise PolicyError(
                 f"{self.name}: expected `rules` to hold Rule objects only; make them with "
                 'Rule(metric="negative_flip_rate", max=0.02), or use Policy.from_dict.'
             )
         object.__setattr__(self, "rules", rules)
+        if self.pinned is not None:
+            if not isinstance(self.pinned, str | os.PathLike):
+                raise PolicyError(
+                    f"{self.name}: expected `pinned` to be the path of a file of ids, but got "
+                    f"{type(self.pinned).__name__}."
+                )
+            object.__setattr__(self, "pinned", Path(self.pinned))
         if not rules and self.pinned is None:
             raise PolicyError(
                 f"{self.name} has no [[rule]] and no [pinned] ids, so it would pass anything; "
@@ -159,6 +183,13 @@ def _check_limits(rule: Rule, metric: Metric) -> None:
         )
     for key, limit in rule.limit.items():
         _within_reach(metric, key, limit)
+    least, most = metric.range
+    if (rule.min is None or rule.min <= least) and (rule.max is None or rule.max >= most):
+        told = " and ".join(f"{key} = {limit:g}" for key, limit in rule.limit.items())
+        raise PolicyError(
+            f"Rule: {metric.name} is always {_reach(least, most)}, so {told} would pass anything; "
+            "give a limit inside of that."
+        )
 
 
 def _check_groups(rule: Rule) -> None:
@@ -221,11 +252,14 @@ def _within_reach(metric: Metric, key: str, limit: float) -> None:
     if metric.percent:
         most = min(most, LARGEST_SHARE)
     if not least <= limit <= most:
-        reach = f"{least:g} or more" if math.isinf(most) else f"from {least:g} to {most:g}"
         raise PolicyError(
-            f"Rule: expected `{key}` of {metric.name} to be {reach}, but got "
+            f"Rule: expected `{key}` of {metric.name} to be {_reach(least, most)}, but got "
             f"{limit:g}{_in_percent(limit) if metric.percent else ''}."
         )
+
+
+def _reach(least: float, most: float) -> str:
+    return f"{least:g} or more" if math.isinf(most) else f"from {least:g} to {most:g}"
 
 
 def _in_percent(value: float) -> str:

@@ -377,7 +377,7 @@ def test_what_the_files_do_not_hold_is_not_on_the_page() -> None:
     page = report_html(compare(old=labels, new=other))
     for words in ("Right and wrong", "Confidence</h2>", "logits moved", "What breaks", "Training"):
         assert words not in page
-    assert "without targets nobody knows" in page
+    assert "there are no targets to tell" in page
     same = report_html(compare(old=labels, new=labels))
     assert "No sample got another answer." in same
 
@@ -388,11 +388,33 @@ def test_what_the_files_do_not_hold_is_not_on_the_page() -> None:
         ("nothing", None, "Expected `result` to be a Comparison, or several by name, but got str"),
         ({}, None, "Expected 1 to 20 candidates on one page, but got 0"),
         ({"a": 3}, None, "Expected `result` to be a Comparison"),
+        (made.judged()[0], "pass", "Expected `verdict` to be a Verdict, or several by name"),
     ],
 )
 def test_what_is_no_comparison_is_refused(result: object, verdict: object, told: str) -> None:
     with pytest.raises(fg.InputError, match=re.escape(told)):
         report_html(result, verdict=verdict)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("title", 5),
+        ("command", ["flipguard"]),
+        ("samples", 5),
+        ("samples_budget", None),
+        ("samples_budget", 1.5),
+        ("samples_budget", -1),
+        ("runs", None),
+        ("runs", [5]),
+        ("path", None),
+    ],
+)
+def test_arguments_of_other_types_are_refused(argument: str, value: object, tmp_path: Path) -> None:
+    given = {"path": tmp_path / "page.html", argument: value}
+    with pytest.raises(fg.InputError, match=r"^Expected .*\.$") as refused:
+        fg.write_report(made.judged()[0], **given)  # type: ignore[arg-type]
+    assert argument.split("_")[0] in str(refused.value)
 
 
 def test_verdicts_must_be_of_what_is_shown() -> None:

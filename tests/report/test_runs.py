@@ -99,6 +99,7 @@ def changed(folder: Path, **values: object) -> None:
         (lambda f: (f / "history.jsonl").write_text(lost("1" + "0" * 400)), "(OverflowError"),
         (lambda f: (f / "history.jsonl").write_text(lost('"high"')), "(ValueError"),
         (lambda f: (f / "history.jsonl").write_text('{"epoch": Infinity}\n'), "(OverflowError"),
+        (lambda f: (f / "history.jsonl").write_text('{"epoch": 1e308}\n'), "epoch 1e+308"),
         (lambda f: (f / "history.jsonl").write_text("[" * 100_000), "(RecursionError"),
         (lambda f: changed(f, parameters="many"), "expected a whole number, not str"),
         (lambda f: changed(f, parameters=float("nan")), "expected a whole number, not float"),

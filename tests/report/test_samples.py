@@ -47,6 +47,12 @@ def all_of(source: object, ids: list[str] = IDS) -> dict[int, str]:
     return source.of(ids, order=list(range(len(ids))), budget=10**9).items  # type: ignore[attr-defined]
 
 
+def test_an_archive_without_pictures_tells_all_that_it_holds(tmp_path: Path) -> None:
+    np.savez(tmp_path / "s.npz", ids=np.array(IDS), pictures=np.zeros((10, 4, 4)), other=np.eye(3))
+    with pytest.raises(InputError, match="its arrays are 'ids', 'pictures', 'other'; rename one"):
+        samples_from(tmp_path / "s.npz", ten())
+
+
 # -- pictures --------------------------------------------------------------------------------------
 
 

@@ -103,6 +103,9 @@ def _sentence(problem: BaseException) -> str:
         return "flipguard: interrupted."
     if isinstance(problem, MemoryError):
         return "flipguard: There is not enough memory for this; free some, or use smaller inputs."
+    if isinstance(problem, OSError) and problem.filename is not None:
+        name = printable(str(problem.filename))
+        return f"flipguard: {name} cannot be used ({problem.strerror}); check the path."
     if isinstance(problem, OSError) and problem.errno in FULL:
         return f"flipguard: Writing failed ({problem.strerror}); make room, or write elsewhere."
     if hasattr(problem, "format_message"):  # a command that was typed wrongly

@@ -22,6 +22,7 @@ from flipguard.cli.output import (
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
     from flipguard.gate import Verdict
+    from flipguard.policy import Policy
     from flipguard.predictions.table import Predictions
 
 
@@ -108,19 +109,24 @@ def compared(
     correction: options.CorrectionChoice,
     exponent: float,
     engine: options.Engine,
+    rules: Policy | None = None,
 ) -> Comparison:
-    """The comparison that the options ask for."""
+    """The comparison that the options ask for, and the rules of a policy."""
+    from flipguard.gate import check_columns
     from flipguard.measuring import compare as compare_predictions
     from flipguard.predictions.read import read_predictions
 
     def read(path: str) -> Predictions:
         return read_predictions(path, id=id, target=target, label=label)
 
+    in_service, replacement = read(old), read(new)
+    if rules is not None:
+        check_columns(rules, old=in_service, new=replacement)
     with progress("comparing") as told:
         result = compare_predictions(
-            old=read(old),
-            new=read(new),
-            by=by or [],
+            old=in_service,
+            new=replacement,
+            by=[*(rules.by if rules is not None else ()), *(by or [])],
             control=[read(path) for path in control or []],
             cluster=cluster,
             confidence=confidence,

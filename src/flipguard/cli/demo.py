@@ -26,7 +26,7 @@ PAGE, SAMPLES = "report.html", "samples.npz"
 Out = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="Where runs, policy and page are written.")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Of all randomness.")]
+Seed = Annotated[int, typer.Option("--seed", help="Random seed.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -64,7 +64,7 @@ def gate(
     result = compared(
         old,
         new,
-        by=[*rules.by, *(by or [])],
+        by=by,
         control=control,
         cluster=cluster,
         id=id,
@@ -75,6 +75,7 @@ def gate(
         correction=correction,
         exponent=exponent,
         engine=engine,
+        rules=rules,
     )
     verdict = check(result, rules)
     page = page_of(result, html, samples=samples, budget=samples_budget, verdict=verdict)

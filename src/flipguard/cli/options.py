@@ -37,14 +37,14 @@ New = Annotated[str, typer.Argument(metavar="NEW", help="Predictions of its repl
 Files = Annotated[list[str], typer.Argument(metavar="FILE…", help="Prediction files.")]
 By = Annotated[
     list[str] | None,
-    typer.Option("--by", metavar="COL", help="Also by the groups of a column; may be repeated."),
+    typer.Option("--by", metavar="COL", help="Break results down by this column; may be repeated."),
 ]
 Control = Annotated[
     list[str] | None,
     typer.Option(
         "--control",
         metavar="FILE",
-        help="Predictions of an untreated retrain, the yardstick; may be repeated.",
+        help="Predictions of an untreated retrain (a control); may be repeated.",
     ),
 ]
 Cluster = Annotated[

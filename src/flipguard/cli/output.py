@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from flipguard.cli import streams
 from flipguard.errors import FlipguardError, InputError, printable
-from flipguard.predictions.replacing import as_refused, check_writable, is_device, replacing
+from flipguard.predictions.replacing import check_writable, replacing
 
 if TYPE_CHECKING:
     import polars as pl
@@ -93,7 +93,7 @@ def write_text(text: str, destination: str) -> None:
     if destination == "-":
         _to_stdout(content)
         return
-    with _replacing(destination) as file:
+    with replacing(Path(destination)) as file:
         file.write_bytes(content)
 
 
@@ -177,7 +177,7 @@ def write_table(table: pl.DataFrame, destination: str) -> None:
         return
     # Made in memory: where the disk is full, Polars raises errors of several kinds.
     content = _encoded(table, *_table_format(destination))
-    with _replacing(destination) as file:
+    with replacing(Path(destination)) as file:
         file.write_bytes(content)
 
 
@@ -220,18 +220,6 @@ def _table_format(destination: str) -> tuple[str, str | None]:
             ".jsonl, .parquet or .arrow."
         )
     return str(kind), None if compression is None else CODECS[compression]
-
-
-@contextmanager
-def _replacing(destination: str) -> Iterator[Path]:
-    """Where to write: a file that takes the destination's place, or a pipe or device itself."""
-    path = Path(destination)
-    if is_device(path):
-        with as_refused(path):
-            yield path
-        return
-    with replacing(path) as file:
-        yield file
 
 
 def line(text: str) -> None:

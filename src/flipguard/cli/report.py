@@ -19,6 +19,7 @@ from flipguard.errors import InputError
 
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
+    from flipguard.policy import Policy
 
 Runs = Annotated[
     list[str],
@@ -42,7 +43,7 @@ ControlRun = Annotated[
     typer.Option(
         "--control",
         metavar="RUN",
-        help="The yardstick; without it, the first of several runs that has method none.",
+        help="An untreated run to compare with; by default the first of several with method none.",
     ),
 ]
 Confidence = Annotated[
@@ -92,7 +93,6 @@ def report(
         raise InputError(
             "Expected --confidence or --policy, but got both; a policy says its own confidence."
         )
-    level = 0.95 if confidence is None else confidence
     rules = None if policy is None else Policy.read(policy)
     chosen = chosen_runs(runs, old=old, control=control)
     check_destinations(chosen.files, html=out)
@@ -100,9 +100,10 @@ def report(
         chosen.candidates,
         old=chosen.old,
         control=chosen.control,
-        by=list(dict.fromkeys([*(rules.by if rules is not None else ()), *(by or [])])),
+        by=by or [],
         on_missing=on_missing,
-        confidence=rules.confidence if rules is not None else level,
+        confidence=0.95 if confidence is None else confidence,
+        rules=rules,
     )
     verdicts = {} if rules is None else {name: check(r, rules) for name, r in results.items()}
     page = report_html(
@@ -129,23 +130,28 @@ def _compared(
     by: list[str],
     on_missing: options.OnMissing,
     confidence: float,
+    rules: Policy | None,
 ) -> dict[str, Comparison]:
+    from flipguard.gate import check_columns
     from flipguard.measuring import compare
     from flipguard.report.runs import run_predictions, same_place
 
     results = {}
     for name, place in candidates.items():
+        in_service, candidate = run_predictions(old), run_predictions(place)
+        if rules is not None:
+            check_columns(rules, old=in_service, new=candidate)
         with progress(f"comparing {name}") as told:
             results[name] = compare(
-                old=run_predictions(old),
-                new=run_predictions(place),
-                # A control is a candidate like others, but no yardstick of itself.
+                old=in_service,
+                new=candidate,
+                # A control is a candidate like others, but is not compared with itself.
                 control=[]
                 if control is None or same_place(place, control)
                 else [run_predictions(control)],
-                by=by,
+                by=[*(rules.by if rules is not None else ()), *by],
                 on_missing=on_missing.value,
-                confidence=confidence,
+                confidence=confidence if rules is None else rules.confidence,
                 progress=told,
             )
     return results

@@ -40,7 +40,8 @@ Out = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="Where runs and results are, of all studies.")
 ]
 Seeds = Annotated[
-    int | None, typer.Option("--seeds", metavar="N", help="How often; else as the scale has it.")
+    int | None,
+    typer.Option("--seeds", metavar="N", help="Number of seeds, if not the scale's."),
 ]
 FirstSeed = Annotated[
     int,

@@ -36,7 +36,7 @@ Old = Annotated[
     list[str] | None,
     typer.Option("--old", metavar="RUN", help="An old run, to follow and to be measured against."),
 ]
-Seed = Annotated[int | None, typer.Option("--seed", help="Of all randomness.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Random seed.")]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="A configuration in TOML.")
 ]
@@ -49,7 +49,7 @@ Fix = Annotated[
     typer.Option(
         "--fix",
         metavar="SOURCES",
-        help="Sources that no seed changes: init,order,augment,dropout,hardware.",
+        help="Sources of randomness to hold fixed: init,order,augment,dropout,hardware.",
     ),
 ]
 Fuse = Annotated[

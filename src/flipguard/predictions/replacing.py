@@ -13,8 +13,15 @@ from flipguard.errors import InputError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new file next to `path` that takes its place at the end, and vanishes if anything fails."""
+    """A new file next to `path` that takes its place at the end, and vanishes if anything fails.
+
+    A pipe or a device is written to, and never replaced.
+    """
     check_writable(path)
+    if is_device(path):
+        with as_refused(path):
+            yield path
+        return
     partial = _partial(path)
     try:
         with as_refused(path):
@@ -55,7 +62,7 @@ def as_refused(path: Path) -> Iterator[None]:
 
 
 def is_device(path: Path) -> bool:
-    """Whether a path is a pipe or a device, which is written to and never replaced."""
+    """Whether a path is a pipe or a device."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 

@@ -80,7 +80,7 @@ def headline(result: Comparison) -> str:
     n = count(result.n, "sample")
     churn = number("churn", result["churn"].value)
     if not result["negative_flip_rate"].is_defined:
-        return f"Of {n}, {churn} get another answer; without targets nobody knows which is right."
+        return f"Of {n}, {churn} get another answer; there are no targets to tell which is right."
     fixed, broken = result.counts["positive_flip"], result.counts["negative_flip"]
     gain = result["accuracy_gain"]
     return (
@@ -121,7 +121,7 @@ def what_would_decide(judgement: Judgement) -> str:
         return ""
     if judgement.further_samples is None:
         return "on the limit: no number of samples decides"
-    return f"~{_rounded_up(judgement.further_samples):,} more would decide"
+    return f"about {_rounded_up(judgement.further_samples):,} more samples needed"
 
 
 def _rounded_up(samples: int) -> int:

@@ -18,6 +18,7 @@ RUN, HISTORY, TIMING = "run.json", "history.jsonl", "timing.jsonl"
 PREDICTIONS = Path("predictions", "test.npz")
 DAMAGES = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, OSError)
 SPLITS = ("train", "test")
+MOST_EPOCHS = 10**9
 RATES = ("error_rate", "negative_flip_rate", "churn")
 
 
@@ -78,7 +79,7 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
             "parameters": _whole(document.get("parameters")),
         }
         members = [folder / str(place) for place in document.get("members", ())]
-    except FileNotFoundError as problem:
+    except (FileNotFoundError, NotADirectoryError) as problem:
         raise InputError(
             f"Expected {printable(str(folder))} to be a run, but there is no {RUN} in it; "
             "give the folder that `flipguard train --out` wrote."
@@ -150,6 +151,8 @@ def _points(rows: list[Any], path: Path) -> list[Point]:
     try:
         for row in rows:
             epoch = int(row["epoch"])
+            if not 0 <= epoch <= MOST_EPOCHS:
+                raise ValueError(f"epoch {row['epoch']:g}")
             for name, value in row.get("losses", {}).items():
                 loss = float(value)
                 points.append(Point(epoch=epoch, what=f"loss {name}", split="train", value=loss))
@@ -205,6 +208,8 @@ def _damaged(path: Path, problem: BaseException) -> InputError:
 
 def run_files(place: str) -> list[str]:
     """What a run is made of, which no page may take the place of; pages in its folder it may."""
+    if not os.path.isfile(os.path.join(place, RUN)):
+        return []  # any folder may be named, and the whole disk is in one
     found = (Path(root, name) for root, _, names in os.walk(place) for name in names)
     return [str(path) for path in found if path.suffix.lower() not in (".html", ".htm")]
 

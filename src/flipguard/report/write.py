@@ -38,6 +38,10 @@ def write_report(
     which no more than `samples_budget` goes into the page. `runs` are finished run folders, whose
     training is shown. The file appears whole or stays as it was.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(
+            f"Expected `path` to be where the page is written, but got {type(path).__name__}."
+        )
     text = report_html(
         result,
         verdict=verdict,
@@ -90,6 +94,19 @@ def report_page(
     results = _by_name(result)
     verdicts = _verdicts(verdict, results)
     budget = bytes_of(samples_budget)
+    for name, given in (("title", title), ("command", command)):
+        if given is not None and not isinstance(given, str):
+            raise InputError(f"Expected `{name}` to be text, but got {type(given).__name__}.")
+    if samples is not None and not isinstance(samples, str | os.PathLike):
+        raise InputError(
+            "Expected `samples` to be a path, or a column of the predictions, but got "
+            f"{type(samples).__name__}."
+        )
+    places = [runs] if isinstance(runs, str | os.PathLike) else runs
+    if not isinstance(places, Sequence) or not all(
+        isinstance(place, str | os.PathLike) for place in places
+    ):
+        raise InputError(f"Expected `runs` to be run folders, but got {listed([runs])}.")
     found: dict[str, Samples] = {}
     others: list[tuple[str, Path]] = []
     if samples is not None:
@@ -103,9 +120,7 @@ def report_page(
     others += [("policy", Path(name)) for name in dict.fromkeys(p.name for p in policies)]
     pinned = dict.fromkeys(p.pinned for p in policies if p.pinned is not None)
     others += [("pinned samples", path) for path in pinned]
-    folders: list[RunFolder] = [
-        read_run(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)
-    ]
+    folders: list[RunFolder] = [read_run(run) for run in places]
     return page_of(
         results,
         verdicts=verdicts,
@@ -159,6 +174,11 @@ def _verdicts(
                 "mapping of their names to verdicts."
             )
         verdict = {next(iter(results)): verdict}
+    if not isinstance(verdict, Mapping):
+        raise InputError(
+            f"Expected `verdict` to be a Verdict, or several by name, but got "
+            f"{type(verdict).__name__}; judge with flipguard.check."
+        )
     given = {str(name): one for name, one in verdict.items()}
     for name, one in given.items():
         if name not in results or not isinstance(one, Verdict):

@@ -79,7 +79,7 @@ class Run:
                 input_shape=None if shape is None else tuple(_sizes(shape)),
                 document=document,
             )
-        except FileNotFoundError as problem:
+        except (FileNotFoundError, NotADirectoryError) as problem:
             raise InputError(
                 f"Expected {printable(str(folder))} to be a run, but there is no {RUN} in it; "
                 "give the folder that `flipguard train --out` wrote."

@@ -87,13 +87,10 @@ def bytes_of(budget: int | str) -> int:
     >>> bytes_of("5MB"), bytes_of("512 kB"), bytes_of(100)
     (5000000, 512000, 100)
     """
-    if isinstance(budget, int):
-        found: re.Match[str] | None = re.fullmatch(r"()", "")
-        size = float(budget)
-    else:
-        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMG]?I?B)?\s*", budget.upper())
-        size = float(found[1]) * UNITS[found[2] or ""] if found else -1.0
-    if found is None or size < 0 or size > 1e9:
+    text = str(budget) if isinstance(budget, int | str) else ""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMG]?I?B)?\s*", text.upper())
+    size = float(found[1]) * UNITS[found[2] or ""] if found else -1.0
+    if not 0 <= size <= 1e9:
         raise InputError(
             "Expected the budget of samples to be a size up to 1GB such as 5MB or 800KB, but got "
             f"{printable(str(budget), longest=40)!r}; give a number and a unit."

@@ -91,7 +91,8 @@ class ImageArray(Samples):
         if key is None or arrays[key].dtype.kind not in "fiub":
             raise InputError(
                 f"Expected {path} to hold pictures in an array 'images' of shape (samples, height, "
-                f"width[, channels]), but its arrays are {listed(arrays, most=8)}; rename one."
+                f"width[, channels]), but its arrays are {listed(_names(path), most=8)}; "
+                "rename one."
             )
         self._images = arrays[key]
         if ids is None or ids.shape != self._images.shape[:1]:
@@ -118,6 +119,12 @@ class ImageArray(Samples):
         if values.ndim == 1:
             return data_address(_signal(values.astype(np.float64), self._span))
         return thumbnail(_picture(values, self._span))
+
+
+def _names(path: Path) -> list[str]:
+    """All arrays of a file, also those that are not read."""
+    with np.load(path, allow_pickle=False) as archive:
+        return list(archive.files)
 
 
 def _span(images: Array) -> tuple[float, float]:
