@@ -62,8 +62,8 @@ def _few_seeds() -> list[str]:
         "",
         "## Studies with few seeds",
         "",
-        f"Measured by `{document['command']}`, on the {document['rows'][0]['pairs']} pairs of rows of the studies of MNIST-1D "
-        "with ten seeds. The variance of a pair counts beside the mean of all pairs of its metric, which is worth some degrees "
+        f"Measured by `{document['command']}`, on the {document['rows'][0]['pairs']} pairs of rows that the studies of MNIST-1D "
+        "with ten seeds had when it was measured, also those that two tables share and those that are no longer counted. The variance of a pair counts beside the mean of all pairs of its metric, which is worth some degrees "
         "of freedom: none, if each is judged by itself, as in [studies](../guides/studies.md) with ten seeds or more, and one "
         "in studies with fewer. *By chance* are decided, "
         "of pairs that do not differ (drawn with the covariance of the ten seeds): of all, and of those that vary more than "

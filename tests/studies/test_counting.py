@@ -159,7 +159,7 @@ def test_something_differs_from_the_paper_at_its_own_scale(study: str) -> None:
     ("study", "told"),
     [
         ("pct.figure2", "model: timm:resnet18 for AlexNet"),
-        ("pct.table5b", "old's classes: the first 500, where PCT draws them at random"),
+        ("pct.table5b", "the old model's classes: the first 500, where PCT draws them at random"),
         ("elodi.table8", "model: timm:densenet161 for DenseNet-121"),
         ("elodi.table1", "bu-cr: learns from 10% fewer samples, which are held out"),
         ("churn.table2", "codistill-skl+entropy: entropy of all classes, where the paper has the"),

@@ -76,8 +76,8 @@ def _of_formula(config: Config) -> Iterator[str]:
         yield f"{name}: the mean over classes, where the paper prints a sum"
     if name == "fd-kl":
         yield (
-            "fd-kl: KL of old's probabilities to new's, times the squared temperature, where PCT's "
-            "equation 8 prints KL of new's to old's, and no such factor"
+            "fd-kl: KL(old, new) times the squared temperature, where PCT's equation 8 prints "
+            "KL(new, old) without that factor"
         )
     if options.get("floor") and (name == "skl" or options.get("plus") == "skl"):
         yield (
@@ -94,9 +94,9 @@ def _of_scope(plan: Plan) -> Iterator[str]:
     for line in _lines(plan):
         if line.old.classes is not None:
             count = round(plan.scale.classes * line.old.classes)
-            yield f"old's classes: the first {count}, where PCT draws them at random"
+            yield f"the old model's classes: the first {count}, where PCT draws them at random"
         if line.old.samples is not None:
-            yield "old's samples: drawn from all, where PCT draws as many of each class"
+            yield "the old model's samples: drawn from all, where PCT draws as many of each class"
 
 
 def _of_models(plan: Plan) -> Iterator[str]:

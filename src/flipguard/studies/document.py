@@ -157,4 +157,4 @@ def _check_rows(rows: list[dict[str, Any]], study: Study) -> None:
             # Only displacements have a picture for each group.
             group = study.lines[row["place"]].group if histogram["of"] == "displacement" else None
             if edges.setdefault(group, histogram["edges"]) != histogram["edges"]:
-                raise ShapeError(f"line {row['place']} has bins of its own")
+                raise ShapeError(f"line {row['place']} has other bins than the rows before it")
