@@ -44,7 +44,7 @@ class Tally:
         running.write(made, folder)
         allowed = running.expected(made, folder, in_spark=self.how == "spark")
         ran = run(made, folder)
-        answer = running.judge(ran, allowed)
+        answer = running.judge(ran, allowed, may_abort=made.may_crash)
         self.seen[answer.what] += 1
         if answer.problem is not None:
             self.told.append(running.told(made, ran, allowed, answer, self.how))
