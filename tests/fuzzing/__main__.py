@@ -35,7 +35,7 @@ def main() -> int:
             alone = asked.how == "process" or (made.may_crash and not spark)
             run = running.in_subprocess if alone else running.in_process
             ran = run(made, folder, *(["--engine=spark"] if spark else []))
-            answer = running.judge(ran, allowed)
+            answer = running.judge(ran, allowed, may_abort=made.may_crash)
         seen[answer.what] += 1
         if answer.problem is not None:
             failed += 1

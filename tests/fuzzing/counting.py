@@ -64,6 +64,8 @@ class Side:
     ids: list[Key | None] = field(default_factory=list)
     targets: list[Key | None] = field(default_factory=list)
     labels: list[Key | None] = field(default_factory=list)
+    # The classes that scores are of, where they alone say the label.
+    known: set[Key] = field(default_factory=set)
     # Rows whose label or scores cannot be used, and why: of no account where they are left out.
     bad: dict[int, str] = field(default_factory=dict)
 
@@ -381,6 +383,7 @@ def _name_all_scores(side: Side, *, booleans: bool, questions: Questions) -> Non
 def _labels_of_scores(side: Side, *, booleans: bool, questions: Questions) -> list[Key | None]:
     assert side.scores is not None
     classes = _scored_classes(side, booleans=booleans, questions=questions)
+    side.known = set(classes)
     labels: list[Key | None] = []
     for row, scores in enumerate(side.scores):
         if row in side.bad:
@@ -459,19 +462,20 @@ def _refuse_strange_classes(
 ) -> None:
     """Rule 6: labels of a side that occur nowhere else."""
     targets = {_target(sides, row) for row in rows} - {None}
-    labels = [{side.labels[row[i]] for row in rows} for i, side in enumerate(sides)]
+    labels = [{side.labels[row[i]] for row in rows} - {None} for i, side in enumerate(sides)]
     every_target = {key for side in sides for key in side.targets} - {None}
-    everywhere = [set(side.labels) - {None} for side in sides]
+    everywhere = [{*side.labels, *side.known} - {None} for side in sides]
     for i in range(len(sides)):
         other = 1 - i if i < 2 else 0
         strange = not labels[i] & (targets | labels[other])
+        # Rows that are left out, and classes that scores know but no row has, are seen by some.
         strange_everywhere = not everywhere[i] & (every_target | everywhere[other])
         if i >= 2 and (strange or strange_everywhere):
             questions.doubt("a control whose labels occur nowhere else")
         elif strange and strange_everywhere:
             raise Refused("labels of one side that occur nowhere else")
         elif strange or strange_everywhere:
-            questions.doubt("labels that occur elsewhere only in rows that are left out")
+            questions.doubt("labels that occur elsewhere only where no row is counted")
 
 
 def _target(sides: Sequence[Side], row: Row) -> Key | None:

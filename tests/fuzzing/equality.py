@@ -145,11 +145,11 @@ def id_keys(column: Column, *, booleans: bool, questions: Questions) -> list[Key
             and NUMBER.fullmatch(text)
             and not INTEGER.fullmatch(text)
             and (
-                isinstance(cell, JsonNumber)
+                (isinstance(cell, JsonNumber) and numbers)
                 or questions.ask(
                     "is the text 1.0 the id 1, where all ids are numbers?"
                     if numbers
-                    else "is the text 1.0 the id 1, where other ids are names?"
+                    else "is 1.0 the id 1, where other ids are names?"
                 )
             )
         ):

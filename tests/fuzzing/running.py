@@ -149,8 +149,13 @@ def expected(case: Case, folder: Path, *, in_spark: bool = False) -> Allowed:
 # -- comparing -----------------------------------------------------------------------------------
 
 
-def judge(ran: Ran, allowed: Allowed) -> Answer:
-    """Whether what a run said is one of the right answers."""
+def judge(ran: Ran, allowed: Allowed, *, may_abort: bool = False) -> Answer:
+    """Whether what a run said is one of the right answers.
+
+    Native code may end the process at a damaged file, by a signal and never by a verdict's code.
+    """
+    if ran.exit < 0 and may_abort:
+        return Answer(what="aborted", problem=None if ran.document is None else "it left JSON")
     noise = next((t for t in ("Traceback", "this is a bug") if t in ran.err + ran.out), None)
     if noise is not None:
         return Answer(what="crashed", problem=f"it says {noise!r}")
