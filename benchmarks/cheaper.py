@@ -76,8 +76,8 @@ class Task:
 
 
 TASKS = {
-    # The nets and the recipe of the demo. It measures 10,000 test samples after every epoch, which
-    # takes as long as the epoch: here few, or all ways would seem to cost the same.
+    # The nets and the recipe of the demo, with other epochs. Only 100 test samples are measured
+    # while training: more take as long as an epoch, and all ways would seem to cost the same.
     "mnist1d": Task(
         data="mnist1d:train=1000,test=100",
         judged="mnist1d:train=1000,test=10000",

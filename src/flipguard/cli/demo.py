@@ -43,7 +43,7 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
         if find_spec(module) is None:
             raise MissingExtraError("The demo", package=package, extra=extra)
     from flipguard.demo.judging import POLICY, judged
-    from flipguard.demo.plan import CONTROL, tasks
+    from flipguard.demo.plan import CONTROL, described, tasks
     from flipguard.demo.training import train_all
     from flipguard.render.candidates import candidate_parts
 
@@ -60,10 +60,10 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
         ) from problem
     plan = tasks(runs, seed=seed)
     line(
-        "MNIST-1D, generated: a small net is in service, and a larger one is to replace it.\n"
-        f"Training {len(plan)} models: old; then the new one untreated (none), held to old "
-        "(fd-lm), and\ndistilled from an ensemble (elodi)."
+        f"MNIST-1D, generated: a larger net is to replace a small one. Training {len(plan)} models:"
     )
+    for told_of in described():
+        line(f"  {told_of}")
     with progress("training") as told:
         train_all(plan, progress=told)
     updates = judged(runs, policy)
@@ -71,22 +71,22 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
     verdicts = {update.name: update.verdict for update in updates}
     old = results[CONTROL]["error_rate_old"].value
     line(
-        f"Trained in {time.monotonic() - began:.0f} s. Old errs on {old:.1%} of "
-        f"{results[CONTROL].n:,} test samples. The updates, with 95 % intervals:\n"
+        f"Trained in {time.monotonic() - began:.0f} s. The old model errs on {old:.1%} of "
+        f"{results[CONTROL].n:,} test samples.\nThe updates, with 95 % intervals:\n"
     )
     show(candidate_parts(results, verdicts, control=CONTROL), stdout_taken=False)
     _write_page(out, runs, results, verdicts)
     line(
         f"\n{out}/report.html   the page to read and to send: what breaks, sample by sample\n"
-        f"{out}/gate.toml     the policy that was judged by\n"
-        f"{out}/runs/         every run: weights, predictions, history; `--resume` goes on\n\n"
+        f"{out}/gate.toml     the policy of the gate\n"
+        f"{out}/runs/         every run: weights, predictions, history\n\n"
         "Next: flipguard compare OLD NEW, and flipguard gate OLD NEW --policy FILE, with your own\n"
         "predictions; flipguard train --help, with your own data."
     )
 
 
 def _refuse_others(out: Path, policy: Path, own: str) -> None:
-    """A folder with somebody's own policy or page is no place for a demonstration."""
+    """Refuse a folder that holds a policy or a page that no demo wrote."""
     try:
         ours = policy.read_text() == own if policy.exists() else None
         taken = [out / name for name in (PAGE, SAMPLES) if (out / name).exists()]

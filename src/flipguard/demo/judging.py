@@ -1,4 +1,4 @@
-"""Comparing and judging what was trained."""
+"""Compare the demo's updates with the old model, and judge them by its policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ min = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """An update, measured against old and beside the control, and judged."""
+    """An update, its comparison with the old model, and its verdict."""
 
     name: str
     comparison: Comparison
@@ -36,7 +36,7 @@ class Update:
 
 
 def judged(runs: Path, policy: Path) -> list[Update]:
-    """Every update, the control first."""
+    """Return every update, the control first."""
     rules = Policy.read(policy)
     return [_judged(runs, name, rules) for name in UPDATES]
 

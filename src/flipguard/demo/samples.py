@@ -1,4 +1,4 @@
-"""The test samples as a file, so that the page can show what breaks."""
+"""Write the test samples to a file, so that the page can show what breaks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flipguard.predictions.replacing import replacing
 
 
 def write_samples(path: Path) -> None:
-    """Writes the signals of the test set, each with its id."""
+    """Write the signals of the test set with their ids."""
     from flipguard.data import ArraySplit, load_data
 
     test = load_data(DATA).test

@@ -1,4 +1,4 @@
-"""Training the runs of a plan, as many at once as there are cores."""
+"""Train the runs of the demo, as many at once as there are cores."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Told = Callable[[int, int], None]
 
 
 def train_all(tasks: Sequence[Task], *, progress: Told) -> None:
-    """Trains every run once what it needs is there; runs that are finished are left as they are."""
+    """Train every run after the runs that it needs; finished runs are left as they are."""
     _refuse_others(tasks)
     waiting, running = list(tasks), dict[Future[None], Task]()
     finished: set[str] = set()
-    # Started anew and not forked, so that no thread of this process is copied halfway.
+    # Spawned and not forked: a fork would copy threads of this process in any state.
     own = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(max_workers=_cores(), mp_context=own)
     try:
@@ -36,19 +36,19 @@ def train_all(tasks: Sequence[Task], *, progress: Told) -> None:
                     future.result()
                 except BrokenProcessPool as problem:
                     raise InputError(
-                        "Expected the training processes to live, but one of them was ended from "
-                        "outside, perhaps for want of memory; run the demo again, which goes on "
+                        "Expected the training processes to finish, but one of them was killed, "
+                        "perhaps because memory ran out; run the demo again, which goes on "
                         "from what is finished."
                     ) from problem
                 finished.add(running.pop(future).name)
                 progress(len(finished), len(tasks))
     finally:
-        # After a problem the others would go on for nothing.
+        # After an error the other runs would be trained in vain.
         pool.shutdown(cancel_futures=True)
 
 
 def _refuse_others(tasks: Sequence[Task]) -> None:
-    """A folder may hold another demonstration, which is told before anything is trained."""
+    """Refuse a folder that holds runs of another demo, before anything is trained."""
     from flipguard.training.checks import check_folder, completed
 
     for task in tasks:
