@@ -428,6 +428,18 @@ def test_no_damage_to_an_arrow_file_is_anything_but_a_refusal(tmp_path: Path) ->
     assert refused > 20
 
 
+def test_a_parquet_page_of_less_than_no_values(tmp_path: Path) -> None:
+    """Of which Polars would take 2 EB of memory, and the process would end."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table(BASE), path)
+    sound = bytearray(path.read_bytes())
+    # A data page of three values (6 as it is stored), as Thrift writes its header.
+    at = sound.index(b"\x2c\x15\x06") + 2
+    sound[at] ^= 1
+    path.write_bytes(bytes(sound))
+    assert "its footer or a page is damaged" in refusal(path)
+
+
 def test_damage_to_the_footer_of_a_parquet_file(tmp_path: Path) -> None:
     path, whole = tmp_path / "t.parquet", tmp_path / "whole.parquet"
     pq.write_table(pa.table(BASE), whole)

@@ -540,7 +540,7 @@ def test_rows_are_looked_at_in_pieces_of_any_size(piece, tmp_path, monkeypatch):
     for i, content in enumerate(['id,label\n1,"a\n,"\n2,b\n', "\ufeffid,label\r\n1,a\r\n2,b"]):
         path = packed(tmp_path / f"{i}.csv", content)
         assert text.check_separated(path, ",").names == ["id", "label"]
-        path.write_text(content + ",c\n")
+        path.write_text(content.rstrip() + "\n3,a,c\n")
         with pytest.raises(text.FormatError, match="has 3 fields where the header has 2"):
             text.check_separated(path, ",")
 

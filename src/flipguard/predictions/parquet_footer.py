@@ -9,13 +9,16 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from flipguard.predictions.text import FormatError
 
 MAGIC = b"PAR1"
 # Beyond this a footer describes so many columns that parsing it here would take seconds.
 LARGEST_FOOTER = 1 << 20
+MOST_PAGES = 2_000
+# Statistics in a header may hold long texts; such a page is left to Polars.
+LONGEST_HEADER = 1 << 13
 
 # Fields of the structs in parquet.thrift.
 SCHEMA, ROWS, GROUPS = 2, 3, 4
@@ -31,6 +34,8 @@ KIND, ENCODINGS, PATH, CODEC, VALUES, UNPACKED, PACKED, DATA, DICTIONARY = (
     9,
     11,
 )
+# Of the header of a page: sizes, and the headers of the three kinds of pages.
+PAGE_UNPACKED, PAGE_PACKED, PAGES, PAGE_VALUES = 2, 3, (5, 7, 8), 1
 # Of an element of the schema.
 NAME, CHILDREN, NUMBER = 4, 5, 9
 TRUE, FALSE, BYTE, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
@@ -69,13 +74,13 @@ def _read(path: Path, size: int, _changed: int) -> Fields | None:
         if length > LARGEST_FOOTER:
             return None
         file.seek(size - 8 - length)
-        found = file.read(length)
-    try:
-        footer = _Compact(found).fields()
-        column_names(footer)
-        _check(footer, size)
-    except DAMAGE as problem:
-        raise FormatError("its footer is damaged") from problem
+        try:
+            footer = _Compact(file.read(length)).fields()
+            column_names(footer)
+            _check(footer, size)
+            _check_pages(footer, file)
+        except DAMAGE as problem:
+            raise FormatError("its footer or a page is damaged") from problem
     return footer
 
 
@@ -108,6 +113,30 @@ def _check(footer: Fields, size: int) -> None:
                 raise ValueError("A column lies outside the file.")
 
 
+def _check_pages(footer: Fields, file: IO[bytes]) -> None:
+    """Whether the first pages claim sizes that can be: Polars takes memory for any number."""
+    left = MOST_PAGES
+    for group in footer.get(GROUPS, []):
+        for column in group[COLUMNS]:
+            at, end = start(column[CHUNK]), start(column[CHUNK]) + column[CHUNK][PACKED]
+            while at < end and left:
+                file.seek(at)
+                data = file.read(min(LONGEST_HEADER, end - at))
+                page = _Compact(data)
+                try:
+                    header = page.fields()
+                except (IndexError, ValueError):
+                    if len(data) == LONGEST_HEADER:
+                        break
+                    raise
+                numbers = [header[PAGE_UNPACKED], header[PAGE_PACKED]]
+                numbers += [header[kind][PAGE_VALUES] for kind in PAGES if kind in header]
+                if min(numbers) < 0 or max(numbers) >= 1 << 31:
+                    raise ValueError("A page claims a size that cannot be.")
+                at += page.at + header[PAGE_PACKED]
+                left -= 1
+
+
 def start(chunk: Fields) -> int:
     """Where a column chunk begins."""
     # The dictionary, where there is one, lies before the data pages.
@@ -120,6 +149,11 @@ class _Compact:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
+
+    @property
+    def at(self) -> int:
+        """How many bytes have been read."""
+        return self._at
 
     def fields(self) -> Fields:
         """A struct."""

@@ -1,4 +1,4 @@
-"""Reading prediction tables: a format a suffix, one lazy table out of each."""
+"""Reading prediction tables: one format per suffix, one lazy table out of each."""
 
 from __future__ import annotations
 

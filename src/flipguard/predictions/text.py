@@ -109,7 +109,7 @@ def check_separated(path: Path, separator: str) -> Separated:
     """
     rows = _Rows(path=path, separator=ord(separator))
     with opened(path) as file:
-        rest, read = b"", file.read(PIECE).removeprefix(BOM)
+        rest, read = b"", file.read(len(BOM)).removeprefix(BOM) or file.read(PIECE)
         while read or rest:
             rest = rows.check(rest + read, last=not read)
             if len(rest) > LONGEST_ROW:
