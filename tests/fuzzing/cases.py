@@ -47,7 +47,7 @@ class Case:
 
     @property
     def may_crash(self) -> bool:
-        """Whether a damaged file goes to native code, so that only a process of its own is safe."""
+        """Whether a damaged file goes to native code, so that only another process is safe."""
         return any(name.endswith(NATIVE) for name in self.sound)
 
 
@@ -504,7 +504,7 @@ class Builder:
         return Field(name=kind, cells=[Raw(_json_list(row)) for row in scores])
 
     def _further_fields(self, model: Model, height: int) -> list[Field]:
-        """Columns that nobody needs, which must not matter."""
+        """Columns that are not needed, which must not matter."""
         rng = self.rng
         fields = []
         if self.chance(0.25):

@@ -229,7 +229,7 @@ def _by_place(column: Column | None, names: list[Any], questions: Questions) -> 
     """With class names, integers are places among them, unless the names are integers too."""
     if column is None or column.kind not in ("int", "float"):
         if column is not None and column.kind == "bool":
-            questions.doubt("Booleans beside class names")
+            questions.doubt("Booleans next to class names")
         return column
     if all(equality.INTEGER.fullmatch(str(name)) for name in names):
         return column
@@ -254,7 +254,7 @@ def _check_scores(side: Side, questions: Questions) -> None:
     if width < 2:
         if side.label is None:
             raise Refused("scores of fewer than two classes")
-        questions.doubt("scores of fewer than two classes, beside a label")
+        questions.doubt("scores of fewer than two classes, next to a label")
     if side.score_names is not None:
         names = [str(name) for name in side.score_names]
         if "" in names:
@@ -395,7 +395,7 @@ def _labels_of_scores(side: Side, *, booleans: bool, questions: Questions) -> li
 
 
 def _doubt_unnamed(sides: Sequence[Side], questions: Questions) -> None:
-    """Numbered classes beside named ones meet only by a guess."""
+    """Numbered classes and named ones meet only by a guess."""
     bare = [s for s in sides if s.scores is not None and s.score_names is None]
     if not bare:
         return
@@ -404,7 +404,7 @@ def _doubt_unnamed(sides: Sequence[Side], questions: Questions) -> None:
     if any(not equality.INTEGER.fullmatch(str(n)) for n in named) or any(
         kind != "int" for kind, _ in keys
     ):
-        questions.doubt("numbered scores beside named classes")
+        questions.doubt("numbered scores next to named classes")
 
 
 # -- rows ----------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def class_keys(
             keys.append(("int", whole(number, "a class", questions)))
         else:
             if isinstance(cell, JsonNumber) and not INTEGER.fullmatch(cell.raw):
-                # Among names in JSON: a number of its own, or text as it is written?
+                # Among names in JSON: a number, or text as it is written?
                 questions.doubt("names next to numbers that are no integers, in JSON")
                 if questions.ask("is the JSON number 1.0 among names the class 1?"):
                     keys.append(("int", whole(Decimal(cell.raw), "a class", questions)))

@@ -1,6 +1,6 @@
 """An independent reader: the bytes of one file as columns of plain Python values.
 
-Text formats are read by Python's own `csv` and `json`; Parquet, Arrow and NPZ by their own
+Text formats are read by Python's `csv` and `json`; Parquet, Arrow and NPZ by their
 libraries, since no other reader is at hand.
 """
 
@@ -66,7 +66,7 @@ class Column:
 
 @dataclass(kw_only=True)
 class Table:
-    """One file. Columns are made when they are asked for: those nobody needs may be odd."""
+    """One file. Columns are made when they are asked for: those that are not needed may be odd."""
 
     format: str
     height: int

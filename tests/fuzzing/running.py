@@ -99,7 +99,7 @@ def in_process(case: Case, folder: Path, *further: str) -> Ran:
 
 
 def in_subprocess(case: Case, folder: Path, *further: str) -> Ran:
-    """Runs the case as a user does, by a process of its own."""
+    """Runs the case as a user does, in a new process."""
     command = [sys.executable, "-m", "flipguard", *case.arguments, f"--json={OUT}", *further]
     done = subprocess.run(command, cwd=folder, capture_output=True, timeout=SECONDS, check=False)
     out, err = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))

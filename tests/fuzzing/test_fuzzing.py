@@ -39,7 +39,7 @@ class Tally:
         self.told: list[str] = []
 
     def see(self, made: Case, folder: Path, run: Callable[[Case, Path], Ran]) -> None:
-        """Runs a case in a folder of its own and judges it."""
+        """Runs a case in a new folder and judges the answer."""
         folder.mkdir()
         running.write(made, folder)
         allowed = running.expected(made, folder, in_spark=self.how == "spark")
