@@ -15,9 +15,11 @@ from flipguard.predictions.read import read_predictions
 from flipguard.predictions.table import Predictions
 
 RUN, HISTORY, TIMING = "run.json", "history.jsonl", "timing.jsonl"
+SCHEMA = "flipguard.run/1"
 PREDICTIONS = Path("predictions", "test.npz")
 DAMAGES = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, OSError)
 SPLITS = ("train", "test")
+MOST_EPOCHS = 10**9  # that a run may have
 RATES = ("error_rate", "negative_flip_rate", "churn")
 
 
@@ -67,6 +69,8 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
     file = folder / RUN
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"its schema is not {SCHEMA}")
         config = document["config"]
         status = str(document["status"])
         found: dict[str, Any] = {
@@ -149,7 +153,9 @@ def _points(rows: list[Any], path: Path) -> list[Point]:
     points = []
     try:
         for row in rows:
-            epoch = int(row["epoch"])
+            epoch = _whole(row["epoch"])
+            if epoch is None or not 0 <= epoch <= MOST_EPOCHS:
+                raise ValueError("an epoch that no run has")
             for name, value in row.get("losses", {}).items():
                 loss = float(value)
                 points.append(Point(epoch=epoch, what=f"loss {name}", split="train", value=loss))
@@ -197,9 +203,10 @@ def _whole(value: Any) -> int | None:
 
 
 def _damaged(path: Path, problem: BaseException) -> InputError:
+    advice = "train it again" if path.name == RUN else "restore it, or remove it to do without it"
     return InputError(
         f"Expected {printable(str(path))} to describe a run, but it is damaged "
-        f"({type(problem).__name__}: {printable(str(problem))}); train it again."
+        f"({type(problem).__name__}: {printable(str(problem))}); {advice}."
     )
 
 
