@@ -15,10 +15,11 @@ from flipguard.predictions.read import read_predictions
 from flipguard.predictions.table import Predictions
 
 RUN, HISTORY, TIMING = "run.json", "history.jsonl", "timing.jsonl"
+SCHEMA = "flipguard.run/1"
 PREDICTIONS = Path("predictions", "test.npz")
 DAMAGES = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, OSError)
 SPLITS = ("train", "test")
-MOST_EPOCHS = 10**9
+MOST_EPOCHS = 10**9  # that a run may have
 RATES = ("error_rate", "negative_flip_rate", "churn")
 
 
@@ -68,6 +69,8 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
     file = folder / RUN
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"its schema is not {SCHEMA}")
         config = document["config"]
         status = str(document["status"])
         found: dict[str, Any] = {
@@ -79,7 +82,7 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
             "parameters": _whole(document.get("parameters")),
         }
         members = [folder / str(place) for place in document.get("members", ())]
-    except (FileNotFoundError, NotADirectoryError) as problem:
+    except FileNotFoundError as problem:
         raise InputError(
             f"Expected {printable(str(folder))} to be a run, but there is no {RUN} in it; "
             "give the folder that `flipguard train --out` wrote."
@@ -150,9 +153,9 @@ def _points(rows: list[Any], path: Path) -> list[Point]:
     points = []
     try:
         for row in rows:
-            epoch = int(row["epoch"])
-            if not 0 <= epoch <= MOST_EPOCHS:
-                raise ValueError(f"epoch {row['epoch']:g}")
+            epoch = _whole(row["epoch"])
+            if epoch is None or not 0 <= epoch <= MOST_EPOCHS:
+                raise ValueError("an epoch that no run has")
             for name, value in row.get("losses", {}).items():
                 loss = float(value)
                 points.append(Point(epoch=epoch, what=f"loss {name}", split="train", value=loss))
@@ -200,16 +203,15 @@ def _whole(value: Any) -> int | None:
 
 
 def _damaged(path: Path, problem: BaseException) -> InputError:
+    advice = "train it again" if path.name == RUN else "restore it, or remove it to do without it"
     return InputError(
         f"Expected {printable(str(path))} to describe a run, but it is damaged "
-        f"({type(problem).__name__}: {printable(str(problem))}); train it again."
+        f"({type(problem).__name__}: {printable(str(problem))}); {advice}."
     )
 
 
 def run_files(place: str) -> list[str]:
     """What a run is made of, which no page may take the place of; pages in its folder it may."""
-    if not os.path.isfile(os.path.join(place, RUN)):
-        return []  # any folder may be named, and the whole disk is in one
     found = (Path(root, name) for root, _, names in os.walk(place) for name in names)
     return [str(path) for path in found if path.suffix.lower() not in (".html", ".htm")]
 

@@ -27,15 +27,14 @@ def weights_of(run: Run) -> str:
 
 def check_follows(run: Run) -> None:
     """Refuses to go on with a run if weights that it follows are others now."""
-    there = {run.folder / place: digest for place, digest in run.follows.items()}
     changed = [
-        os.path.normpath(place)
-        for place, digest in there.items()
-        if is_finished(place) and weights_of(Run.read(place)) != digest
+        place
+        for place, digest in run.follows.items()
+        if is_finished(run.folder / place) and weights_of(Run.read(run.folder / place)) != digest
     ]
     if changed:
         raise InputError(
-            f"Expected the weights that {printable(str(run.folder))} was begun with, but "
-            f"got {listed(changed)} now with other weights; restore "
-            f"them, or remove {printable(str(run.folder))} to begin again."
+            f"Expected the weights that {printable(str(run.folder))} was begun with, but got other "
+            f"ones in {listed(changed)}, seen from there; restore them, or remove "
+            f"{printable(str(run.folder))} to begin again."
         )
