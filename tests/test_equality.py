@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -529,3 +531,23 @@ def test_a_target_that_nobody_named_is_noted():
         check(result, policy)
     with_target = arrays({**columns, "target": [*"abab"]})
     assert not any("y_true" in note for note in compare(old=with_target, new=new).notes)
+
+
+def test_the_command_line_names_flags_and_python_names_arguments(tmp_path):
+    from flipguard.cli.arguments import with_flags
+
+    columns = {"sample_id": IDS, "y_true": [*"abab"], "y_pred": [*"abba"]}
+    path = save(tmp_path / "t.csv", columns)
+
+    def typed(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "flipguard", "compare", str(path), str(path), *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    refused = typed()
+    assert refused.returncode == 2
+    told = "; try: --id sample_id --target y_true --label y_pred.\n"
+    assert refused.stderr.endswith(told)
+    noted = typed("--id", "sample_id", "--label", "y_pred", "--json", "-")
+    assert any(note.endswith("try --target y_true") for note in json.loads(noted.stdout)["notes"])
+    # A name that a person chose is never taken for an argument.
+    assert with_flags("runs/id=5/`x=1`.csv has no `y`") == "runs/id=5/`x=1`.csv has no `y`"
