@@ -98,7 +98,7 @@ def test_many_models_are_told_by_colour_alone(tmp_path: Path) -> None:
     plot_matrix(matrix, tmp_path / "matrix.svg")
     texts = svg_texts(tmp_path / "matrix.svg")
     names = [text for text in texts if text.startswith("model")]
-    assert len(names) == 2 * (MOST_NUMBERED + 1)
+    assert len(names) == 3 * (MOST_NUMBERED + 1)  # two x axes, one y axis
     assert f"{100 * matrix.negative_flip_rate[0, 1]:.1f}" not in texts
 
 
