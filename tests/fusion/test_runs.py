@@ -304,7 +304,7 @@ def test_what_cannot_be_one_network(changes: Any, said: str, tmp_path: Path) -> 
 
 
 def test_members_that_diverge_say_which(tmp_path: Path) -> None:
-    config = fused(recipe={"learning_rate": 1e200, "optimizer": "sgd"})
+    config = fused(recipe={"learning_rate": 1e38, "optimizer": "sgd"})
     with pytest.raises(InputError, match=r"of members? 1.* in epoch 1; lower the learning rate"):
         trained(config, tmp_path / "run")
 

@@ -100,10 +100,12 @@ def train_with(
         tidy(out)
         report(f"{out} is finished; nothing to do")
         return run
+    old_runs = [Run.read(Path(folder)) for folder in config.old]
+    check_needs(method, config, old_runs)
     if fabric is None:
         fabric = fabric_of(config.machine)
         if config.machine.processes > 1:
-            _begun_with(config, method, out)
+            _checked_data(config, out, old_runs)  # refused here, before others are started
             return _in_processes(fabric, config, out, resume=resume, report=report)
     minutes = config.machine.minutes
     deadline = None if minutes is None else began + 60 * minutes
@@ -115,7 +117,7 @@ def train_with(
         # Another process may have trained it until the lock was free.
         if (run := _finished(config, out, resume=resume)) is not None:
             return run
-        data, old_runs = _begun_with(config, method, out)
+        data = _checked_data(config, out, old_runs)
         stack.enter_context(exactness(config.machine, fabric.device))
         return _train_one(
             fabric, config, method, out, data, old_runs, deadline, report, resume=resume
@@ -129,10 +131,8 @@ def _finished(config: Config, out: Path, *, resume: bool) -> Run | None:
     return run if run is not None and is_whole(run) else None
 
 
-def _begun_with(config: Config, method: Method, out: Path) -> tuple[DataSet, list[Run]]:
-    """The data and the old runs, refused if nothing can be trained with them."""
-    old_runs = [Run.read(Path(folder)) for folder in config.old]
-    check_needs(method, config, old_runs)
+def _checked_data(config: Config, out: Path, old_runs: list[Run]) -> DataSet:
+    """The data, refused if the run cannot be trained on them."""
     data = data_of(config)
     check_data(out, config, data)
     check_calibration(config, data, old_runs)
@@ -140,7 +140,7 @@ def _begun_with(config: Config, method: Method, out: Path) -> tuple[DataSet, lis
     if isinstance(data.train, TextSplit):
         guides = [Run.read(Path(folder)) for folder in config.guides]
         check_tokens(config.model, [*old_runs, *guides], data.train.texts)
-    return data, old_runs
+    return data
 
 
 def _in_processes(fabric: Any, config: Config, out: Path, *, resume: bool, report: Report) -> Run:
