@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -12,79 +11,21 @@ import numpy as np
 import pyarrow as pa
 
 from tests.fuzzing import damage
+from tests.fuzzing.commands import Commands
+from tests.fuzzing.parts import GROUP_NAMES, NAMES, NATIVE_KINDS, Case, Model
+from tests.fuzzing.twists import Twists
 from tests.fuzzing.writing import ABSENT, Field, Raw, Sheet, packed, suffix, written
 
 FORMATS = ("csv", "csv", "tsv", "jsonl", "jsonl", "parquet", "arrow", "npz")
 
-NAMES = (
-    "cat", "dog", "owl", "Cat", " cat", "cat ", "été", "猫", "\u202eabc", "a,b", "a\tb", "it's",
-    'say "hi"', "two\nlines", "x|y", "a=b", "NaN", "None", "null", "nan", "N/A", "-", "007", "07",
-    "1.5x", "3.0.0", "1e", "(missing)", "all", "True", "true", "TRUE", "yes", "0x10", "+1", "1_0",
-    "=1+1", "<b>", "[1]", "{}", "😀", "e\u0301", "é", "#", "'", "\\", "\\n", "a" * 70,
-)  # fmt: skip
-GROUP_NAMES = (
-    "site", "user", "site|device", "a,b", 'the "site"', "été", " site ", "0|id", "__cut_site", "n",
-    "count", "key0", "site.x", "^s.*$", "*", "a\tb", "x\ny", "logits2", "ID", "Target", "old",
-    "new", "kind", "é" * 30, "`site`", "__row", "0|label", "problem0", "number0", "column0",
-    "literal", "len",
-)  # fmt: skip
 
-
-@dataclass(kw_only=True)
-class Case:
-    """Everything that a case needs; `twist` says what was done to it on purpose."""
-
-    seed: int
-    number: int
-    files: dict[str, bytes]
-    arguments: list[str]
-    task: dict[str, Any]
-    rules: list[dict[str, Any]] | None
-    pinned: str | None
-    twist: str
-    # Files before they were damaged, where they were.
-    sound: dict[str, bytes] = field(default_factory=dict)
-
-    @property
-    def may_crash(self) -> bool:
-        """Whether a damaged file goes to native code, so that only another process is safe."""
-        return any(name.endswith(NATIVE) for name in self.sound)
-
-
-NATIVE = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
-
-
-@dataclass(kw_only=True)
-class Model:
-    """What one model says: labels by row of the scenario, and how its file is written."""
-
-    name: str
-    format: str
-    labels: list[Any]
-    rows: list[int]
-    fields: list[Field] = field(default_factory=list)
-    class_names: list[Any] | None = None
-    quirks: set[str] = field(default_factory=set)
-    label_style: str = "plain"
-    target_style: str = "plain"
-    with_target: bool = True
-    with_label: bool = True
-    score_kind: str | None = None
-    score_shape: str = "wide"
-    classes: list[Any] = field(default_factory=list)
-    extra: dict[str, np.ndarray] = field(default_factory=dict)
-
-
-class Builder:
+class Builder(Twists, Commands):
     """Makes one case; every choice comes from one stream of random numbers."""
 
     def __init__(self, seed: int, number: int) -> None:
         self.seed, self.number = seed, number
         self.rng = random.Random(f"{seed}:{number}")
         self.twist = "none"
-
-    def chance(self, share: float) -> bool:
-        return self.rng.random() < share
 
     # -- what is true of the samples -------------------------------------------------------------
 
@@ -283,152 +224,12 @@ class Builder:
             model.rows = [row for row in model.rows if not self.chance(0.2)] or model.rows[:1]
         return "drop" if self.chance(0.9) else "error"
 
-    # -- twists ----------------------------------------------------------------------------------
-
-    def _twist(self) -> None:
-        twists = [getattr(self, name) for name in dir(self) if name.startswith("_twist_")]
-        twist = self.rng.choice(twists)
-        self.twist = twist.__name__.removeprefix("_twist_")
-        twist(self.rng.choice(self.models[:2]))
-
-    def _twist_float_label(self, model: Model) -> None:
-        model.label_style = "float"
-
-    def _twist_all_floats(self, model: Model) -> None:
-        for each in self.models:
-            each.label_style = each.target_style = "float"
-
-    def _twist_float_targets(self, model: Model) -> None:
-        for each in self.models:
-            each.target_style = "float"
-
-    def _twist_decimals(self, model: Model) -> None:
-        model.label_style = model.target_style = "decimal"
-
-    def _twist_numbers_as_text(self, model: Model) -> None:
-        model.label_style = model.target_style = "text"
-
-    def _twist_fraction(self, model: Model) -> None:
-        model.labels = [0.5 if self.chance(0.3) else label for label in model.labels]
-
-    def _twist_missing_label(self, model: Model) -> None:
-        model.labels[self.rng.randrange(self.n)] = None
-
-    def _twist_missing_id(self, model: Model) -> None:
-        self.ids[self.rng.randrange(self.n)] = None
-
-    def _twist_id_twice(self, model: Model) -> None:
-        model.rows.append(self.rng.choice(model.rows))
-
-    def _twist_id_in_two_spellings(self, model: Model) -> None:
-        self.ids[0], self.ids[-1] = self.rng.choice([(7, "7"), (7, "007"), ("1.0", 1), (7, 7.0)])
-
-    def _twist_other_target(self, model: Model) -> None:
-        self.models[0].with_target = self.models[1].with_target = True
-        self.other_target = (model.name, self.rng.randrange(self.n))
-
-    def _twist_other_classes(self, model: Model) -> None:
-        model.labels = [f"class {label}" for label in model.labels]
-
-    def _twist_list_as_class(self, model: Model) -> None:
-        value = self.rng.choice([[1], {"a": 1}, [], {}, ["cat"]])
-        at = self.rng.choice([self.n - 1, self.rng.randrange(self.n)])
-        model.labels = [value if row == at else label for row, label in enumerate(model.labels)]
-
-    def _twist_one_score(self, model: Model) -> None:
-        model.score_kind, model.with_label = self.rng.choice(["logits", "probabilities"]), False
-        model.score_shape, model.classes = "wide", [self.classes[0]]
-        model.class_names = None
-        if model.format == "npz":
-            model.score_shape = "list"
-
-    def _twist_class_without_a_name(self, model: Model) -> None:
-        if model.format != "npz":
-            model.score_kind, model.with_label = "logits", self.chance(0.5)
-            model.score_shape, model.classes = "wide", [*self.classes, ""]
-            model.class_names = None
-
-    def _twist_nan_score(self, model: Model) -> None:
-        self._give_scores(model)
-        self.bad_score = (
-            model.name,
-            self.rng.choice([float("nan"), float("inf"), None, 7.5, -0.5]),
-        )
-
-    def _twist_scores_of_another_width(self, model: Model) -> None:
-        self._give_scores(model)
-        self.bad_score = (model.name, "width")
-
-    def _twist_key_twice(self, model: Model) -> None:
-        model.quirks.add("key twice")
-        self.column_twice = model.name
-
-    def _twist_late_key(self, model: Model) -> None:
-        """A JSON Lines file whose last rows have what the first rows lack."""
-        self.n = self.rng.choice([1_020, 1_200])
-        self.ids = list(range(self.n))
-        self.targets = [self.rng.choice(self.classes) for _ in range(self.n)]
-        for each in self.models:
-            each.rows = list(range(self.n))
-            each.labels = [self.rng.choice(self.classes) for _ in range(self.n)]
-        model.format, model.class_names = "jsonl", None
-        model.quirks -= {"trailing separator", "bare quotes", "cr"}
-        if model.score_kind and model.score_shape == "list" and self.class_kind != "int":
-            model.score_shape = "wide"
-        late = self.rng.choice([1_000, 1_001, self.n - 2])
-        names = [name for name, *_ in self.groups]
-        self.groups = [
-            (name, [None if i < late else self.rng.choice("ab") for i in range(self.n)], "plain", w)
-            for name, w in zip(names, [(True, True)] * len(names), strict=True)
-        ]
-        if self.chance(0.5):
-            self.targets = [None if i < late else t for i, t in enumerate(self.targets)]
-        elif self.chance(0.3):
-            model.labels[-1] = self.rng.choice([[1], {}, ["cat"], 2.5])
-
-    def _twist_bare_quotes(self, model: Model) -> None:
-        model.format = self.rng.choice(["csv", "tsv"])
-        model.class_names = None
-        if model.score_kind and model.score_shape == "list" and self.class_kind != "int":
-            model.score_shape = "wide"
-        model.quirks |= {"bare quotes"}
-        values = [self.rng.choice(['a 5" disk', "plain", 'x"y"z', "b"]) for _ in range(self.n)]
-        self.groups = [*self.groups[:1], ("text of it", values, "plain", (True, True))]
-
-    def _twist_wrong_suffix(self, model: Model) -> None:
-        self.wrong_suffix = (
-            model.name,
-            self.rng.choice(
-                [".txt", "", ".csv", ".parquet", ".npz", ".jsonl", ".csv.gz", ".arrow"]
-            ),
-        )
-
-    def _twist_empty(self, model: Model) -> None:
-        model.rows = []
-
-    def _twist_odd_column(self, model: Model) -> None:
-        self.odd_column = model.name
-
-    def _twist_no_ids(self, model: Model) -> None:
-        for each in self.models:
-            if each.format == "npz" or self.chance(0.8):
-                each.format, each.quirks = "npz", set()
-                each.rows = list(range(self.n))
-                if each.score_kind:
-                    each.score_shape, each.class_names = "list", each.classes
-        self.without_ids = True
-
-    def _twist_damage(self, model: Model) -> None:
-        self.damaged = model.name
-
-    _twist_damage_again = _twist_damaged_once_more = _twist_damage
-
     # -- files -----------------------------------------------------------------------------------
 
     def _sheet(self, model: Model) -> Sheet:
         rows = model.rows
         fields = []
-        if not (getattr(self, "without_ids", False) and model.format == "npz"):
+        if not (self.without_ids and model.format == "npz"):
             ids = [self.ids[row] for row in rows]
             fields.append(Field(name=self.names["id"], cells=ids, style=self.id_style))
         if model.with_target:
@@ -446,7 +247,7 @@ class Builder:
         fields += self._further_fields(model, len(rows))
         if model.format != "npz" and self.chance(0.3):
             self.rng.shuffle(fields)
-        if getattr(self, "column_twice", None) == model.name and model.format != "jsonl":
+        if self.column_twice == model.name and model.format != "jsonl":
             fields.append(self.rng.choice(fields))
         return Sheet(
             format=model.format,
@@ -459,7 +260,7 @@ class Builder:
 
     def _target(self, model: Model, row: int) -> Any:
         target = self.targets[row]
-        other = getattr(self, "other_target", None)
+        other = self.other_target
         if other == (model.name, row):
             return self.rng.choice([c for c in self.classes if c != target])
         return target
@@ -467,7 +268,7 @@ class Builder:
     def _score_fields(self, model: Model) -> list[Field]:
         scores = [list(row) for row in self._score_rows(model)]
         scores = [scores[row] for row in model.rows]
-        name, bad = getattr(self, "bad_score", (None, None))
+        name, bad = self.bad_score or (None, None)
         if name == model.name and scores:
             row = self.rng.choice(scores)
             if bad == "width":
@@ -517,7 +318,7 @@ class Builder:
             if model.format == "jsonl" and self.chance(0.5):
                 lists = [rng.choice([{"a": [i]}, [], None, "x", ABSENT]) for i in range(height)]  # type: ignore[misc]
             fields.append(Field(name="boxes", cells=lists))
-        if getattr(self, "odd_column", None) == model.name:
+        if self.odd_column == model.name:
             if model.format in NATIVE_KINDS:
                 fields.append(
                     Field(name="odd", cells=[], array=_odd_array(rng, height, model.format))
@@ -536,12 +337,12 @@ class Builder:
         files: dict[str, bytes] = {}
         sound: dict[str, bytes] = {}
         paths = {}
-        wrong = getattr(self, "wrong_suffix", (None, ""))
+        wrong = self.wrong_suffix or (None, "")
         for name, sheet in sheets.items():
             ending = suffix(rng, sheet.format)
             data = packed(written(sheet, rng), ending)
             path = name + (wrong[1] if wrong[0] == name else ending)
-            if getattr(self, "damaged", None) == name:
+            if self.damaged == name:
                 sound[path] = data
                 data = damage.damaged(data, rng)
             if (
@@ -554,110 +355,6 @@ class Builder:
             files[path] = data
             paths[name] = path
         return self._with_command(files, paths, sound)
-
-    def _with_command(
-        self, files: dict[str, bytes], paths: dict[str, str], sound: dict[str, bytes]
-    ) -> Case:
-        rng = self.rng
-        columns = [name for name, *_ in self.groups]
-        by = [name for name in columns if self.chance(0.5)]
-        if self.chance(0.15):
-            by.append(rng.choice(["target"] * 12 + ["label", "id", "nosuch"]))
-        by = list(dict.fromkeys(by))
-        full = [name for name, values, *_ in self.groups if None not in values]
-        full = columns if self.chance(0.1) else full
-        cluster = rng.choice(full) if full and self.chance(0.15) else None
-        asked = {r: n for r, n in self.names.items() if n != r or self.chance(0.01)}
-        controls = [paths["control"]] if "control" in paths else []
-        policy, rules, pinned = None, None, None
-        if self.chance(0.4):
-            rules, pinned = self._rules(columns), self._pinned(files)
-            policy = policy_text(rules, pinned)
-            files["policy.toml"] = policy.encode()
-        arguments = ["gate" if policy else "compare", paths["old"], paths["new"]]
-        arguments += ["--policy", "policy.toml"] if policy else []
-        arguments += [f"--by={name}" for name in by]
-        arguments += [f"--cluster={cluster}"] if cluster else []
-        arguments += [f"--control={path}" for path in controls]
-        arguments += [f"--{role}={name}" for role, name in asked.items()]
-        if self.on_missing == "drop" or self.chance(0.1):
-            arguments += [f"--on-missing={self.on_missing}"]
-        groups = [*(rule["by"] for rule in rules or [] if "by" in rule), *by]
-        task = {
-            "old": paths["old"],
-            "new": paths["new"],
-            "controls": tuple(controls),
-            "by": tuple(dict.fromkeys(groups)),
-            "cluster": cluster,
-            "on_missing": self.on_missing,
-            **asked,
-        }
-        return Case(
-            seed=self.seed,
-            number=self.number,
-            files=files,
-            arguments=arguments,
-            task=task,
-            rules=rules,
-            pinned=pinned,
-            twist=self.twist,
-            sound=sound,
-        )
-
-    def _rules(self, columns: list[str]) -> list[dict[str, Any]]:
-        rng = self.rng
-        rules = []
-        for _ in range(rng.choice([1, 1, 2])):
-            metric, low, high = rng.choice(
-                [
-                    ("negative_flip_rate", 0.0, 0.5), ("churn", 0.05, 0.8),
-                    ("positive_flip_rate", 0.0, 0.5), ("accuracy_gain", -0.3, 0.3),
-                    ("error_rate_new", 0.1, 0.7), ("wrong_to_wrong", 0.01, 0.4),
-                ]
-            )  # fmt: skip
-            limit = rng.choice([round(rng.uniform(low, high), 3), 0.25, 0.5])
-            rule: dict[str, Any] = {"metric": metric}
-            rule["min" if metric == "accuracy_gain" else "max"] = limit
-            rule["judge"] = rng.choice(["point", "point", "interval"])
-            if columns and self.chance(0.4):
-                rule["by"] = rng.choice([*columns, "target"])
-                if self.chance(0.3):
-                    rule["only"] = [self._group_of(rule["by"])]
-                if self.chance(0.3):
-                    rule["min_n"] = rng.choice([1, 2, 3])
-            rules.append(rule)
-        return rules
-
-    def _group_of(self, column: str) -> str:
-        """The name of a group as it should be shown, mostly."""
-        values = next((v for name, v, *_ in self.groups if name == column), self.targets)
-        value = self.rng.choice([*values, "nosuch"])
-        if value is None or value == "(missing)":
-            return "(missing)" if value is None else '"(missing)"'
-        if isinstance(value, bool):
-            return str(value).lower()
-        return str(int(value)) if value in (0.0, 1.0, 2.0) else str(value)
-
-    def _pinned(self, files: dict[str, bytes]) -> str | None:
-        """Perhaps a file of samples that may not flip."""
-        rng = self.rng
-        ids = [i for i in self.ids if i is not None]
-        if not self.chance(0.2) or getattr(self, "without_ids", False) or not ids:
-            return None
-        chosen = rng.sample(ids, min(len(ids), rng.choice([1, 2, 5])))
-        if self.chance(0.1):
-            chosen.append(rng.choice(["not there", None]))
-        form = rng.choice(["csv", "tsv", "jsonl", "parquet"])
-        notes = [rng.choice(['5" disk', "plain", "two\nlines", None]) for _ in chosen]
-        fields = [Field(name="id", cells=chosen), Field(name="why", cells=notes)]
-        quirks = {"bare quotes"} if self.chance(0.3) else set()
-        sheet = Sheet(format=form, fields=fields, quirks=frozenset(quirks), height=len(chosen))
-        name = "pinned." + form
-        files[name] = written(sheet, rng)
-        return name
-
-
-NATIVE_KINDS = ("parquet", "arrow")
 
 
 def _json_score(score: Any, model: Model) -> Any:
@@ -694,19 +391,6 @@ def _odd_array(rng: random.Random, height: int, form: str) -> pa.Array:
         lambda: pa.array([3] * height, type=pa.time32("s")),
     ]
     return rng.choice([*kinds, *only_arrow] if form == "arrow" else kinds)()
-
-
-def policy_text(rules: list[dict[str, Any]], pinned: str | None) -> str:
-    """The policy as TOML."""
-    import json
-
-    lines = []
-    for rule in rules:
-        lines.append("[[rule]]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in rule.items()]
-    if pinned is not None:
-        lines += ["[pinned]", f'ids = "{pinned}"']
-    return "\n".join(lines) + "\n"
 
 
 def case(seed: int, number: int) -> Case:

@@ -20,7 +20,7 @@ from tests.fuzzing.running import Ran
 from tests.test_spark import WHY_NOT
 
 SEED = 1
-BATCH = 50
+BATCH = 25
 # The first number in CI, the second in `make test-all`. A process takes half a second to start, and
 # Spark as long for a query.
 HERE, AS_PROCESS, IN_SPARK = (300, 10_000), (50, 100), (60, 200)
