@@ -106,6 +106,10 @@ def readings_of(sides: Sequence[Predictions], cuts: Sequence[str]) -> Readings:
         for column in group:
             reading = Reading(numbers=column.numbers, truth=either)
             columns[column.index, column.role] = reading
+    for i, side in enumerate(sides):
+        if side.label is None:
+            # Its labels will be names of its scores' classes.
+            columns[i, "label"] = Reading(truth=truth)
     return Readings(
         ids=_common(column.dtype for column in roles["id"]),
         classes=_common_class(sides, classes),

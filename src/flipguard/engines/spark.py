@@ -24,6 +24,7 @@ from flipguard.engines.spark_rows import SideRows, unpacked
 from flipguard.engines.spark_session import quietly, spark_session
 from flipguard.errors import FlipguardError, InputError
 from flipguard.predictions.faults import naming_any
+from flipguard.predictions.names import exactly
 from flipguard.predictions.read import TEXT_FORMATS, format_of
 from flipguard.predictions.scores import rows_per_read, score_matrix, width
 from flipguard.predictions.table import Predictions
@@ -208,7 +209,7 @@ def _local_frames(side: Predictions, columns: list[str]) -> Iterator[tuple[pl.Da
     array = scores.array if scores is not None else None
     step = ROWS_TO_SEND if array is None else min(ROWS_TO_SEND, rows_per_read(array.shape[1]))
     at = 0
-    frame = side.frame.select(columns)
+    frame = side.frame.select(map(exactly, columns))
     for batch in frame.collect_batches(chunk_size=step, maintain_order=True, engine="streaming"):
         yield batch, None if array is None else array[at : at + batch.height]
         at += batch.height
@@ -254,7 +255,12 @@ def _counted(plan: CountingPlan, paired: PairedRows, table: pl.DataFrame) -> Cou
         counts.add(pl.DataFrame([*keys, *rows.select(plan.layout.names).get_columns()]))
     seen = findings.numbers
     only_old, only_new = seen["only0lacks1"], seen["only1lacks0"]
-    rows_seen = RowCounts(matched=seen["matched"], only_old=only_old, only_new=only_new)
+    rows_seen = RowCounts(
+        matched=seen["matched"],
+        only_old=only_old,
+        only_new=only_new,
+        not_in_control=seen["not_in_control"],
+    )
     return Counted.of(plan, tables, rows_seen, (seen["odd0"], seen["odd1"]))
 
 

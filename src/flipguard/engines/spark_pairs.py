@@ -172,6 +172,9 @@ class PairedRows:
                 if i != j and 0 in (i, j):
                     only = here & number[j].is_null() & ids.is_not_null()
                     findings.see(f"only{i}lacks{j}", ids.filter(only))
+        both = number[0].is_not_null() & number[1].is_not_null()
+        in_all = rows.select(pl.all_horizontal(each.is_not_null() for each in number)).to_series()
+        findings.numbers["not_in_control"] += int((both & ~in_all).sum())
 
     def _note_names(self, plan: CountingPlan, findings: Findings) -> None:
         """The classes beside scores that name none: only all of them tell whether they match."""

@@ -22,6 +22,7 @@ from flipguard.engines.classes import Reading, spelled
 from flipguard.errors import InputError
 from flipguard.predictions.faults import FAULTS, unreadable
 from flipguard.predictions.json_lines import parsed_lines
+from flipguard.predictions.names import exactly
 from flipguard.predictions.read import scan_separated
 from flipguard.predictions.scores import score_matrix
 from flipguard.predictions.table import Predictions
@@ -119,6 +120,10 @@ class SideRows:
         return list(dict.fromkeys([str(self.side.id), *self.columns, *scores]))
 
     @property
+    def _read(self) -> list[pl.Expr]:
+        return [exactly(name) for name in self.read_columns]
+
+    @property
     def fields(self) -> dict[str, str]:
         """The columns that travel, and what Spark calls their types."""
         fields = {"id": spark_type(self.ids), f"problem{self.index}": "string"}
@@ -160,8 +165,9 @@ class SideRows:
         text = b"".join(lines)
         if self.format == "jsonl":
             plain = [name for name, dtype in self.schema.items() if dtype == pl.String]
+            truths = [name for name, dtype in self.schema.items() if dtype == pl.Boolean]
             rows = pl.Series([line.decode() for line in lines])
-            return parsed_lines(rows, self.schema, plain).select(self.read_columns)
+            return parsed_lines(rows, self.schema, plain, truths).select(self._read)
         # The driver has looked at every quotation mark: those that pair off in no line enclose a
         # line break.
         if b'"' in text and any(line.count(b'"') % 2 for line in lines):
@@ -173,7 +179,7 @@ class SideRows:
         frame = pl.DataFrame(schema=dict.fromkeys(names, pl.String))
         header = frame.write_csv(separator=separator).encode()
         table = scan_separated(io.BytesIO(header + text), separator, names)
-        return table.select(self.read_columns).collect()
+        return table.select(self._read).collect()
 
     def _travelling(self, read: Callable[[], pl.DataFrame], scores: Array | None = None) -> Any:
         """One batch as it travels; if it cannot be read, one row that says why."""
@@ -194,7 +200,9 @@ class SideRows:
             columns[f"side{self.index}_{j}"] = packed(frame[column])
         if side.scores is not None:
             if scores is None:
-                scores = score_matrix(side, frame.select(side.scores.columns), self.width, 0)
+                scores = score_matrix(
+                    side, frame.select(map(exactly, side.scores.columns)), self.width, 0
+                )
             columns[f"scores{self.index}"] = pl.Series(np.ascontiguousarray(scores)).arr.to_list()
         return record_batch(self.fields, columns, frame.height)
 

@@ -22,6 +22,7 @@ import polars as pl
 from flipguard.archives import first_sentence
 from flipguard.errors import InputError, listed
 from flipguard.predictions.shapes import (
+    EMPTY,
     FLOAT,
     NUMBERS,
     Number,
@@ -62,12 +63,17 @@ def scan_json_lines(path: Path, roles: Collection[str]) -> pl.LazyFrame:
         for key, shape in survey.shapes.items()
         if schema[key] == pl.String and shape.kinds & NUMBERS
     ]
-    if not as_written and not starts_with_bom:
+    empty = [
+        key
+        for key, shape in survey.shapes.items()
+        if schema[key] == pl.Boolean and EMPTY in shape.kinds
+    ]
+    if not as_written and not empty and not starts_with_bom:
         # The one scan that cannot be told to take a name as it is: each sign of a pattern is
         # wrapped.
         return pl.scan_ndjson(re.sub(r"([*?\[])", r"[\1]", str(path)), schema=schema)
     return pl.scan_lines(path, name=LINE, glob=False).map_batches(
-        partial(_frame_of_lines, schema=schema, as_written=as_written),
+        partial(_frame_of_lines, schema=schema, as_written=as_written, empty=empty),
         schema=schema,
         streamable=True,
         predicate_pushdown=False,
@@ -76,12 +82,19 @@ def scan_json_lines(path: Path, roles: Collection[str]) -> pl.LazyFrame:
     )
 
 
-def _frame_of_lines(lines: pl.DataFrame, schema: pl.Schema, as_written: list[str]) -> pl.DataFrame:
-    return parsed_lines(lines[LINE], schema, as_written)
+def _frame_of_lines(
+    lines: pl.DataFrame, schema: pl.Schema, as_written: list[str], empty: list[str]
+) -> pl.DataFrame:
+    return parsed_lines(lines[LINE], schema, as_written, empty)
 
 
-def parsed_lines(lines: pl.Series, schema: pl.Schema, as_written: Collection[str]) -> pl.DataFrame:
-    """Lines as a table of a known schema; numbers in the columns `as_written` keep their spelling.
+def parsed_lines(
+    lines: pl.Series, schema: pl.Schema, as_written: Collection[str], empty: Collection[str] = ()
+) -> pl.DataFrame:
+    """Lines as a table of a known schema.
+
+    Numbers in the columns `as_written` keep their spelling. In the columns `empty`, which are not
+    text, the empty text is a missing value.
 
     >>> lines = pl.Series(['{"a": 1.50}', '{"a": "x"}'])
     >>> parsed_lines(lines, pl.Schema({"a": pl.String}), ["a"])["a"].to_list()
@@ -91,6 +104,8 @@ def parsed_lines(lines: pl.Series, schema: pl.Schema, as_written: Collection[str
     for key in as_written:
         number = rf"({key_pattern(key)}[ \t]*:[ \t]*)(-?[0-9][-+0-9.eE]*)"
         lines = lines.str.replace_all(number, '${1}"${2}"')
+    for key in empty:
+        lines = lines.str.replace_all(rf'({key_pattern(key)}[ \t]*:[ \t]*)""', "${1}null")
     text = "\n".join(lines.to_list()).encode()
     if not text.strip():
         return pl.DataFrame(schema=schema)

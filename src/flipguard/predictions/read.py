@@ -18,6 +18,7 @@ from flipguard.errors import InputError, listed
 from flipguard.predictions.arrow_footer import read_footer as read_arrow_footer
 from flipguard.predictions.faults import FAULTS, unreadable, without_panic_text
 from flipguard.predictions.json_lines import scan_json_lines
+from flipguard.predictions.names import exactly
 from flipguard.predictions.npz import array_names, read_arrays
 from flipguard.predictions.parquet_footer import column_names
 from flipguard.predictions.parquet_footer import read_footer as read_parquet_footer
@@ -154,8 +155,8 @@ def scan_separated(source: Path | IO[bytes], separator: str, names: list[str]) -
     frame = frame.rename({a: b for a, b in zip(found, names, strict=True) if b and a != b})
     wide = [c for c in names if c.startswith(tuple(WIDE_PREFIX.values()))]
     lists = [c for c in names if c in SCORE_KINDS]
-    numbers = [pl.col(c).cast(pl.Float64) for c in wide]
-    numbers += [_numbers_in(pl.col(c)).alias(c) for c in lists]
+    numbers = [exactly(c).cast(pl.Float64) for c in wide]
+    numbers += [_numbers_in(exactly(c)).alias(c) for c in lists]
     return frame.with_columns(numbers)
 
 

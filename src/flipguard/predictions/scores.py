@@ -84,7 +84,7 @@ def _width(predictions: Predictions) -> int:
         return int(scores.array.shape[1])
     if scores.wide_columns is not None:
         return len(scores.wide_columns)
-    column = pl.col(str(scores.list_column))
+    column = exactly(str(scores.list_column))
     dtype = predictions.frame.collect_schema()[str(scores.list_column)]
     if isinstance(dtype, pl.Array):
         return int(dtype.shape[0])
@@ -185,7 +185,7 @@ def score_batches(predictions: Predictions) -> Iterator[Array]:
             yield scores.array[start : start + step]
         return
     at = 0
-    frame = predictions.frame.select(scores.columns)
+    frame = predictions.frame.select(map(exactly, scores.columns))
     for batch in frame.collect_batches(chunk_size=step, maintain_order=True, engine="streaming"):
         yield score_matrix(predictions, batch, classes, at)
         at += batch.height

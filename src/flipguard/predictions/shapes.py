@@ -14,7 +14,7 @@ import polars as pl
 
 # Whole numbers that a float holds exactly, that 64 bits hold, and any.
 SHORT, LONG, HUGE = "short", "long", "huge"
-FLOAT, TEXT, TRUTH, NULL = "float", "text", "truth", "null"
+FLOAT, TEXT, EMPTY, TRUTH, NULL = "float", "text", "empty", "truth", "null"
 WHOLE = frozenset({SHORT, LONG, HUGE})
 NUMBERS = WHOLE | {FLOAT}
 
@@ -42,6 +42,7 @@ PATTERNS = {
     HUGE: r"-?[1-9][0-9]{18,}",
     FLOAT: r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)",
     TEXT: TEXT_PATTERN,
+    EMPTY: '""',
     TRUTH: "(?:true|false)",
     NULL: "null",
 }
@@ -112,7 +113,8 @@ class Shape:
             return pl.Struct({key: shape.dtype() for key, shape in self.keys.items()})
         if not self.plain or not kinds:
             return pl.String()
-        if kinds == {TRUTH}:
+        # Some writers leave the empty text where a value is missing.
+        if kinds - {EMPTY} == {TRUTH}:
             return pl.Boolean()
         if kinds <= {SHORT, LONG}:
             return pl.Int64()
@@ -142,6 +144,8 @@ def kind_of(value: object) -> str:
         return NULL
     if isinstance(value, bool):
         return TRUTH
+    if value == "":
+        return EMPTY
     return str(value) if isinstance(value, Number) else TEXT
 
 

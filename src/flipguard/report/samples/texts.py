@@ -8,6 +8,7 @@ import polars as pl
 
 from flipguard.errors import InputError, listed
 from flipguard.predictions.faults import naming
+from flipguard.predictions.names import exactly
 from flipguard.predictions.read import scan_table
 from flipguard.predictions.table import Predictions
 from flipguard.report.safe import visible, web_address
@@ -68,7 +69,7 @@ def text_file(path: Path) -> Texts:
             f"Expected {path} to have a column 'id' and a column 'text', but its columns are "
             f"{listed(names, most=8)}; rename them."
         )
-    return Texts(frame.select("id", pl.col(column).alias("text")), source=str(path))
+    return Texts(frame.select("id", exactly(column).alias("text")), source=str(path))
 
 
 def text_column(predictions: tuple[Predictions, ...], column: str) -> Texts | None:
@@ -77,7 +78,7 @@ def text_column(predictions: tuple[Predictions, ...], column: str) -> Texts | No
         if column in side.columns:
             # Where rows have no ids, they are called by their number.
             frame = side.frame if side.id is not None else side.frame.with_row_index("__row")
-            ids = pl.col(side.id if side.id is not None else "__row").alias("id")
-            frame = frame.select(ids, pl.col(column).alias("text"))
+            ids = exactly(side.id if side.id is not None else "__row").alias("id")
+            frame = frame.select(ids, exactly(column).alias("text"))
             return Texts(frame, source=f"column {visible(column, longest=40)} of {side.name}")
     return None
