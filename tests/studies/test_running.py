@@ -24,7 +24,7 @@ from flipguard.cli.commands import app
 from flipguard.studies.document import CURVES
 from flipguard.studies.reading import study_of
 from flipguard.studies.results import Result, Row, as_document, read_result, write_result
-from flipguard.studies.running import alone_in
+from flipguard.training.lock import alone_in
 
 ID = "pct.table2a"
 SMALL = ["--set", "recipe.epochs=2", "--set", "data=mnist1d:train=200,test=300"]
@@ -301,10 +301,10 @@ def test_refusals_are_one_sentence(
 
 
 def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
-    with alone_in(tmp_path):
+    with alone_in(tmp_path, report=lambda _: None):
         done = flipguard("run", ID, *SMALL, "--out", str(tmp_path))
     assert done.code == 2
-    assert "the only study that is run in" in done.err
+    assert "the only process that writes to" in done.err
     (tmp_path / "file").write_text("")
     done = flipguard("run", ID, *SMALL, "--out", str(tmp_path / "file" / "below"))
     assert done.code == 2
