@@ -375,6 +375,27 @@ def test_float_targets_with_nan_are_indices_into_class_names(tmp_path):
         Predictions.from_arrays(targets=[2.0, None], logits=np.eye(2), class_names=["a", "b"])
 
 
+def test_an_empty_text_next_to_truth_values_is_missing(tmp_path):
+    path = tmp_path / "old.jsonl"
+    path.write_text(
+        '{"id": 1, "target": true, "label": "True"}\n'
+        '{"id": 2, "target": "", "label": "False"}\n'
+        '{"id": 3, "target": false, "label": "True"}\n'
+    )
+    table = read_predictions(path)
+    counts = compare(old=table, new=table).counts
+    assert (counts["both_right"], counts["wrong_same"], counts["unlabelled_same"]) == (1, 1, 1)
+
+
+def test_class_names_of_a_controls_scores_are_truth_values_too():
+    target = [True, False, True]
+    said = Predictions.from_arrays(labels=target, targets=target, ids=[1, 2, 3])
+    scores = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    control = Predictions.from_arrays(logits=scores, class_names=["False", "True"], ids=[1, 2, 3])
+    result = compare(old=said, new=said, control=control)
+    assert result.counts.control(0)["both_right"] == 3
+
+
 # -- types that are none ---------------------------------------------------------------------------
 
 

@@ -241,6 +241,36 @@ def test_rows_on_one_side_only_can_be_dropped(session: Any, save: Saver) -> None
     assert (counted.rows.matched, counted.rows.only_old, counted.rows.only_new) == (3, 1, 2)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "npz"])
+def test_rows_that_a_control_lacks(session: Any, tmp_path: Path, suffix: str) -> None:
+    ids = [f"s{i}" for i in range(6)]
+    sides = [
+        Predictions.from_arrays(ids=ids[:n], labels=[*"ababab"][:n], targets=[*"abbbab"][:n])
+        for n in (6, 5, 3)
+    ]
+    for name, side in zip(("old", "new", "control"), sides, strict=True):
+        write_predictions(side, tmp_path / f"{name}.{suffix}")
+    old, new, control = (
+        read_predictions(tmp_path / f"{name}.{suffix}") for name in ("old", "new", "control")
+    )
+    plan = CountingPlan(old=old, new=new, controls=(control,), on_missing="drop")
+    assert assert_same(plan).rows.not_in_control == 2
+
+
+@pytest.mark.parametrize("name", ["*", "^s.*$"])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "npz"])
+def test_a_column_called_like_a_pattern(
+    session: Any, tmp_path: Path, name: str, suffix: str
+) -> None:
+    table = Predictions.from_arrays(
+        ids=[1, 2, 3], labels=[*"aba"], targets=[*"abb"], slices={name: [*"xyx"], "site": [*"ppq"]}
+    )
+    path = tmp_path / f"old.{suffix}"
+    write_predictions(table, path)
+    side = read_predictions(path)
+    assert assert_same(CountingPlan(old=side, new=side, by=(name,))).by[name].keys == ["x", "y"]
+
+
 def test_one_spelling_of_ids_and_classes(session: Any, save: Saver) -> None:
     old = {
         "id": [1, 2, 3],

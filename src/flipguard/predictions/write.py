@@ -16,6 +16,7 @@ import polars as pl
 
 from flipguard.errors import InputError
 from flipguard.predictions.faults import naming
+from flipguard.predictions.names import exactly
 from flipguard.predictions.npz import write_npz
 from flipguard.predictions.read import CLASS_NAMES_KEY, TEXT_FORMATS, format_of
 from flipguard.predictions.replacing import replacing as replacing
@@ -163,7 +164,7 @@ def _is_flat(dtype: pl.DataType) -> bool:
 
 def _as_slice(column: str, dtype: pl.DataType, kind: str) -> pl.Expr:
     """A column in a type that the format holds."""
-    expression = pl.col(column)
+    expression = exactly(column)
     if isinstance(dtype, pl.Categorical | pl.Enum):
         # Dictionaries that change from piece to piece are more than an Arrow file can hold.
         return expression.cast(pl.String)
@@ -180,7 +181,7 @@ def _as_class(column: str, dtype: pl.DataType, kind: str) -> pl.Expr:
     """An id, target or label, spelled in text as a comparison would spell it."""
     if not dtype.is_float() or kind not in TEXT_FORMATS:
         return _as_slice(column, dtype, kind)
-    value = pl.col(column).fill_nan(None)
+    value = exactly(column).fill_nan(None)
     whole = value.cast(pl.Int64, strict=False).cast(pl.String)
     return pl.when(value == value.round()).then(whole).otherwise(value.cast(pl.String))
 
