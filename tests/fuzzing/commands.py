@@ -120,7 +120,7 @@ def policy_text(rules: list[dict[str, Any]], pinned: str | None) -> str:
     lines = []
     for rule in rules:
         lines.append("[[rule]]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in rule.items()]
+        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in rule.items()]
     if pinned is not None:
         lines += ["[pinned]", f'ids = "{pinned}"']
     return "\n".join(lines) + "\n"

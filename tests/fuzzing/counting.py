@@ -24,7 +24,7 @@ MISSING = "(missing)"
 def counted(task: Task, questions: Questions) -> Counts:
     """The counts of one reading of the files."""
     sides = [side_of(path, task, questions) for path in task.paths]
-    _refuse_unknown_groups(task, sides)
+    _refuse_unknown_groups(task, sides, questions)
     _name_ids(sides, questions)
     _name_classes(sides, questions)
     rows, tally = _matched(sides, task, questions)
@@ -59,8 +59,10 @@ def counted(task: Task, questions: Questions) -> Counts:
 # -- ids and classes -----------------------------------------------------------------------------
 
 
-def _refuse_unknown_groups(task: Task, sides: Sequence[Side]) -> None:
+def _refuse_unknown_groups(task: Task, sides: Sequence[Side], questions: Questions) -> None:
     for by in (*task.by, *([task.cluster] if task.cluster else [])):
+        if _is_target(by, sides) and not _is_target(by, sides[:2]):
+            questions.doubt("grouped by the targets of a control")
         if not _is_target(by, sides) and not any(_has(side, by) for side in sides[:2]):
             raise Refused(f"no column {by!r} to group by")
 
@@ -181,11 +183,9 @@ def _doubt_unnamed(sides: Sequence[Side], questions: Questions) -> None:
     bare = [s for s in sides if s.scores is not None and s.score_names is None]
     if not bare:
         return
-    named = [n for s in sides if s.scores is not None for n in s.score_names or []]
+    named = any(s.scores is not None and s.score_names is not None for s in sides)
     keys = [key for s in sides for key in (*s.targets, *s.labels) if key is not None]
-    if any(not equality.INTEGER.fullmatch(str(n)) for n in named) or any(
-        kind != "int" for kind, _ in keys
-    ):
+    if named or any(kind != "int" for kind, _ in keys):
         questions.doubt("numbered scores next to named classes")
 
 
