@@ -179,6 +179,9 @@ def judge(ran: Ran, allowed: Allowed, *, may_abort: bool = False) -> Answer:
 def _judge_refusal(ran: Ran, allowed: Allowed) -> Answer:
     problem = None
     lines = ran.err.splitlines()
+    if "panicked at" in ran.err:
+        # Rust writes where it panicked, past Python, before the panic is caught.
+        lines = lines[-1:]
     if len(lines) != 1 or not lines[0].startswith("flipguard: "):
         problem = f"a refusal of {len(lines)} lines"
     elif ran.document is not None or ran.out:
