@@ -396,6 +396,17 @@ def test_class_names_of_a_controls_scores_are_truth_values_too():
     assert result.counts.control(0)["both_right"] == 3
 
 
+def test_targets_that_only_a_control_has_decide_the_kind_of_each_flip(tmp_path):
+    old = Predictions.from_arrays(ids=[1, 2, 3], labels=["a", "b", "a"])
+    new = Predictions.from_arrays(ids=[1, 2, 3], labels=["a", "b", "b"])
+    control = Predictions.from_arrays(
+        ids=[1, 2, 3], labels=["a", "b", "a"], targets=["a", "b", "a"]
+    )
+    result = compare(old=old, new=new, control=control)
+    assert result.counts["negative_flip"] == 1
+    assert result.flips("negative")["id"].to_list() == [3]
+
+
 # -- types that are none ---------------------------------------------------------------------------
 
 

@@ -38,9 +38,10 @@ def count(plan: CountingPlan) -> Counted:
 def flips(plan: CountingPlan) -> pl.DataFrame:
     """Every sample whose label changed, worst first."""
     with naming_any(plan.sides):
-        # Controls matter here only where they decide which samples were compared at all.
+        # A control matters here only if it decides which samples were compared, or has targets.
         dropped = plan.on_missing == "drop"
-        plan = with_control_labels(plan) if dropped else replace(plan, controls=())
+        needed = dropped or any(control.target is not None for control in plan.controls)
+        plan = with_control_labels(plan) if needed else replace(plan, controls=())
         return ScoredCounting(plan).flips() if plan.layout.scored else LabelCounting(plan).flips()
 
 
