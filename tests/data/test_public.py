@@ -39,6 +39,7 @@ PUBLIC = {
     "TextSplit",
     "build_augmentation",
     "first_classes",
+    "stratified",
     "load_data",
     "part",
     "seen_before",

@@ -62,7 +62,7 @@ class CountingPlan:
     @property
     def cuts(self) -> tuple[str, ...]:
         """Every column that the counting needs besides targets and labels."""
-        extra = [self.cluster] if self.cluster and self.cluster not in self.by else []
+        extra = [self.cluster] if self.cluster is not None and self.cluster not in self.by else []
         return (*self.by, *extra)
 
     @property

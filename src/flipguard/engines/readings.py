@@ -94,7 +94,13 @@ def readings_of(sides: Sequence[Predictions], cuts: Sequence[str]) -> Readings:
     }
     roles: dict[str, list[_Column]] = {role: [] for role in named}
     for i, side in enumerate(sides):
-        asked = [(role, c) for role, of in named.items() for j, _, c in of if i == j and c]
+        asked = [
+            (role, column)
+            for role, of in named.items()
+            for j, _, column in of
+            # A column may be called "": the index of a data frame that pandas wrote.
+            if i == j and column is not None
+        ]
         for column in _looked_at(i, side, asked):
             roles[column.role].append(column)
     classes = [*roles["target"], *roles["label"]]

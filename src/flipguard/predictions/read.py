@@ -58,7 +58,8 @@ def read_predictions(
     file = Path(path)
     if _is_npz(file):
         return _read_npz(file, id=id, target=target, label=label)
-    roles = frozenset({id or "id", target or "target", label or "label"})
+    given = {"id": id, "target": target, "label": label}
+        roles = frozenset(usual if name is None else name for usual, name in given.items())
     frame, class_names = scan_table(file, roles)
     return with_roles(
         frame,
