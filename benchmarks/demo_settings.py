@@ -92,6 +92,8 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=200)
     given = parser.parse_args()
+    from calibration import cpu
+
     rows: list[dict[str, Any]] = []
     command = "python benchmarks/demo_settings.py --out FILE"
     for draw in range(1, given.draws + 1):
@@ -99,6 +101,7 @@ def main() -> None:
         rows += rows_of(draw, given.epochs)
         document = {
             "command": f"{command} --draws {given.draws} --epochs {given.epochs}",
+            "cpu": cpu(),
             "epochs": given.epochs,
             "rows": rows,
         }

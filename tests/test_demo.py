@@ -1,19 +1,22 @@
-"""`flipguard demo`: the whole story, small here, and as it is when there is time."""
+"""`flipguard demo`: a small one, the real one, and what pages say of it."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flipguard.cli import main
 from flipguard.demo import plan
 from flipguard.demo.training import train_all
+from flipguard.methods import METHODS
+from flipguard.training.checks import completed
 
 ROOT = Path(__file__).parents[1]
 DIGITS = re.compile(r"[\d,]+\.?\d*")
@@ -21,14 +24,14 @@ DIGITS = re.compile(r"[\d,]+\.?\d*")
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A demo of seconds, in a folder of its own."""
+    """Make the demo one of seconds, and enter an empty folder."""
     monkeypatch.setattr(plan, "DATA", "mnist1d:train=200,test=300")
     monkeypatch.setattr(plan, "RECIPE", {"epochs": 3})
     monkeypatch.setattr(plan, "OLD_OPTIONS", {"members": 1})
     monkeypatch.setattr(
         plan,
         "UPDATES",
-        {"none": {}, "fd-lm": {"weight": 0.05}, "elodi": {"members": 2, "legacy": 0.3}},
+        {"none": {}, "fd-lm": {"weight": 0.05}, "elodi": {"members": 2}},
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
@@ -55,6 +58,8 @@ def test_everything_is_there_and_a_second_time_is_quick(small, monkeypatch, capf
     page = (folder / "report.html").read_text()
     assert "Three updates of an MNIST-1D classifier" in page
     assert [line for line in first.splitlines() if len(line) > 100] == []
+    for settings in ("members = 1", "weight = 0.05", "members = 2"):
+        assert f"({settings})" in first
 
     models = {path: path.stat().st_mtime_ns for path in folder.rglob("model.safetensors")}
     assert len(models) == 7
@@ -93,6 +98,69 @@ def test_nothing_is_begun_before_what_it_needs():
     assert after["elodi"] == {"old", *(f"elodi, member {i}" for i in range(1, 9))}
 
 
+def test_elodi_follows_its_ensemble_and_nothing_else():
+    """Equation 9's pull to the old model is for one that was trained without ELODI."""
+    tasks = {task.name: completed(task.config)[1] for task in plan.tasks(Path("runs"), seed=0)}
+    defaults = {option.name: option.default for option in METHODS["elodi"].options}
+    assert tasks["elodi"].options == defaults | plan.UPDATES["elodi"]
+    assert tasks["elodi"].options["legacy"] == 0
+    assert tasks["old"].method == "elodi"
+    assert tasks["old"].options["legacy"] == 0
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    """Return the committed rows of a program in `benchmarks/`."""
+    rows: list[dict[str, Any]] = json.loads(
+        (ROOT / "benchmarks" / "results" / f"{name}.json").read_text()
+    )["rows"]
+    return rows
+
+
+def test_the_settings_were_chosen_on_other_data_and_other_seeds():
+    shown, tried = rows_of("demo"), rows_of("demo_settings")
+    assert not {row["seed"] for row in shown} & {row["seed"] for row in tried}
+    assert "seed=" not in plan.DATA  # so it is 0
+    assert 0 not in {row["draw"] for row in tried}
+    assert {row["update"]: row["options"] for row in shown} == plan.UPDATES
+
+
+@pytest.mark.parametrize("name", ["fd-lm", "elodi"])
+def test_the_settings_follow_from_what_was_tried(name):
+    """Fewest flips, to 0.1 points, of what keeps the policy in the mean; then fewest members."""
+    tried = [row for row in rows_of("demo_settings") if row["update"] == name]
+    flips: dict[str, tuple[float, int | None]] = {}
+    for options in (row["options"] for row in tried):
+        some = [row for row in tried if row["options"] == options]
+        rate, old, new = (
+            sum(row[key] for row in some) / len(some)
+            for key in ("negative_flip_rate", "error_rate_old", "error_rate_new")
+        )
+        if rate <= 0.06 and old - new >= 0.03:
+            flips[json.dumps(options)] = round(rate, 3), options.get("members")
+    assert json.loads(min(flips, key=flips.__getitem__)) == plan.UPDATES[name]
+
+
+def test_the_readme_shows_a_run_that_was_measured():
+    rows = rows_of("demo")
+    shown = [line.split() for line in readme_session().splitlines() if line]
+    for row in (row for row in rows if row["seed"] == 0):
+        (line,) = (line for line in shown if line[0] == row["update"] and line[2] == "%")
+        shown_rates = float(line[1]), float(line[3])
+        rates = [100 * row[name] for name in ("error_rate_new", "negative_flip_rate")]
+        assert shown_rates == pytest.approx(rates, abs=0.006)
+        word = {"pass": "PASS", "fail": "FAIL", "inconclusive": "OPEN"}[row["verdict"]]
+        assert line[-1] == word
+
+
+def readme_session() -> str:
+    """What the README shows below `flipguard demo`."""
+    shown = re.search(
+        r"```console\n\$ flipguard demo\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    assert shown is not None
+    return shown[1]
+
+
 def table_of(output: str) -> list[str]:
     """From the head of the table to the end of the verdicts."""
     lines = output.splitlines()
@@ -103,7 +171,6 @@ def table_of(output: str) -> list[str]:
 
 @pytest.mark.slow
 def test_the_real_one_shows_what_the_readme_shows(tmp_path):
-    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "flipguard", "demo"],
         cwd=tmp_path,
@@ -112,21 +179,16 @@ def test_the_real_one_shows_what_the_readme_shows(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 300  # generous: other tests run beside it
-    readme = (ROOT / "README.md").read_text()
-    shown = re.search(r"```console\n\$ flipguard demo\n(.*?)```", readme, re.DOTALL)
-    assert shown is not None
 
     def shape(line: str) -> list[str]:
         return DIGITS.sub("#", line).split()
 
-    # Digits depend on the machine; which update is judged how does not.
-    printed = table_of(done.stdout)
-    verdicts = [line.split(",")[0] for line in printed if re.match(r"[\w-]+: [A-Z]+", line)]
-    assert verdicts[0] == "none: FAIL"
-    assert verdicts[2] == "elodi: PASS"
-    kept = [
-        line for line in shown[1].splitlines() if line.startswith(("update", "none ", "elodi "))
-    ]
-    found = [line for line in printed if line.startswith(("update", "none ", "elodi "))]
-    assert [shape(line) for line in kept] == [shape(line) for line in found]
+    # Digits depend on the CPU. That the treated updates break less than the control does not.
+    printed, kept = table_of(done.stdout), table_of(readme_session())
+    assert "none: FAIL" in [line.split(",")[0] for line in printed]
+    for name in ("update", *plan.UPDATES):
+        (at,) = (i for i, line in enumerate(printed) if line.startswith(f"{name} "))
+        (like,) = (line for line in kept if line.startswith(f"{name} "))
+        assert shape(printed[at])[:-1] == shape(like)[:-1]
+        if name in ("fd-lm", "elodi"):
+            assert float(printed[at + 1].split("–")[-1]) < 0.75

@@ -28,7 +28,7 @@ CONTROL = "none"
 MEANING = {
     "none": "untreated: the control",
     "fd-lm": "held to the old model by focal distillation",
-    "elodi": "distilled from an ensemble of nets like itself, without the old model",
+    "elodi": "distilled from an ensemble of nets like itself",
 }
 
 
