@@ -70,13 +70,8 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
     results = {update.name: update.comparison for update in updates}
     verdicts = {update.name: update.verdict for update in updates}
     old = results[CONTROL]["error_rate_old"].value
-<<<<<<< HEAD
     line(
-        f"Trained in {time.monotonic() - began:.0f} s. The old model errs on {old:.1%} of "
-=======
-    typer.echo(
         f"Done in {time.monotonic() - began:.0f} s. The old model errs on {old:.1%} of "
->>>>>>> ws-demo
         f"{results[CONTROL].n:,} test samples.\nThe updates, with 95 % intervals:\n"
     )
     show(candidate_parts(results, verdicts, control=CONTROL), stdout_taken=False)

@@ -59,7 +59,7 @@ def read_predictions(
     if _is_npz(file):
         return _read_npz(file, id=id, target=target, label=label)
     given = {"id": id, "target": target, "label": label}
-        roles = frozenset(usual if name is None else name for usual, name in given.items())
+    roles = frozenset(usual if name is None else name for usual, name in given.items())
     frame, class_names = scan_table(file, roles)
     return with_roles(
         frame,
