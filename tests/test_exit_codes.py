@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import flipguard.cli
-from flipguard import METRICS
+from flipguard import METRICS, InputError
+from flipguard.cli.output import deliver
 from tests.conftest import Saver
 from tests.test_cli import THOUSAND, Run, refused_once, run, save_update, write_policy
 
@@ -218,13 +221,43 @@ def test_a_rule_about_a_column_that_is_not_there(run: Run, save: Saver, tmp_path
     assert told in refused_once(run(*report))
 
 
-def test_a_rule_about_a_column_of_lists(run: Run, save: Saver, tmp_path: Path) -> None:
-    rows = {"id": [1, 2], "target": ["a", "b"], "label": ["a", "b"], "tags": [["x"], ["y"]]}
+@pytest.mark.parametrize("tags", [[["x"], ["y"]], [timedelta(1), timedelta(2)]])
+def test_a_rule_about_a_column_of_no_groups(
+    tags: list[object], run: Run, save: Saver, tmp_path: Path
+) -> None:
+    rows = {"id": [1, 2], "target": ["a", "b"], "label": ["a", "b"], "tags": tags}
     save("old.parquet", rows)
     policy = write_policy(tmp_path, f'{HOLDS}by = "tags"\n')
     told = refused_once(run("gate", "old.parquet", "old.parquet", "--policy", policy))
     assert "gate.toml: rule 1 groups negative_flip_rate by 'tags'" in told
     assert "--by" not in told
+
+
+def test_an_output_that_cannot_be_made_takes_no_other_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaks() -> str:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        deliver(
+            parts=["what was found"],
+            documents=((str(tmp_path / "a.json"), breaks), (str(tmp_path / "b.md"), lambda: "b")),
+            flips=(None, pl.DataFrame),
+            page=(None, str),
+        )
+    assert (tmp_path / "b.md").read_text() == "b"
+    assert "what was found" in capsys.readouterr().out
+
+
+def test_a_drawing_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vl_convert")
+    from flipguard.report import drawer
+
+    # No drawing is as quick as this: the process is ended as one that hangs would be.
+    monkeypatch.setattr(drawer, "SECONDS_PER_ANSWER", 0.0)
+    with pytest.raises(InputError, match="charts of the page could not be drawn"):
+        drawer.drawn("vegalite_to_svg", {"mark": "point"})
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 
 from flipguard import statistics
 from flipguard.comparison import Comparison, Group
+from flipguard.engines.classes import is_scalar
 from flipguard.errors import InputError, PolicyError, listed
 from flipguard.metrics import METRICS, Metric
 from flipguard.notes import forgotten_target
@@ -189,7 +189,7 @@ def check_columns(policy: Policy, *, old: Predictions, new: Predictions) -> None
         for side in (old, new):
             column = found[side.name]
             dtype = None if column is None else side.frame.collect_schema()[column]
-            if dtype is not None and (dtype.is_nested() or dtype in (pl.Binary, pl.Object)):
+            if dtype is not None and not is_scalar(dtype):
                 raise PolicyError(
                     f"{where}, a column of type {dtype} in {side.name}, by which samples cannot be "
                     "grouped; use a column of text, numbers or times."

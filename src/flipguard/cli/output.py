@@ -144,7 +144,7 @@ def deliver(
     One that fails takes no other with it: the rest is written and shown, and then the failure is
     raised. The page is made last, because its charts take the most memory.
     """
-    failed: list[FlipguardError] = []
+    failed: list[Exception] = []
     taken = "-" in [destination for destination, _ in (*documents, flips, page)]
     steps = [
         *(partial(_write, write_text, *document) for document in documents),
@@ -155,9 +155,9 @@ def deliver(
     for step in steps:
         try:
             step()
-        except FlipguardError as problem:
+        except Exception as problem:
             failed.append(problem)
-    if len(failed) > 1:
+    if len(failed) > 1 and all(isinstance(problem, FlipguardError) for problem in failed):
         raise InputError(" ".join(map(str, failed))) from failed[0]
     if failed:
         raise failed[0]

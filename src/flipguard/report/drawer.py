@@ -1,6 +1,6 @@
 """Drawing in a process of its own, because V8 ends its whole process where it lacks memory.
 
-Run as a program, this file is that process: a request a line, and an answer a line.
+Run as a program, this file is that process: one line per request, and one per answer.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ Drawer: TypeAlias = "subprocess.Popen[bytes]"
 # By the process that started it: after a fork, two must not talk to one.
 _running: dict[int, Drawer] = {}
 _one_at_a_time = threading.Lock()
+# One chart takes a second. After so many the process hangs, and is ended as if it had died.
+SECONDS_PER_ANSWER = 120.0
 
 
 def drawn(what: str, of: Any) -> Any:
@@ -28,11 +30,14 @@ def drawn(what: str, of: Any) -> Any:
     with _one_at_a_time:
         drawer = _running.get(os.getpid()) or _started()
         answer = b""
+        patience = threading.Timer(SECONDS_PER_ANSWER, drawer.kill)
+        patience.start()
         try:
             with suppress(BrokenPipeError):
                 _tell(drawer, json.dumps([what, of]))
                 answer = _told(drawer)
         finally:
+            patience.cancel()
             if not answer:  # it is dead, or would give this answer to the next request
                 _end(drawer)
     if not answer:
