@@ -190,7 +190,84 @@ def test_a_truth_value_is_no_integer():
         compare(old=old, new=Predictions.from_arrays(ids=IDS, labels=[1, 0, 1, 0], name="new"))
 
 
+# -- NaN in text -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet", ".arrow", ".npz"])
+@pytest.mark.parametrize("spelling", ["nan", "NaN"])
+def test_nan_in_text_is_missing_among_integers_as_among_floats(suffix, spelling, tmp_path):
+    n = 2_000
+    labels = ["1", "2"] * (n // 2)
+    for one in ("1", "1.0"):
+        # The last row decides: it lies behind the rows that are looked at first.
+        targets = [one, "2"] * (n // 2 - 1) + [one, spelling]
+        columns = {"id": list(range(n)), "target": targets, "label": labels, "g": targets}
+        table = read_predictions(save(tmp_path / f"t{suffix}", columns))
+        result = compare(old=table, new=table, by=["g"])
+        assert (result.counts["both_right"], result.counts["unlabelled_same"]) == (n - 1, 1)
+        assert groups(result, "g") == {"1": n // 2, "2": n // 2 - 1, "(missing)": 1}
+
+
+def test_nan_among_names_is_a_name_and_noted():
+    table = arrays(
+        {"id": IDS, "target": ["NaN", "a", "NA", "NA"], "label": ["NaN", "a", "NA", "b"]}
+    )
+    result = compare(old=table, new=table, by=["target"])
+    assert groups(result, "target") == {"NaN": 1, "a": 1, "NA": 2}
+    told = "which counts as a class name; leave a missing target empty"
+    assert [note for note in result.notes if "class name" in note] == [
+        f"predictions: 2 targets are the text 'NA', {told}",
+        f"predictions: 1 target is the text 'NaN', {told}",
+    ]
+    numbers = arrays({"id": IDS, "target": ["NaN", "1", "2", "2"], "label": [1, 1, 2, 2]})
+    assert not any("class name" in note for note in compare(old=numbers, new=numbers).notes)
+
+
+@pytest.mark.parametrize(
+    ("role", "told"),
+    [
+        ("id", "has no id in column 'id' at row 2"),
+        ("label", "has no predicted class in column 'label' for id '2'"),
+        ("user", "has no value in column 'user', by which"),
+    ],
+)
+def test_nan_in_text_is_no_id_label_or_cluster(role, told, tmp_path):
+    path = tmp_path / "t.csv"
+    columns = {"id": [1, 2, 3], "target": [1, 2, 1], "label": [1, 2, 1], "user": [1, 2, 1]}
+    table = read_predictions(save(path, {**columns, role: [1, "NaN", 3]}))
+    with pytest.raises(InputError, match=told):
+        compare(old=table, new=table, cluster="user")
+
+
+def test_integers_next_to_nan_in_text_are_no_floats():
+    flags = arrays({"id": IDS, "label": ["1.0", "0.0"] * 2})
+    for nothing in ("", "NaN"):
+        old = arrays({"id": IDS, "target": ["1", "0", nothing, "1"], "label": [1, 0, 1, 0]})
+        with pytest.raises(InputError, match="floats without a missing value"):
+            compare(old=old, new=flags)
+    nothing = arrays({"id": IDS, "target": ["NaN"] * 4, "label": ["1.0", "0.0"] * 2})
+    assert compare(old=nothing, new=flags).counts["unlabelled_same"] == 4
+
+
 # -- numbers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("role", "what"), [("id", "ids"), ("target", "classes"), ("label", "classes")]
+)
+def test_numbers_that_a_double_does_not_tell_apart_are_neither_ids_nor_classes(
+    role, what, tmp_path
+):
+    columns = {"id": ["1.0", "2.0"], "target": ["1.0", "2.0"], "label": ["1.0", "2.0"]}
+    odd = {**columns, role: ["9007199254740993.0", "9007199254740992.0"]}
+    table = read_predictions(save(tmp_path / "t.csv", odd))
+    with pytest.raises(InputError, match=rf"number 9007199254740993\.0 in .* {what} are expected"):
+        compare(old=table, new=table)
+    exact = {**columns, role: ["9007199254740993", "9007199254740992"]}
+    if role != "id":
+        exact |= {"target": exact[role], "label": exact[role][::-1]}
+    table = read_predictions(save(tmp_path / "t.csv", exact))
+    assert compare(old=table, new=table).counts["both_right"] == (2 if role == "id" else 0)
 
 
 def test_decimals_compare_as_numbers():

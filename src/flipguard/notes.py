@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import polars as pl
+
 from flipguard.comparison import Group
+from flipguard.engines.classes import TEXT, dtype_of, spelled
+from flipguard.engines.pairing import settled
 from flipguard.engines.plan import CountingPlan
+from flipguard.engines.readings import lacks
 from flipguard.errors import listed
 from flipguard.predictions.names import score_like, suggestion, well_known
 from flipguard.predictions.table import Predictions
+
+# How other tools write a missing value in text; flipguard reads names as they are written.
+MISSING_SPELLINGS = ("NA", "N/A", "null", "None", "NaN", "nan")
 
 
 def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
@@ -25,6 +33,7 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
             f"{counts.rows - counts.labelled:,.0f} of {counts.rows:,.0f} rows have no target and "
             "count for churn alone"
         )
+    yield from _missing_spellings(plan)
     if counts.different == 0:
         yield "old and new give every sample the same label; are these the files you meant?"
     yield from _new_classes(plan)
@@ -63,6 +72,28 @@ def _new_classes(plan: CountingPlan) -> Iterator[str]:
         lacks = [c for c in other if c not in set(known)]
         if lacks:
             yield f"{name} does not know class {listed(lacks)}, so it is wrong on all its samples"
+
+
+def _missing_spellings(plan: CountingPlan) -> Iterator[str]:
+    """Targets in text that look like missing values, in the first file that has such targets."""
+    plan, readings = settled(plan)
+    for i, side in enumerate(plan.sides):
+        if side.target is None or dtype_of(side, side.target) not in TEXT:
+            continue
+        if lacks(side.path, [spelling.encode() for spelling in MISSING_SPELLINGS]):
+            continue
+        target = spelled(side.target, side, pl.String(), readings.of(i, "target"))
+        odd = side.frame.select(target.alias("target")).filter(
+            pl.col("target").is_in(MISSING_SPELLINGS)
+        )
+        found = odd.group_by("target").len().sort("target").collect(engine="streaming")
+        for spelling, n in found.iter_rows():
+            yield (
+                f"{side.name}: {n:,} target{'s are' if n > 1 else ' is'} the text '{spelling}', "
+                "which counts as a class name; leave a missing target empty"
+            )
+        if found.height:
+            return
 
 
 def _unused_scores(plan: CountingPlan) -> Iterator[str]:

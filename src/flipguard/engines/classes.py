@@ -16,13 +16,17 @@ from flipguard.predictions.table import Predictions
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 # What only a number in text has that is not an integer; a cheap search, before a full match.
 POINT_OR_EXPONENT = "[.eE]"
+# What is missing in text whose other values are all numbers; elsewhere it is a name.
+NOT_A_NUMBER = ("nan", "NaN")
+# From here on a double does not tell each integer from the next.
+FIRST_INEXACT = 2.0**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What all rows of a column, and of those that it is compared with, say about its values.
 
-    `numbers`: it is text in which every value is a number, not all of them integers.
+    `numbers`: it is text in which every value is a number or missing, and not all are integers.
     `truth`: it is compared with a Boolean column, so that True and true are one value.
     """
 
@@ -80,8 +84,8 @@ def _text(text: pl.Expr, reading: Reading) -> pl.Expr:
         changes += [(text == "True", pl.lit("true")), (text == "False", pl.lit("false"))]
     if reading.numbers:
         number = text.cast(pl.Float64, strict=False)
-        here &= ~number.is_nan().fill_null(False)
-        whole = whole_numbers(number)
+        here &= ~text.is_in(NOT_A_NUMBER)
+        whole = pl.when(is_exact(number)).then(whole_numbers(number))
         is_float = text.str.contains(POINT_OR_EXPONENT) & whole.is_not_null()
         changes.append((is_float, whole.cast(pl.String)))
     value: pl.Expr = pl.when(here).then(text)
@@ -95,6 +99,11 @@ def whole_numbers(values: pl.Expr) -> pl.Expr:
     floats = values.cast(pl.Float64)
     whole = floats.cast(pl.Int64, strict=False)
     return pl.when(whole.cast(pl.Float64) == floats).then(whole)
+
+
+def is_exact(values: pl.Expr) -> pl.Expr:
+    """Whether no other integer becomes the same double as this number."""
+    return values.abs() < FIRST_INEXACT
 
 
 def float_text(values: pl.Expr) -> pl.Expr:

@@ -7,7 +7,7 @@ only the columns that are compared with it tell what they are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
@@ -15,11 +15,14 @@ import polars as pl
 
 from flipguard.engines.classes import (
     AS_WRITTEN,
+    NOT_A_NUMBER,
     POINT_OR_EXPONENT,
     TEXT,
     Reading,
     dtype_of,
+    is_exact,
     is_scalar,
+    spelled,
     whole_numbers,
 )
 from flipguard.errors import InputError, listed
@@ -28,7 +31,9 @@ from flipguard.predictions.table import Predictions
 
 # The first rows of a column of names show that it does not hold numbers, which saves a look at all.
 ROWS_TO_PEEK = 1_000
-NOT_A_NUMBER = ("nan", "NaN")
+# What text has that is numbers but not integers alone, as `_text_look` then tells.
+SUSPECT = f"{POINT_OR_EXPONENT}|^(?:{'|'.join(NOT_A_NUMBER)})$"
+SUSPECT_BYTES = (b".", b"e", b"E", *(spelling.encode() for spelling in NOT_A_NUMBER))
 # The first bytes of gzip and of Zstandard.
 COMPRESSED = (b"\x1f\x8b", b"\x28\xb5")
 IDS_TO_NAME = 3
@@ -64,15 +69,22 @@ class Readings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """A column in its role, and what all its rows say."""
+    """A column in its role, and what all its rows say.
+
+    `numbers`: it is text, and all of it are numbers; `points`: one of them has a point or exponent;
+    `missing`: a value is missing; `fraction`: a number is not whole; `inexact`: a number with a
+    point or exponent is too large for a double to tell it from the next integer.
+    """
 
     index: int
     role: str
     name: str
     side: Predictions
     numbers: bool = False
+    points: bool = False
     missing: bool = False
     fraction: bool = False
+    inexact: bool = False
 
     @property
     def dtype(self) -> pl.DataType:
@@ -80,7 +92,7 @@ class _Column:
 
     @property
     def is_float(self) -> bool:
-        return self.dtype.is_float() or self.numbers
+        return self.dtype.is_float() or (self.numbers and self.points)
 
 
 def readings_of(sides: Sequence[Predictions], cuts: Sequence[str]) -> Readings:
@@ -104,6 +116,9 @@ def readings_of(sides: Sequence[Predictions], cuts: Sequence[str]) -> Readings:
         for column in _looked_at(i, side, asked):
             roles[column.role].append(column)
     classes = [*roles["target"], *roles["label"]]
+    for column in (*roles["id"], *classes):
+        if column.numbers and column.inexact:
+            raise _inexact(column)
     _refuse_floats(classes)
     truth = any(column.dtype == pl.Boolean for column in classes)
     columns = {}
@@ -169,41 +184,30 @@ def _looked_at(i: int, side: Predictions, asked: list[tuple[str, str]]) -> list[
     open_ended |= {c for c in classes if dtype_of(side, c).is_float()}
     open_ended |= {c for c in classes if dtype_of(side, c).is_decimal()}
     facts = _facts(side, sorted(open_ended))
-    found = []
-    for column in columns:
-        numbers, missing, fraction = facts.get(column.name, (False, False, False))
-        found.append(
-            _Column(
-                index=i,
-                role=column.role,
-                name=column.name,
-                side=side,
-                numbers=numbers,
-                missing=missing,
-                fraction=fraction,
-            )
-        )
-    return found
+    return [replace(column, **facts.get(column.name, {})) for column in columns]
 
 
-def _facts(side: Predictions, columns: list[str]) -> dict[str, tuple[bool, bool, bool]]:
-    """Of each column: is it numbers in text, is a value missing, is a number no integer?"""
+def _facts(side: Predictions, columns: list[str]) -> dict[str, dict[str, bool]]:
+    """What all rows say of each column, by the names that `_Column` has for it."""
     text = [c for c in columns if dtype_of(side, c) in TEXT]
     suspects = _suspects(side, text)
-    looks = [
-        (c, _text_look(c) if c in text else _number_look(c, dtype_of(side, c)))
+    looks = {
+        c: _text_look(c) if c in text else _number_look(c, dtype_of(side, c))
         for c in columns
         if c in suspects or c not in text
-    ]
+    }
     if not looks:
         return {}
-    table = side.frame.select(
-        look.alias(f"{i}|{j}") for i, (_, three) in enumerate(looks) for j, look in enumerate(three)
-    ).collect(engine="streaming")
-    found = {}
-    for i, (column, three) in enumerate(looks):
-        found[column] = tuple(bool(table[f"{i}|{j}"][0]) for j in range(len(three)))
-    return found  # type: ignore[return-value]
+    row = side.frame.select(
+        fact.alias(f"{i}|{name}")
+        for i, look in enumerate(looks.values())
+        for name, fact in look.items()
+    )
+    found = row.collect(engine="streaming").row(0, named=True)
+    return {
+        column: {name: bool(found[f"{i}|{name}"]) for name in look}
+        for i, (column, look) in enumerate(looks.items())
+    }
 
 
 def _suspects(side: Predictions, text: list[str]) -> set[str]:
@@ -213,18 +217,18 @@ def _suspects(side: Predictions, text: list[str]) -> set[str]:
     values = [exactly(c).cast(pl.String).alias(str(i)) for i, c in enumerate(text)]
     peek = side.frame.select(values).head(ROWS_TO_PEEK).collect()
     still = [c for i, c in enumerate(text) if _may_be_numbers(peek[str(i)])]
-    if not still or _is_plain(side.path):
+    if not still or lacks(side.path, SUSPECT_BYTES):
         return set()
-    points = [
-        exactly(c).cast(pl.String).str.contains(POINT_OR_EXPONENT).any().alias(str(i))
+    signs = [
+        exactly(c).cast(pl.String).str.contains(SUSPECT).any().alias(str(i))
         for i, c in enumerate(still)
     ]
-    row = side.frame.select(points).collect(engine="streaming").row(0)
-    return {c for c, has_point in zip(still, row, strict=True) if has_point}
+    row = side.frame.select(signs).collect(engine="streaming").row(0)
+    return {c for c, has_one in zip(still, row, strict=True) if has_one}
 
 
-def _is_plain(path: Path | None) -> bool:
-    """Whether no value of a text file can have a point or an exponent, by its bytes alone."""
+def lacks(path: Path | None, signs: Sequence[bytes]) -> bool:
+    """Whether the rows of a text file hold none of these, which their bytes alone may tell."""
     if path is None or path.suffix.lower() not in (".csv", ".tsv"):
         return False
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
@@ -233,7 +237,7 @@ def _is_plain(path: Path | None) -> bool:
         return (
             rows >= 0
             and data[:2] not in COMPRESSED
-            and all(data.find(sign, rows) < 0 for sign in (b".", b"e", b"E"))
+            and all(data.find(sign, rows) < 0 for sign in signs)
         )
 
 
@@ -246,21 +250,28 @@ def _may_be_numbers(first: pl.Series) -> bool:
     return bool(len(first)) and bool(here.str.contains(_MATCH).all())
 
 
-def _text_look(column: str) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+def _text_look(column: str) -> dict[str, pl.Expr]:
     text = exactly(column).cast(pl.String)
     here = pl.when(~text.is_in(["", *NOT_A_NUMBER])).then(text)
-    fraction = here.is_not_null() & whole_numbers(here.cast(pl.Float64, strict=False)).is_null()
-    return here.str.contains(_MATCH).all(), here.is_null().any(), fraction.any()
+    number = here.cast(pl.Float64, strict=False)
+    points = here.str.contains(POINT_OR_EXPONENT)
+    return {
+        "numbers": here.str.contains(_MATCH).all(),
+        "points": points.any(),
+        "missing": here.is_null().any(),
+        "fraction": (here.is_not_null() & whole_numbers(number).is_null()).any(),
+        "inexact": (points & ~is_exact(number)).any(),
+    }
 
 
-def _number_look(column: str, dtype: pl.DataType) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+def _number_look(column: str, dtype: pl.DataType) -> dict[str, pl.Expr]:
     values = exactly(column)
     if dtype.is_float():
         values = values.fill_nan(None)
         fraction = values.is_not_null() & whole_numbers(values).is_null()
     else:
         fraction = values != values.floor()
-    return pl.lit(False), values.is_null().any(), fraction.any()
+    return {"missing": values.is_null().any(), "fraction": fraction.any()}
 
 
 # -- floats as classes -------------------------------------------------------------------------
@@ -283,9 +294,22 @@ def _refuse_floats(columns: list[_Column]) -> None:
 
 
 def _has_a_value(column: _Column) -> bool:
-    value = exactly(column.name).cast(pl.String)
-    some = column.side.frame.filter(value.is_not_null() & (value != "")).head(1)
+    reading = Reading(numbers=column.numbers)
+    value = spelled(column.name, column.side, pl.String(), reading)
+    some = column.side.frame.filter(value.is_not_null()).head(1)
     return bool(some.select(pl.len()).collect().item())
+
+
+def _inexact(column: _Column) -> InputError:
+    text = exactly(column.name).cast(pl.String)
+    number = text.cast(pl.Float64, strict=False)
+    odd = text.str.contains(POINT_OR_EXPONENT) & ~is_exact(number)
+    first = column.side.frame.select(text.filter(odd).head(1)).collect().item()
+    return InputError(
+        f"{column.side.name} has the number {first} in column '{column.name}', where "
+        f"{'ids' if column.role == 'id' else 'classes'} are expected; with a point or an exponent, "
+        "numbers of 2^53 and more cannot be told apart: write them as integers."
+    )
 
 
 def _fractions(column: _Column) -> InputError:
