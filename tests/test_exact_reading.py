@@ -486,6 +486,12 @@ def test_arrays_of_other_lengths_stay_in_the_file(tmp_path: Path) -> None:
     assert set(read_arrays(path, always=["labels"])) == {"labels", "site"}
 
 
+def test_an_array_as_long_as_the_class_names_is_no_column(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    np.savez(path, logits=np.eye(3, 2), class_names=["a", "b"], weights=[1.0, 2.0])
+    assert set(read_arrays(path, always=["logits", "class_names"])) == {"logits", "class_names"}
+
+
 def test_an_array_that_is_there_twice(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
     np.savez(path, labels=[1, 2, 3])

@@ -520,6 +520,14 @@ def test_blank_lines_are_no_rows(session: Any, tmp_path: Path) -> None:
     assert (counted.rows.matched, counted.by["site"].keys[0]) == (300, '0, "q"')
 
 
+def test_rows_of_blanks_are_rows_in_separated_text(session: Any, tmp_path: Path) -> None:
+    path = tmp_path / "t.tsv"
+    path.write_bytes(b"\xef\xbb\xbf\n\nid\tlabel\na\tx\n \t \n\nb\ty\n  \t \n")
+    table = read_predictions(path)
+    counted = assert_same(CountingPlan(old=table, new=table, by=("label",)))
+    assert (counted.rows.matched, counted.by["label"].keys) == (4, [" ", "x", "y"])
+
+
 def test_a_line_break_inside_quotes_is_told(session: Any, tmp_path: Path, save: Saver) -> None:
     path = tmp_path / "old.csv"
     path.write_text('id,label,note\na,cat,"two\nlines"\nb,dog,\nc,dog,\n')

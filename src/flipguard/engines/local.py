@@ -30,7 +30,8 @@ def count(plan: CountingPlan) -> Counted:
         # Rows are counted by one query and their values by another: neither may lose one.
         raise InputError(
             f"{rows:,} rows of {plan.old.name} and {plan.new.name} could be compared where they "
-            f"have {found.rows.matched:,} in common; compare again once nothing writes to them."
+            f"have {found.rows.matched:,} in common; perhaps a file changed while it was read: "
+            "check that no program writes to the files, and compare again."
         )
     return found
 

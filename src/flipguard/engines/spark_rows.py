@@ -26,6 +26,7 @@ from flipguard.predictions.names import exactly
 from flipguard.predictions.read import scan_separated
 from flipguard.predictions.scores import score_matrix
 from flipguard.predictions.table import Predictions
+from flipguard.predictions.text import BOM
 
 Array = npt.NDArray[Any]
 
@@ -147,14 +148,20 @@ class SideRows:
             if not header_seen:
                 # The header is the first line that says anything, of the part that starts at 0.
                 starts = batch.column(1).to_pylist()
-                told = (at for at, line in enumerate(lines) if starts[at] == 0 and line.strip())
+                first = enumerate(line.removeprefix(BOM) for line in lines)
+                told = (at for at, line in first if starts[at] == 0 and line.strip(self._blanks))
                 header = next(told, None)
                 if header is not None:
                     header_seen = True
                     del lines[header]
-            lines = [line for line in lines if line.strip(b" \t\r\n")]
+            lines = [line for line in lines if line.strip(self._blanks)]
             if lines:
                 yield self._travelling(partial(self._parsed, lines))
+
+    @property
+    def _blanks(self) -> bytes:
+        """What a line consists of that is no row: in separated text, blanks are values."""
+        return b"\r\n" if self.format in SEPARATORS else b" \t\r\n"
 
     def from_frames(self, frames: Iterable[tuple[pl.DataFrame, Array | None]]) -> Iterator[Any]:
         """Rows that the local reader has read, with their scores where these lie apart."""

@@ -21,7 +21,7 @@ import polars as pl
 
 from flipguard.archives import first_sentence
 from flipguard.errors import InputError, listed
-from flipguard.predictions.shapes import (
+from flipguard.predictions.json_kinds import (
     EMPTY,
     FLOAT,
     NUMBERS,

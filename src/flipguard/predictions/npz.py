@@ -21,13 +21,16 @@ LARGER = "write it as Parquet, which is read in pieces"
 
 
 def read_arrays(path: Path, *, always: Collection[str]) -> dict[str, Array]:
-    """The arrays named in `always`, and those that have one entry for each of their rows.
+    """The arrays named in `always`, and those with one entry per row of ids, classes or scores.
 
     All others are left in the file, whose size says nothing about what they unpack to.
     """
 
+    # There is one class name per class, not per row.
+    rowwise = set(always) - {"class_names"}
+
     def wanted(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-        rows = {shape[:1] for name, shape in shapes.items() if name in always}
+        rows = {shape[:1] for name, shape in shapes.items() if name in rowwise}
         return [n for n, s in shapes.items() if n in always or (len(s) == 1 and s in rows)]
 
     return read_archive(path, kind=KIND, write=WRITE, larger=LARGER, wanted=wanted)

@@ -1,4 +1,4 @@
-"""What the values of JSON objects are: kinds that merge, a pattern that proves them, one type.
+"""The kinds of values in JSON objects: kinds that merge, a pattern that proves them, one type.
 
 A `Shape` is what was seen under one key. Merging is the same in any order, so that the type of a
 column does not depend on the order of the rows.
