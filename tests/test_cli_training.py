@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -99,6 +100,12 @@ def test_what_is_said_at_resume_is_all_that_may_differ(runs):
     assert "but 'recipe' changed" in refused.stderr
     done = flipguard(runs, "train", "--out", "late", "--resume", "--set", "machine.minutes=9")
     assert "late: finished" in done.stdout
+
+
+def test_the_printed_way_on_does_not_stop_in_time_again(runs):
+    stopped = flipguard(runs, "train", *TINY, "--out", "on", "--set", "machine.minutes=0")
+    (way_on,) = re.findall("go on with: flipguard (.*)", stopped.stdout)
+    assert "on: finished" in flipguard(runs, *way_on.split()).stdout
 
 
 def test_an_interrupted_run_says_how_it_goes_on(runs):

@@ -63,7 +63,9 @@ def test_everything_is_there_and_a_second_time_is_quick(small, monkeypatch, capf
 
     models = {path: path.stat().st_mtime_ns for path in folder.rglob("model.safetensors")}
     assert len(models) == 7
+    policy = (folder / "gate.toml").stat().st_ino
     assert run(monkeypatch) == 0
+    assert (folder / "gate.toml").stat().st_ino != policy  # replaced as a whole
     again = capfd.readouterr().out
     assert models == {path: path.stat().st_mtime_ns for path in models}
     assert table_of(again) == table_of(first)

@@ -170,3 +170,25 @@ def test_a_refusal_leaves_what_was_there(tmp_path: Path) -> None:
     images = tiny(data=images_file(tmp_path / "images.npz"), model="mlp:hidden=2")
     assert trained(images, tmp_path / "run").finished
     assert Run.read(tmp_path / "run").finished
+
+
+# -- what of the machine decides a run ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", [{"precision": "64-true"}, {"deterministic": True}])
+def test_a_run_goes_on_in_its_own_precision(other: dict[str, Any], tmp_path: Path) -> None:
+    config = stopped_run(tmp_path / "run")
+    changed = dataclasses.replace(config, machine=dataclasses.replace(config.machine, **other))
+    name = next(iter(other))
+    assert f"but 'machine.{name}' changed" in refused(changed, tmp_path / "run", resume=True)
+    more = dataclasses.replace(config, machine=dataclasses.replace(config.machine, threads=2))
+    assert trained(more, tmp_path / "run", resume=True).finished
+
+
+def test_members_of_another_precision_are_others(tmp_path: Path) -> None:
+    trained(tiny("elodi", epochs=1), tmp_path / "single")
+    double = tiny("elodi", epochs=1, machine={"precision": "64-true"})
+    run = trained(double, tmp_path / "double")
+    for place in run.document["members"]:
+        assert Run.read(run.folder / place).config.machine.precision == "64-true"
+    assert bytes_of(run.folder) == bytes_of(trained(double, tmp_path / "alone" / "run").folder)

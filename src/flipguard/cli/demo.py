@@ -45,6 +45,7 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
     from flipguard.demo.judging import POLICY, judged
     from flipguard.demo.plan import CONTROL, described, tasks
     from flipguard.demo.training import train_all
+    from flipguard.predictions.replacing import replacing
     from flipguard.render.candidates import candidate_parts
 
     began = time.monotonic()
@@ -52,7 +53,8 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
     _refuse_others(out, policy, POLICY)
     try:
         runs.mkdir(parents=True, exist_ok=True)
-        policy.write_text(POLICY)
+        with replacing(policy) as temporary:
+            temporary.write_text(POLICY)
     except OSError as problem:
         raise InputError(
             f"Expected to write to {out}, but could not ({problem.strerror}); choose another "

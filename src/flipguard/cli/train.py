@@ -170,4 +170,6 @@ def _begun(out: Path) -> dict[str, Any]:
             "folder that `flipguard train --out` wrote or, if members were being trained, give "
             "the same command as before without `--resume`, which goes on with them."
         )
-    return as_dict(Run.read(out).config)
+    values = as_dict(Run.read(out).config)
+    del values["machine"]["minutes"]  # of the start that has ended: this one would stop at once
+    return values

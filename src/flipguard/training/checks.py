@@ -205,7 +205,7 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
         )
     run = Run.read(out)
     was, now = decisive(run.config), decisive(config)
-    changed = [key for key in now if was[key] != now[key]]
+    changed = [key for key in now | was if was.get(key) != now.get(key)]
     if changed:
         raise InputError(
             f"Expected the configuration that {out} was begun with, but {listed(changed)} changed; "

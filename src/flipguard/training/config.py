@@ -122,10 +122,28 @@ def as_dict(config: Any) -> dict[str, Any]:
 
 
 def decisive(config: Config) -> dict[str, Any]:
-    """The settings that decide what a run becomes: not where it runs, nor where its data lie."""
+    """The settings that decide what a run becomes: not where it runs, nor where its data lie.
+
+    What `machine_settings` gives is left out where it is the default, so that names and states that were
+    made without it stay valid.
+    """
     values = as_dict(config)
     del values["machine"], values["data_root"]
-    return values
+    return {**values, **machine_settings(config.machine)}
+
+
+def machine_settings(machine: Machine) -> dict[str, Any]:
+    """The settings of a machine that are meant to change the numbers, where they are not defaults.
+
+    >>> machine_settings(Machine(threads=4, precision="64-true"))
+    {'machine.precision': '64-true'}
+    """
+    usual = Machine()
+    return {
+        f"machine.{name}": getattr(machine, name)
+        for name in ("precision", "deterministic")
+        if getattr(machine, name) != getattr(usual, name)
+    }
 
 
 def from_dict(values: Mapping[str, Any]) -> Config:

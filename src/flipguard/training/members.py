@@ -19,7 +19,7 @@ from flipguard.fusion import teachers
 from flipguard.losses.inputs import computed
 from flipguard.models import Inputs, classify
 from flipguard.references import Ensemble, Reference
-from flipguard.training.config import Config, Machine, decisive
+from flipguard.training.config import Config, Machine, decisive, machine_settings
 from flipguard.training.devices import input_type, placed
 from flipguard.training.folder import Run, is_finished
 from flipguard.training.fusing import Asked, train_together
@@ -69,11 +69,17 @@ def member_config(config: Config, index: int, start: str | None = None) -> Confi
 
 
 def member_folder(config: Config, out: Path) -> Path:
-    """Where a member lies: beside the runs that use it, by what it is, so that it is made once."""
+    """The folder of a member: next to the runs that use it, named by what decides it.
+
+    Members of another precision have the same names in a folder for that precision, so that a
+    study names its runs alike on a CPU and on a GPU.
+    """
     values = {**decisive(config), "data_root": None}
+    of_machine = [values.pop(name) for name in machine_settings(config.machine)]
     values["recipe"].pop("member_order")
     name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-    return out.absolute().parent / FOLDER / name
+    kind = "-".join("deterministic" if value is True else value for value in of_machine)
+    return out.absolute().parent / FOLDER / kind / name
 
 
 def members_of(
