@@ -319,6 +319,22 @@ def same_value(value: Any, found: Any, dtype: pl.DataType) -> bool:
     return type(found) is (float if dtype == pl.Float64 else type(value)) and found == value
 
 
+def test_only_keys_of_the_line_itself_are_columns(tmp_path: Path) -> None:
+    """Keys of the same name in objects and texts within it stay as they are, in every spelling."""
+    path, text = tmp_path / "t.jsonl", json.dumps('"label": 5, "ok": "", \\')
+    lines = [
+        '{"raw": {"label": 5, "ok": ""}, "id": 1, "label": "x", "ok": true}',
+        '{"raw": {"label": 5, "ok": ""}, "id": 2, "label": 1.50, "ok": ""}',
+        '{"id": 3, "\\u006cabel": -2e3, "o\\u006b" : "" }',
+        f'{{"id": 4, "label": {text}, "ok":false}}',
+    ]
+    path.write_text("\n".join(lines))
+    frame = read_predictions(path).frame.collect()
+    assert frame["label"].to_list() == ["x", "1.50", "-2e3", json.loads(text)]
+    assert frame["ok"].to_list() == [True, None, None, False]
+    assert [None if raw is None else raw["label"] for raw in frame["raw"]] == [5, 5, None, None]
+
+
 def test_files_of_many_shapes_are_read_too(tmp_path: Path) -> None:
     """More orders of keys, and longer lines, than a regular expression is made for."""
     draw = random.Random(0)

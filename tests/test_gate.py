@@ -570,6 +570,38 @@ def test_numbers_as_ids_are_pinned_by_their_text(tmp_path: Path) -> None:
         assert verdict.pinned.flipped == ("8",)
 
 
+@pytest.mark.parametrize("name", ["pins.txt", "pins.csv"])
+@pytest.mark.parametrize(
+    ("ids", "pins"),
+    [
+        (["1.0", "2.0"], ["1.0", "2.0"]),
+        (["1.0", "2.0"], ["2"]),
+        ([1, 2], ["2.0"]),
+        # Not all of these are numbers, so each is as written, also where a file pins one number.
+        (["x", "2.0"], ["2.0"]),
+        ([False, True], ["True"]),
+        ([False, True], ["true"]),
+    ],
+    ids=str,
+)
+def test_pinned_ids_are_read_as_ids_are(
+    ids: list[Any], pins: list[str], name: str, tmp_path: Path
+) -> None:
+    old = Predictions.from_arrays(labels=["a", "a"], targets=["a", "a"], ids=ids)
+    new = Predictions.from_arrays(labels=["a", "b"], ids=ids)
+    verdict = check(compare(old=old, new=new), pinned_policy(tmp_path, name, pins))
+    assert verdict.pinned is not None
+    assert (verdict.pinned.n, len(verdict.pinned.flipped)) == (len(pins), 1)
+
+
+def test_pinned_truth_values_are_the_texts_of_the_test_set(tmp_path: Path) -> None:
+    old = Predictions.from_arrays(labels=["a", "a"], targets=["a", "a"], ids=["False", "True"])
+    new = Predictions.from_arrays(labels=["a", "b"], ids=["False", "True"])
+    (tmp_path / "pins.jsonl").write_text('{"id": true}\n')
+    pins = Policy.from_dict({"pinned": {"ids": "pins.jsonl"}}, folder=tmp_path)
+    assert check(compare(old=old, new=new), pins).verdict == "fail"
+
+
 @pytest.mark.parametrize(
     ("name", "ids", "words"),
     [

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
 from flipguard.comparison import Comparison
 from flipguard.engines.classes import spelled
+from flipguard.engines.readings import readings_of
 from flipguard.errors import InputError, PolicyError, listed
-from flipguard.predictions.faults import naming
+from flipguard.predictions.faults import naming, naming_any
 from flipguard.predictions.npz import array_names, read_arrays
 from flipguard.predictions.read import scan_table
 from flipguard.predictions.table import Predictions
@@ -23,10 +25,14 @@ def judge_pinned(result: Comparison, path: Path) -> tuple[int, list[str]]:
     """How many samples are pinned, and the ids of those that flipped from right to wrong."""
     if not result.layout.has_target:
         raise PolicyError(f"{path} pins samples to stay right, which needs targets; add them.")
-    wanted = read_ids(path)
-    known = result.compared_ids(wanted)
+    result, pinned = _read_together(result, path)
+    known = result.compared_ids(pl.concat([pinned["as_written"], pinned["as_read"]]).unique())
     if known is None:
         raise PolicyError(f"{path} pins samples by id, but {result.old} has no ids; add them.")
+    # The few ids of a file may all be numbers where those of the test set are not.
+    as_written = pl.col("as_written")
+    chosen = pl.when(as_written.is_in(known.implode())).then(as_written).otherwise("as_read")
+    wanted = pinned.select(chosen).to_series().unique(maintain_order=True)
     absent = wanted.filter(~wanted.is_in(known.implode()))
     if len(absent):
         raise PolicyError(
@@ -37,7 +43,7 @@ def judge_pinned(result: Comparison, path: Path) -> tuple[int, list[str]]:
     flips = flips.filter(pl.col("id").is_in(wanted.implode()))
     unknown = flips.filter(pl.col("kind") == "changed")["id"].to_list()
     if unknown:
-        # Its label changed and nobody knows from what: that must not read as a pass.
+        # Its label changed, and whether it was right is unknown: that must not read as a pass.
         raise PolicyError(
             f"{path} pins id {listed(unknown)}, which has another answer now but no target; give "
             "pinned samples their true class."
@@ -45,17 +51,39 @@ def judge_pinned(result: Comparison, path: Path) -> tuple[int, list[str]]:
     return len(wanted), flips.filter(pl.col("kind") == "negative")["id"].to_list()
 
 
-def read_ids(path: Path) -> pl.Series:
-    """The ids of a table with a column `id`, or of a text file with one id per line."""
+def _read_together(result: Comparison, path: Path) -> tuple[Comparison, pl.DataFrame]:
+    """The comparison with ids read next to the pinned ones, and these as written and as read."""
     try:
         if not os.path.exists(path):
             raise PolicyError(f"{path}, which the policy pins, does not exist; check the path.")
-        if path.suffix.lower() == ".txt" and os.path.isfile(path):
-            ids = _id_lines(path)
-        else:
-            ids = _id_column(path)
+        is_list = path.suffix.lower() == ".txt" and os.path.isfile(path)
+        frame = _id_lines(path) if is_list else _id_column(path)
+        side = Predictions(
+            name=str(path), frame=frame, id="id", target=None, label=None, scores=None
+        )
+        plan = result.plan
+        sides = plan.sides if plan is not None else ()
+        ids = [replace(table, target=None, label=None, scores=None) for table in sides]
+        with naming_any([side, *ids]):
+            joint = readings_of([*ids, side], ())
+            reading = joint.of(len(ids), "id")
+            pinned = frame.select(
+                spelled("id", side, pl.String(), replace(reading, numbers=False)).alias(
+                    "as_written"
+                ),
+                spelled("id", side, pl.String(), reading).alias("as_read"),
+            ).collect()
     except InputError as problem:
         raise PolicyError(str(problem)) from problem
+    _check_ids(pinned["as_read"], path)
+    if plan is not None and plan.readings is not None:
+        columns = {i: r for i, r in joint.columns.items() if i[1] == "id"}
+        readings = replace(plan.readings, columns=plan.readings.columns | columns)
+        result = replace(result, plan=replace(plan, readings=readings))
+    return result, pinned
+
+
+def _check_ids(ids: pl.Series, path: Path) -> None:
     if ids.null_count():
         row = ids.is_null().arg_max() or 0
         raise PolicyError(
@@ -63,19 +91,18 @@ def read_ids(path: Path) -> pl.Series:
         )
     if not len(ids):
         raise PolicyError(f"{path} pins no sample; list at least one id.")
-    return ids.unique(maintain_order=True)
 
 
-def _id_lines(path: Path) -> pl.Series:
+def _id_lines(path: Path) -> pl.LazyFrame:
     """One id per line, blanks around it and blank lines aside."""
     with naming(str(path)):
         text = path.read_text(encoding="utf-8-sig")
     ids = [line.strip() for line in re.split(r"\r\n|\r|\n", text)]
-    return pl.Series("id", [line for line in ids if line], dtype=pl.String)
+    return pl.LazyFrame({"id": [line for line in ids if line]}, schema={"id": pl.String})
 
 
-def _id_column(path: Path) -> pl.Series:
-    """The ids in a column `id`, as text; read as a prediction table is, with the same checks."""
+def _id_column(path: Path) -> pl.LazyFrame:
+    """A table with a column `id`; read as a prediction table is, with the same checks."""
     if path.suffix.lower() == ".npz":
         arrays = read_arrays(path, always=ID_ARRAYS)
         name = next((name for name in ID_ARRAYS if name in arrays), None)
@@ -93,8 +120,4 @@ def _id_column(path: Path) -> pl.Series:
         raise PolicyError(
             f"{path} has no column 'id' of pinned samples; its columns are {listed(names, most=8)}."
         )
-    side = Predictions(
-        name=str(path), frame=frame, id="id", target=None, label=None, scores=None, path=path
-    )
-    with naming(side):
-        return frame.select(spelled("id", side, pl.String()).alias("id")).collect().to_series()
+    return frame

@@ -42,6 +42,10 @@ LINES_TO_LEARN_FROM = 200
 MOST_ORDERS = 16
 BLANKS = " \t\r"
 BOM_TEXT = BOM.decode()
+# The end of a key that is written with an escape, as "\u0061" for "a".
+ESCAPED_KEY_END = r'\\.(?:[^"\\]|\\.)*"'
+# Finds where values end; what they are does not matter to it.
+VALUES = json.JSONDecoder(parse_int=str, parse_float=str)
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -101,15 +105,61 @@ def parsed_lines(
     ['1.50', 'x']
     """
     lines = lines.str.strip_prefix(BOM_TEXT)
-    for key in as_written:
-        number = rf"({key_pattern(key)}[ \t]*:[ \t]*)(-?[0-9][-+0-9.eE]*)"
-        lines = lines.str.replace_all(number, '${1}"${2}"')
-    for key in empty:
-        lines = lines.str.replace_all(rf'({key_pattern(key)}[ \t]*:[ \t]*)""', "${1}null")
-    text = "\n".join(lines.to_list()).encode()
+    plain = lines.to_list()
+    for i in _may_need_spelling(lines, as_written, empty):
+        plain[i] = _respelled(plain[i], as_written, empty)
+    text = "\n".join(plain).encode()
     if not text.strip():
         return pl.DataFrame(schema=schema)
     return pl.read_ndjson(io.BytesIO(text), schema=schema)
+
+
+def _may_need_spelling(
+    lines: pl.Series, as_written: Collection[str], empty: Collection[str]
+) -> list[int]:
+    """The indices of all lines that `_respelled` may change, and perhaps of a few others."""
+    found = pl.repeat(False, len(lines), dtype=pl.Boolean, eager=True)
+    for keys, value in ((as_written, "[-0-9]"), (empty, '""')):
+        if keys:
+            spellings = [*map(key_pattern, keys), ESCAPED_KEY_END]
+            found |= lines.str.contains(rf"(?:{'|'.join(spellings)})[ \t]*:[ \t]*{value}")
+    return found.arg_true().to_list()
+
+
+def _respelled(line: str, as_written: Collection[str], empty: Collection[str]) -> str:
+    """A line with its numbers in the columns `as_written` as text, and null for empty text.
+
+    Only the keys of the object itself are columns: those of objects within it stay as they are.
+
+    >>> _respelled('{"x": {"a": 1.50}, "a": 1.50, "b": ""}', ["a"], ["b"])
+    '{"x": {"a": 1.50}, "a": "1.50", "b": null}'
+    """
+    pieces, done = [], 0
+    try:
+        at = _after_gap(line, _after_gap(line, 0) + 1)
+        while line[at] != "}":
+            key, at = VALUES.raw_decode(line, at)
+            start = _after_gap(line, _after_gap(line, at) + 1)
+            _, stop = VALUES.raw_decode(line, start)
+            value = line[start:stop]
+            if key in as_written and value[0] in "-0123456789":
+                pieces += [line[done:start], f'"{value}"']
+                done = stop
+            elif key in empty and value == '""':
+                pieces += [line[done:start], "null"]
+                done = stop
+            at = _after_gap(line, stop)
+            at = _after_gap(line, at + 1) if line[at] == "," else at
+    except (ValueError, IndexError):
+        # The survey has proven every line: this one was changed since, and Polars refuses it.
+        return line
+    return "".join([*pieces, line[done:]])
+
+
+def _after_gap(line: str, at: int) -> int:
+    while line[at] in BLANKS:
+        at += 1
+    return at
 
 
 def _dtype(key: str, shape: Shape) -> pl.DataType:

@@ -25,7 +25,6 @@ def read_arrays(path: Path, *, always: Collection[str]) -> dict[str, Array]:
 
     All others are left in the file, whose size says nothing about what they unpack to.
     """
-
     # There is one class name per class, not per row.
     rowwise = set(always) - {"class_names"}
 
