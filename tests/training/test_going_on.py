@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flipguard.errors import InputError
-from flipguard.training import Config, Run, Seeds
+from flipguard.training import Config, Run, Seeds, train
 from flipguard.training.folder import CHECKPOINT, HISTORY, MODEL, PREDICTIONS, RUN, TIMING
 from tests.training.test_refusals import refused, sentence, stopped_run
 from tests.training.tiny import bytes_of, images_file, make_old, tiny, trained, with_old
@@ -48,9 +48,15 @@ def test_an_old_that_was_trained_again(tmp_path: Path) -> None:
     trained(hurried(config), tmp_path / "run")
     old.folder.rename(tmp_path / "kept")
     make_old(tmp_path / "old", seed=8)
-    for place in ("run", "whole"):  # what is finished would be taken over as it is
-        said = refused(config, tmp_path / place, resume=True)
-        assert "but got other ones in '../old', seen from there" in said
+    said = refused(config, tmp_path / "run", resume=True)
+    assert "but got other ones in '../old', seen from there" in said
+    # What is finished is a sound result all the same.
+    lines: list[str] = []
+    before = bytes_of(whole.folder)
+    assert train(config, whole.folder, resume=True, report=lines.append).finished
+    assert lines[0].endswith("is finished; nothing to do")
+    assert "other weights than those that are now in '../old'" in lines[1]
+    assert bytes_of(whole.folder) == before
     shutil.rmtree(tmp_path / "old")
     (tmp_path / "kept").rename(tmp_path / "old")
     assert bytes_of(trained(config, tmp_path / "run", resume=True).folder) == bytes_of(whole.folder)

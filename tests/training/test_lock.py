@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +20,11 @@ import pytest
 
 from flipguard.errors import InputError
 from flipguard.training import Run, lock, predict, train
+from flipguard.training.config import as_dict, from_dict
+from flipguard.training.devices import fabric_of
 from flipguard.training.lock import LOCK, alone_in
+from flipguard.training.members import member_config, member_folder
+from flipguard.training.train import train_with
 from tests.training.test_refusals import refused, sentence, stopped_run
 from tests.training.tiny import bytes_of, everything_in, tiny, trained
 
@@ -37,6 +43,20 @@ with lock.alone_in(Path(sys.argv[1]), report=print):
         os._exit(0)
     os.write(1, b"held\\n")
     sys.stdin.read()
+"""
+
+# A student in a process of its own, which begins when it is told to.
+STUDENT = """
+import json, sys
+from pathlib import Path
+
+from flipguard.training import train
+from flipguard.training.config import from_dict
+
+config = from_dict(json.loads(Path(sys.argv[1]).read_text()))
+print("ready", flush=True)
+sys.stdin.read()
+train(config, Path(sys.argv[2]))
 """
 
 
@@ -88,18 +108,86 @@ def test_a_finished_run_is_read_while_another_process_holds_its_lock(tmp_path: P
     assert not (tmp_path / "run" / LOCK).exists()
 
 
-@pytest.mark.parametrize("fuse", ["off", "on"])
-def test_members(fuse: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fuse", ["off", "on", "auto"])
+def test_members_of_another_process_are_waited_for(fuse: str, tmp_path: Path) -> None:
     config = tiny("elodi", epochs=1, options={"members": 2}, machine={"fuse": fuse})
     whole = trained(config, tmp_path / "whole" / "run")
     member = Path(whole.document["members"][1]).name
-    with held(tmp_path / "members" / member):
-        with pytest.raises(InputError) as problem:
-            trained(config, tmp_path / "run")
-        assert member in sentence(problem)
-        assert not (tmp_path / "run").exists()
-    assert bytes_of(trained(config, tmp_path / "run").folder) == bytes_of(whole.folder)
+    lines: list[str] = []
+    with held(tmp_path / "members" / member) as (other, _):
+
+        def report(line: str) -> None:
+            lines.append(line)
+            if "waiting for" in line:
+                other.kill()
+
+        run = train(config, tmp_path / "run", report=report)
+        (waited,) = [line for line in lines if "waiting for" in line]
+        assert f"waiting for process {other.pid} on {socket.gethostname()}, which" in waited
+        assert member in waited
+    assert bytes_of(run.folder) == bytes_of(whole.folder)
     assert not list(tmp_path.rglob(LOCK))
+
+
+@pytest.mark.parametrize("fuse", ["off", "on", "auto"])
+def test_a_run_stops_in_time_that_waits_for_members(fuse: str, tmp_path: Path) -> None:
+    config = tiny("elodi", options={"members": 2}, machine={"fuse": fuse, "minutes": 0.0})
+    whole, _ = trained(config, tmp_path / "run"), shutil.rmtree(tmp_path / "members")
+    places = [member_folder(member_config(config, i), whole.folder) for i in range(2)]
+    with held(places[0]), held(places[1]):
+        assert trained(config, tmp_path / "run", resume=True).status == "stopped"
+
+
+@pytest.mark.parametrize("fuse", ["off", "on", "auto"])
+def test_two_students_train_their_members_between_them(fuse: str, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"options": {"members": 3}, "machine": {"fuse": fuse}}
+    config = tiny("elodi", epochs=60, **changes)
+    alone = trained(config, tmp_path / "whole" / "run")
+    (tmp_path / "config.json").write_text(json.dumps(as_dict(config)))
+    others = [
+        subprocess.Popen(
+            [sys.executable, "-c", STUDENT, str(tmp_path / "config.json"), str(tmp_path / name)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("one", "two")
+    ]
+    for other in others:  # both have loaded torch
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+    for other in others:
+        assert other.stdin is not None
+        other.stdin.close()
+    assert [other.wait(timeout=60) for other in others] == [0, 0]
+    told = ""
+    for other in others:
+        assert other.stdout is not None
+        told += other.stdout.read()
+        other.stdout.close()
+    assert "waiting for process" in told
+    for name in ("one", "two"):
+        assert bytes_of(tmp_path / name) == bytes_of(alone.folder)
+    assert len(list((tmp_path / "members").glob("*/model.safetensors"))) == 3
+
+
+def refused_in(fabric: Any, config: dict[str, Any], out: Path, told: Path) -> None:
+    """Writes what a process of a run is refused with."""
+    try:
+        train_with(fabric, from_dict(config), out)
+    except InputError as problem:
+        (told / str(fabric.global_rank)).write_text(str(problem))
+
+
+def test_all_processes_of_a_run_are_refused_where_the_first_one_is(tmp_path: Path) -> None:
+    config = tiny(machine={"processes": 2})
+    told = tmp_path / "told"
+    told.mkdir()
+    with held(tmp_path / "run"):
+        fabric_of(config.machine).launch(refused_in, as_dict(config), tmp_path / "run", told)
+    said = [path.read_text() for path in sorted(told.iterdir())]
+    assert len(said) == 2
+    assert all("the only process" in one for one in said)
 
 
 def test_predictions_into_a_run(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from flipguard.models import same_layout
 from flipguard.training.companions import check_one_phase
 from flipguard.training.config import Config, decisive
 from flipguard.training.fine_tuning import difference_of
-from flipguard.training.folder import RUN, WRITTEN, Run
+from flipguard.training.folder import RUN, WRITTEN, Run, is_whole
 from flipguard.training.follows import check_follows
 from flipguard.training.material import calibrates, held_out_of, without_held_out
 from flipguard.training.members import FOLDER as MEMBERS
@@ -211,7 +211,8 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
             f"Expected the configuration that {out} was begun with, but {listed(changed)} changed; "
             "resume it unchanged, or choose another `--out`."
         )
-    check_follows(run)
+    if not is_whole(run):
+        check_follows(run)
 
 
 def check_needs(method: Method, config: Config, olds: list[Run]) -> None:

@@ -124,8 +124,8 @@ def as_dict(config: Any) -> dict[str, Any]:
 def decisive(config: Config) -> dict[str, Any]:
     """The settings that decide what a run becomes: not where it runs, nor where its data lie.
 
-    What `machine_settings` gives is left out where it is the default, so that names and states that were
-    made without it stay valid.
+    What `machine_settings` gives is left out where it is the default, so that names and states that
+    were made without it stay valid.
     """
     values = as_dict(config)
     del values["machine"], values["data_root"]

@@ -25,14 +25,18 @@ def weights_of(run: Run) -> str:
     return str(run.document.get("weights") or digest_of(run.folder / MODEL))
 
 
-def check_follows(run: Run) -> None:
-    """Refuses to go on with a run if weights that it follows are others now."""
-    changed = [
+def changed_since(run: Run) -> list[str]:
+    """The runs that it follows whose weights are others now, by paths seen from its folder."""
+    return [
         place
         for place, digest in run.follows.items()
         if is_finished(run.folder / place) and weights_of(Run.read(run.folder / place)) != digest
     ]
-    if changed:
+
+
+def check_follows(run: Run) -> None:
+    """Refuses to go on with a run if weights that it follows are others now."""
+    if changed := changed_since(run):
         raise InputError(
             f"Expected the weights that {printable(str(run.folder))} was begun with, but got other "
             f"ones in {listed(changed)}, seen from there; restore them, or remove "

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,8 @@ from flipguard.training.folder import (
     sweep,
     written,
 )
-from flipguard.training.lock import alone_in
+from flipguard.training.interrupting import time_is_up
+from flipguard.training.lock import InUseError, alone_in
 from flipguard.training.loop import Report
 
 # Convolutions with more channels fill a GPU alone; side by side in groups they are slower.
@@ -138,17 +140,36 @@ def train_together(
     machine = configs[0].machine
     if fabric.world_size > 1 and machine.fuse != "on":
         return True  # every process takes its share of a batch, member after member
+    stops = partial(time_is_up, deadline)
     with ExitStack() as stack:
-        for folder in folders:
-            if fabric.is_global_zero and not is_finished(folder):
-                stack.enter_context(alone_in(folder, report=report))
-        return _train_groups(fabric, configs, folders, deadline=deadline, report=report)
+        # In an order that all processes share, so that no two wait for each other.
+        ours = _to_lock(machine, fabric, folders)
+        for folder in sorted(ours):
+            try:
+                stack.enter_context(alone_in(folder, report=report, stops=stops))
+            except InUseError:
+                return False
+        return _train_groups(fabric, configs, folders, ours, deadline=deadline, report=report)
+
+
+def _to_lock(machine: Machine, fabric: Any, folders: Sequence[Path]) -> set[Path]:
+    """The members that are to be trained together; the others are left to those who train them."""
+    if fabric.world_size > 1:
+        return set()  # which is refused
+    names = {folder.name: folder for folder in folders}
+    begun = [set(told["members"]) for told in _lists(folders[0].parent)]
+    wanted = {names[name] for group in begun if group <= set(names) for name in group}
+    if fuses(machine, fabric.device):
+        fresh = {folder for folder in folders if _is_fresh(folder)}
+        wanted |= fresh if len(fresh) > 1 else set()
+    return {folder for folder in wanted if not is_finished(folder)}
 
 
 def _train_groups(
     fabric: Any,
     configs: Sequence[Config],
     folders: Sequence[Path],
+    ours: set[Path],  # those that no other process trains meanwhile
     *,
     deadline: float | None,
     report: Report,
@@ -156,7 +177,7 @@ def _train_groups(
     from flipguard.training.fused import train_group
 
     machine = configs[0].machine
-    for group in list(_begun(configs, folders)) if fabric.world_size == 1 else ():
+    for group in list(_begun(configs, folders, ours)) if fabric.world_size == 1 else ():
         if not train_group(fabric, group, deadline=deadline, report=report):
             return False
     if not fuses(machine, fabric.device):
@@ -211,19 +232,19 @@ def _is_fresh(folder: Path) -> bool:
     return not is_finished(folder)
 
 
-def _begun(configs: Sequence[Config], folders: Sequence[Path]) -> Iterator[Group]:
-    """Groups that were begun before, all of whose members are wanted now."""
+def _begun(
+    configs: Sequence[Config], folders: Sequence[Path], ours: Iterable[Path]
+) -> Iterator[Group]:
+    """Groups that were begun before, all of whose members are wanted now and are `ours`."""
     for path in folders[0].parent.glob(f"{TOGETHER}*"):
         sweep(path)
         _remove_empty(path)  # whoever was making or removing it was killed
-    by_name = {folder.name: index for index, folder in enumerate(folders)}
-    for path in sorted(folders[0].parent.glob(f"{TOGETHER}*/{LIST}")):
-        try:
-            told = json.loads(path.read_text())
-        except (OSError, ValueError):
-            continue
-        if isinstance(told, list):  # as it was written before there were streams
-            told = {"members": told, "streams": 1}
+    by_name = {
+        folder.name: index
+        for index, folder in enumerate(folders)
+        if folder in ours or is_finished(folder)
+    }
+    for told in _lists(folders[0].parent):
         names = told["members"]
         if not set(names) <= set(by_name):
             continue
@@ -239,9 +260,20 @@ def _begun(configs: Sequence[Config], folders: Sequence[Path]) -> Iterator[Group
             group.end()  # nothing was reached yet
 
 
+def _lists(parent: Path) -> Iterator[dict[str, Any]]:
+    """The groups that were begun in a folder of members, as they were written down."""
+    for path in sorted(parent.glob(f"{TOGETHER}*/{LIST}")):
+        try:
+            told = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue
+        # A list is what was written before there were streams.
+        yield {"members": told, "streams": 1} if isinstance(told, list) else told
+
+
 def forget_groups(configs: Sequence[Config], folders: Sequence[Path]) -> None:
     """Removes the joint states of members, so that each begins anew and alone."""
-    for group in _begun(configs, folders):
+    for group in _begun(configs, folders, folders):
         group.end()
 
 

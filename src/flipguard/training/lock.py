@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from flipguard.errors import InputError, printable
 
 LOCK = ".lock"
 ATTEMPTS = 1000  # at a file that others keep removing
+WAIT = 0.1  # seconds until another look at a lock that another process holds
 # What a file system says that has no locks, as some network mounts have none.
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
 
@@ -27,17 +29,25 @@ _held: set[int] = set()
 class InUseError(InputError):
     """Another process writes to the folder."""
 
+    def __init__(self, said: str, *, holder: str = "another process") -> None:
+        super().__init__(said)
+        self.holder = holder
+
 
 @contextmanager
-def alone_in(folder: Path, *, report: Callable[[str], None]) -> Iterator[None]:
+def alone_in(
+    folder: Path, *, report: Callable[[str], None], stops: Callable[[], bool] | None = None
+) -> Iterator[None]:
     """Keeps other processes out of a folder, which is made if it is not there.
 
-    A folder that was made for the lock and is still empty at the end is removed again.
+    If another process is there, refuses or, with `stops`, waits until it has ended; refuses only
+    when `stops` says that the time is up. A folder that was made for the lock and is still empty at
+    the end is removed again.
     """
     path = folder.absolute() / LOCK
     made = missing(path.parent)
     process = os.getpid()
-    lock = _taken(path, folder, report)
+    lock = _taken(path, folder, report) if stops is None else _awaited(path, folder, report, stops)
     try:
         yield
     finally:
@@ -71,6 +81,23 @@ def tidy(folder: Path) -> None:
             pass
 
 
+def _awaited(
+    path: Path, folder: Path, report: Callable[[str], None], stops: Callable[[], bool]
+) -> int | None:
+    """The lock, as soon as it is free."""
+    told: set[str] = set()
+    while True:
+        try:
+            return _taken(path, folder, report)
+        except InUseError as problem:
+            if stops():
+                raise
+            if problem.holder not in told:
+                report(f"waiting for {problem.holder}, which writes to {printable(str(folder))}")
+            told.add(problem.holder)
+        time.sleep(WAIT)
+
+
 def _taken(path: Path, folder: Path, report: Callable[[str], None]) -> int | None:
     """The lock, open and held; None where the file system has none."""
     for _ in range(ATTEMPTS):
@@ -92,7 +119,8 @@ def _taken(path: Path, folder: Path, report: Callable[[str], None]) -> int | Non
                 return None
             raise InUseError(
                 f"Expected to be the only process that writes to {printable(str(folder))}, but "
-                f"{holder} does; wait until it has ended, or choose another `--out`."
+                f"{holder} does; wait until it has ended, or choose another `--out`.",
+                holder=holder,
             ) from problem
         if _is_at(lock, path):
             _held.add(lock)

@@ -22,7 +22,9 @@ from flipguard.references import Ensemble, Reference
 from flipguard.training.config import Config, Machine, decisive, machine_settings
 from flipguard.training.devices import input_type, placed
 from flipguard.training.folder import Run, is_finished
+from flipguard.training.follows import check_follows
 from flipguard.training.fusing import Asked, train_together
+from flipguard.training.lock import InUseError
 from flipguard.training.loop import Report
 from flipguard.training.material import calibrates, without_held_out
 from flipguard.training.seeds import Seeds, derived
@@ -103,6 +105,9 @@ def members_of(
         report(f"{len(reused)} members taken over, {count} of this run's own")
     if not all_wanted:
         return list(reused)
+    for folder in places:
+        if is_finished(folder):
+            check_follows(Run.read(folder))  # it may have started from what old was before
     if not train_together(fabric, all_wanted, places, deadline=deadline, report=report):
         return None
     if apart(config.machine, fabric):
@@ -142,7 +147,10 @@ def _one_by_one(
             if not finished:
                 report(f"  {line}")
 
-        run = train_with(fabric, wanted, folder, resume=True, report=tell)
+        try:
+            run = train_with(fabric, wanted, folder, resume=True, waits=True, report=tell)
+        except InUseError:  # time was up before another process had trained it
+            return None
         if not run.finished:
             return None
         runs.append(run)

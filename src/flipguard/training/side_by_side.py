@@ -24,6 +24,7 @@ from flipguard.training.config import Config, Machine, as_dict
 from flipguard.training.devices import cores, peak_memory
 from flipguard.training.folder import DAMAGES, HISTORY, TIMING, is_finished, read_lines
 from flipguard.training.interrupting import interrupted, passed_on, time_is_up
+from flipguard.training.lock import InUseError
 from flipguard.training.loop import Report
 from flipguard.training.worker import DIVERGED, ENDED, FAILED, LINE, READY, REFUSED, STOP
 from flipguard.training.workforce import Said, Worker
@@ -84,11 +85,13 @@ def train_side_by_side(
     if most < 2 or nested or not sys.executable:
         report(f"members one by one: {_why_alone(machine, nested)}")
         return True
-    first = left[0]
-    begun = _epochs_of(folders[first]) > 0
     lines: list[str] = []
-    if not begun:
-        _begin(fabric, configs[first], folders[first], lines.append)
+    for first in left:
+        begun = _epochs_of(folders[first]) > 0
+        if begun or _begin(fabric, configs[first], folders[first], lines.append):
+            break
+    else:
+        return True  # other processes train all of them, and are waited for
 
     def tell_first_epoch() -> None:
         for line in lines:
@@ -206,7 +209,8 @@ class Crew:
             minutes = max(self._deadline - time.monotonic(), 0.0) / 60
             machine = dataclasses.replace(config.machine, minutes=minutes)
             config = dataclasses.replace(config, machine=machine)
-        worker.tell({"config": as_dict(config), "folder": str(self._folders[index])})
+        folder = str(self._folders[index])
+        worker.tell({"config": as_dict(config), "folder": folder, "waits": True})
 
     def _count(self, index: int, line: str) -> None:
         """Counts the epochs; now and then, how far all have come."""
@@ -252,13 +256,20 @@ class Crew:
         )
 
 
-def _begin(fabric: Any, config: Config, folder: Path, report: Report) -> None:
-    """Trains a member for an epoch, and keeps its state: nothing that is measured is lost."""
+def _begin(fabric: Any, config: Config, folder: Path, report: Report) -> bool:
+    """Trains a member for an epoch, and keeps its state: nothing that is measured is lost.
+
+    False if another process trains it.
+    """
     from flipguard.training.train import train_with
 
     machine = dataclasses.replace(config.machine, minutes=0.0)
     hurried = dataclasses.replace(config, machine=machine)
-    train_with(fabric, hurried, folder, resume=True, report=report)
+    try:
+        train_with(fabric, hurried, folder, resume=True, report=report)
+    except InUseError:
+        return False
+    return True
 
 
 def _why_alone(machine: Machine, nested: bool) -> str:

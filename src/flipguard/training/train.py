@@ -16,7 +16,7 @@ from torch import nn
 
 from flipguard._version import __version__
 from flipguard.data import DataSet, TextSplit, build_augmentation
-from flipguard.errors import InputError
+from flipguard.errors import InputError, listed
 from flipguard.losses import SharedClasses
 from flipguard.methods import Method, Objective, Old, Setting
 from flipguard.models import architecture, build_model, checkpoint_blocks
@@ -60,8 +60,9 @@ from flipguard.training.folder import (
     write_lines,
     write_run,
 )
-from flipguard.training.follows import follows
+from flipguard.training.follows import changed_since, follows
 from flipguard.training.fusing import teachers_asked
+from flipguard.training.interrupting import time_is_up
 from flipguard.training.lock import alone_in, tidy
 from flipguard.training.loop import Report, steps_an_epoch, train_loop
 from flipguard.training.material import Material, calibrates, data_of, held_out_of, input_shape_of
@@ -89,9 +90,18 @@ def train(config: Config, out: Path, *, resume: bool = False, report: Report = p
 
 
 def train_with(
-    fabric: Any, config: Config, out: Path, *, resume: bool = False, report: Report = print
+    fabric: Any,
+    config: Config,
+    out: Path,
+    *,
+    resume: bool = False,
+    waits: bool = False,
+    report: Report = print,
 ) -> Run:
-    """Trains in the processes of a fabric, or in new ones if there is none yet."""
+    """Trains in the processes of a fabric, or in new ones if there is none yet.
+
+    If another process writes to the folder, refuses or, with `waits`, waits while there is time.
+    """
     began = time.monotonic()
     check_place(out)
     method, config = completed(config)
@@ -99,6 +109,11 @@ def train_with(
     if (run := _finished(config, out, resume=resume)) is not None:
         tidy(out)
         report(f"{out} is finished; nothing to do")
+        if changed := changed_since(run):
+            report(
+                f"it followed other weights than those that are now in {listed(changed)}, seen "
+                "from there; what it has learned from them stays as it is"
+            )
         return run
     old_runs = [Run.read(Path(folder)) for folder in config.old]
     check_needs(method, config, old_runs)
@@ -110,10 +125,17 @@ def train_with(
     minutes = config.machine.minutes
     deadline = None if minutes is None else began + 60 * minutes
     with ExitStack() as stack:
+        refused: InputError | None = None
         if fabric.is_global_zero:
-            stack.enter_context(alone_in(out, report=report))
-            stack.enter_context(begun_or_nothing(out))
-        fabric.barrier()
+            try:
+                stops = partial(time_is_up, deadline) if waits else None
+                stack.enter_context(alone_in(out, report=report, stops=stops))
+                stack.enter_context(begun_or_nothing(out))
+            except InputError as problem:
+                refused = problem
+        # Told to the other processes, which would wait for the first one in vain.
+        if (refused := fabric.broadcast(refused)) is not None:
+            raise refused
         # Another process may have trained it until the lock was free.
         if (run := _finished(config, out, resume=resume)) is not None:
             return run

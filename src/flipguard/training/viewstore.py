@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -36,7 +37,6 @@ SCHEMA = "flipguard.views/1"
 TABLE, DONE = "logits.bin", "views.json"
 CHUNK = 4096  # samples of one view
 BETWEEN = 1.0  # seconds from one record of what is done to the next
-WAIT = 0.1  # seconds until another look at a lock that somebody holds
 
 Rows: TypeAlias = npt.NDArray[np.int16] | npt.NDArray[np.int32]
 
@@ -98,20 +98,13 @@ class ViewStore:
     def held(self, *, deadline: float | None, report: Callable[[str], None]) -> Iterator[bool]:
         """Keeps other processes away; False if time was up before they were done."""
         with ExitStack() as stack:
-            waited = False
-            while True:
-                try:
-                    stack.enter_context(alone_in(self.folder, report=report))
-                    break
-                except InUseError:
-                    if time_is_up(deadline):
-                        yield False
-                        return
-                if not waited:
-                    report(f"waiting for another run that stores views at {self.folder}")
-                waited = True
-                time.sleep(WAIT)
-            yield True
+            try:
+                stops = partial(time_is_up, deadline)
+                stack.enter_context(alone_in(self.folder, report=report, stops=stops))
+            except InUseError:
+                yield False
+            else:
+                yield True
 
     def begin(self) -> list[Chunk]:
         """Opens the table, or makes a new one; gives the recorded chunks that are damaged."""

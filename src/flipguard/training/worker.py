@@ -44,14 +44,16 @@ def main() -> None:
         from flipguard.errors import DivergedError, FlipguardError
         from flipguard.training.config import from_dict
         from flipguard.training.interrupting import ask_elsewhere
+        from flipguard.training.lock import InUseError
         from flipguard.training.several import train_several
-        from flipguard.training.train import train
+        from flipguard.training.train import train_with
 
         torch.set_num_threads(settings["threads"])
         ask_elsewhere(stop.is_set)
         answer(READY)
         while True:
             job = told.get()
+            waits = job.get("waits", False)
             try:
                 if "together" in job:  # several runs, each with a configuration and a folder
                     in_time = train_several(
@@ -61,13 +63,20 @@ def main() -> None:
                     )
                     answer(ENDED, FINISHED if in_time else STOPPED)
                     continue
-                run = train(
+                run = train_with(
+                    None,
                     from_dict(job["config"]),
                     Path(job["folder"]),
                     resume=True,
+                    waits=waits,
                     report=lambda line: answer(LINE, line),
                 )
                 answer(ENDED, run.status)
+            except InUseError as problem:
+                if waits:  # time was up before another process had trained it
+                    answer(ENDED, STOPPED)
+                else:
+                    answer(REFUSED, str(problem))
             except DivergedError as problem:
                 answer(DIVERGED, str(problem))
             except FlipguardError as problem:
