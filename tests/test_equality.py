@@ -484,6 +484,28 @@ def test_targets_that_only_a_control_has_decide_the_kind_of_each_flip(tmp_path):
     assert result.flips("negative")["id"].to_list() == [3]
 
 
+def test_a_class_that_one_model_spells_in_another_way_is_noted():
+    target = ["cat"] * 9 + ["fox"]
+    old = Predictions.from_arrays(labels=["cat"] * 9 + ["Fox"], targets=target, name="old")
+    new = Predictions.from_arrays(labels=["cat"] * 10, targets=target, name="new")
+    told = [note for note in compare(old=old, new=new).notes if "two ways" in note]
+    assert told == [
+        "old predicts 'Fox', which is no target, and never predicts 'fox', which is; is a class "
+        "spelled in two ways?"
+    ]
+
+
+def test_classes_that_are_counted_from_another_number_are_noted():
+    target = [0, 1, 2, 0, 1, 2]
+    old = Predictions.from_arrays(labels=[1, 2, 3, 1, 2, 3], targets=target, name="old")
+    new = Predictions.from_arrays(labels=target, targets=target, name="new")
+    notes = compare(old=old, new=new).notes
+    assert any(
+        note.startswith("the classes that old predicts are the targets +1") for note in notes
+    )
+    assert not any("new predicts are" in note for note in notes)
+
+
 # -- types that are none ---------------------------------------------------------------------------
 
 

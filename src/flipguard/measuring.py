@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from flipguard.comparison import Comparison, Correction, Group, Grouping, NoiseF
 from flipguard.counts import FlipCounts
 from flipguard.engines.pairing import settled
 from flipguard.engines.plan import Counted, CountingPlan, Groups, Progress
-from flipguard.engines.strangers import refuse_strangers
+from flipguard.engines.strangers import odd_spellings, refuse_strangers
 from flipguard.errors import InputError
 from flipguard.estimates import REPLICATES, REPLICATES_A_GROUP, Sample, estimate_groups
 from flipguard.metrics import METRICS
@@ -74,6 +75,7 @@ def compare(
     )
     counted = _count(plan, engine)
     refuse_strangers(plan, _met(counted, len(controls)))
+    counted = replace(counted, notes=(*counted.notes, *odd_spellings(plan)))
     return judged_counts(counted, plan, confidence=confidence, correction=correction, engine=engine)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
@@ -187,7 +188,7 @@ def _looked_at(i: int, side: Predictions, asked: list[tuple[str, str]]) -> list[
     return [replace(column, **facts.get(column.name, {})) for column in columns]
 
 
-def _facts(side: Predictions, columns: list[str]) -> dict[str, dict[str, bool]]:
+def _facts(side: Predictions, columns: list[str]) -> dict[str, dict[str, Any]]:
     """What all rows say of each column, by the names that `_Column` has for it."""
     text = [c for c in columns if dtype_of(side, c) in TEXT]
     suspects = _suspects(side, text)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
 
@@ -11,6 +12,7 @@ from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import CountingPlan
 from flipguard.errors import InputError, listed
 from flipguard.predictions.faults import naming
+from flipguard.predictions.names import is_integer
 from flipguard.predictions.scores import width
 
 
@@ -43,6 +45,42 @@ def refuse_strangers(plan: CountingPlan, met: Sequence[bool], *, all_pairs: bool
                 "spelled in two ways or the wrong column was named; spell them alike, or name the "
                 "column of predicted classes with `label=`."
             )
+
+
+def odd_spellings(plan: CountingPlan) -> Iterator[str]:
+    """Notes: old or new predicts classes that are no target, and that look like some that are."""
+    pairing = Pairing(plan)
+    targets = _values(pairing, range(len(plan.sides)), "target")
+    for i in (0, 1) if targets else ():
+        own, name = _classes(pairing, i), plan.sides[i].name
+        strange, never = own - targets, targets - own
+        alike = {_folded(c): c for c in sorted(never, key=str)}
+        for one in sorted(strange, key=str):
+            if _folded(one) in alike:
+                yield (
+                    f"{name} predicts {listed([one])}, which is no target, and never predicts "
+                    f"{listed([alike[_folded(one)]])}, which is; is a class spelled in two ways?"
+                )
+        shift = _shift(own, targets) if strange and never else 0
+        if shift:
+            yield (
+                f"the classes that {name} predicts are the targets {shift:+d}: are they counted "
+                "from another number?"
+            )
+
+
+def _folded(name: object) -> str:
+    """A class without what two spellings of it usually differ in."""
+    return re.sub(r"[\s_-]+", " ", str(name).casefold()).strip()
+
+
+def _shift(own: set[object], targets: set[object]) -> int:
+    """By how much all classes are off, if they are integers off by one; else 0."""
+    texts = [{str(value) for value in values} for values in (own, targets)]
+    if not all(is_integer(text) for values in texts for text in values):
+        return 0
+    found, wanted = ({int(text) for text in values} for values in texts)
+    return next((d for d in (1, -1) if len(wanted) > 1 and found == {t + d for t in wanted}), 0)
 
 
 def _classes(pairing: Pairing, i: int) -> set[object]:
