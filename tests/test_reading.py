@@ -533,6 +533,27 @@ def test_rows_that_only_look_ragged_are_read(text, suffix, tmp_path):
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 16])
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (["1,a", "2", 'x"y,b', "3\r,c"], "line 3 has 1 fields"),
+        (["1,a", ",", "2", 'x"y,b'], "no value in line 3"),
+        (["1,a", '2,b"', "3", ",", "4,\rc"], "middle of a field in line 3"),
+        (["1,a", "2\r2,b", '"3,c"d', "4"], "line feed in line 3"),
+        (["1,a", "2", '"3,c'], "line 3 has 1 fields"),
+    ],
+)
+def test_the_first_fault_of_a_file_is_told(rows, told, piece, tmp_path, monkeypatch):
+    from flipguard.predictions import text
+
+    monkeypatch.setattr(text, "PIECE", piece)
+    path = tmp_path / "t.csv"
+    path.write_bytes("\n".join(["id,label", *rows, ""]).encode())
+    with pytest.raises((text.FormatError, InputError), match=told):
+        text.check_separated(path, ",")
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 16])
 def test_rows_are_looked_at_in_pieces_of_any_size(piece, tmp_path, monkeypatch):
     from flipguard.predictions import text
 

@@ -22,6 +22,8 @@ from flipguard.errors import InputError, listed
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
+# The index of a byte in its piece, and what is wrong there.
+Fault = tuple[int, InputError]
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 BOM = b"\xef\xbb\xbf"
@@ -137,23 +139,31 @@ class _Rows:
         data = np.frombuffer(piece, dtype=np.uint8)
         newlines = data == NEWLINE
         wanted = newlines | (data == self.separator)
+        faults: list[Fault] = []
         if b'"' in piece:
-            self._check_marks(data, last=last)
+            faults += self._faulty_marks(data, last=last)
             wanted &= _outside(data)
         if b"\r" in piece and piece.count(b"\r") != piece.count(b"\r\n"):
-            self._check_returns(data)
+            faults += self._faulty_returns(data)
         places = np.flatnonzero(wanted)
+        if faults:
+            # The first fault of the file is told: first the rows that end before this one.
+            place, fault = min(faults, key=lambda found: found[0])
+            places = places[places < place]
         ends = np.flatnonzero(newlines[places])
+        if len(ends):
+            places = places[: ends[-1] + 1]
+            self._check_rows(data, places, ends)
+        if faults:
+            raise fault
         if not len(ends):
             return piece
-        places = places[: ends[-1] + 1]
-        self._check_rows(data, places, ends)
         whole = int(places[-1]) + 1
         self.line += int(np.count_nonzero(newlines[:whole]))
         return piece[whole:]
 
-    def _check_marks(self, data: Bytes, *, last: bool) -> None:
-        """Quotation marks enclose a whole field, and are doubled within one."""
+    def _faulty_marks(self, data: Bytes, *, last: bool) -> list[Fault]:
+        """The first quotation mark that neither encloses a field nor is doubled within one."""
         marks = np.flatnonzero(data == QUOTE)
         opening, closing = marks[::2], marks[1::2]
         before = data[opening - 1]
@@ -166,21 +176,24 @@ class _Rows:
         # What follows the last byte of a piece is seen with the next one.
         wrong = np.concatenate([wrong, closing[~ends & (closing + 2 < len(data))]])
         if len(wrong):
-            raise self._bare(data, wrong.min(), "a quotation mark in the middle of a field")
+            return [self._bare(data, wrong.min(), "a quotation mark in the middle of a field")]
         if last and len(opening) > len(closing):
-            raise self._bare(data, opening[-1], "a field with an opening quotation mark only")
+            return [self._bare(data, opening[-1], "a field with an opening quotation mark only")]
+        return []
 
-    def _check_returns(self, data: Bytes) -> None:
-        """A carriage return outside quotes belongs to a line end of Windows."""
+    def _faulty_returns(self, data: Bytes) -> list[Fault]:
+        """The first carriage return outside quotes that is not part of a Windows line end."""
         returns = np.flatnonzero(data[:-1] == RETURN)
         returns = returns[data[returns + 1] != NEWLINE]
         returns = returns[_outside(data)[returns]]
-        if len(returns):
-            line = self._line_of(data, returns[0])
-            raise InputError(
-                f"{self.path} has a carriage return without a line feed in line {line:,}; end its "
-                "lines with a line feed (\\n), or put text that holds one in quotation marks."
-            )
+        if not len(returns):
+            return []
+        line = self._line_of(data, returns[0])
+        fault = InputError(
+            f"{self.path} has a carriage return without a line feed in line {line:,}; end its "
+            "lines with a line feed (\\n), or put text that holds one in quotation marks."
+        )
+        return [(int(returns[0]), fault)]
 
     def _check_rows(self, data: Bytes, places: Places, ends: Places) -> None:
         """Every row has as many fields as the header, and a value in one of them at least."""
@@ -206,14 +219,14 @@ class _Rows:
             self.blank += first
         fields = len(self.names)
         wrong = np.flatnonzero((counts != fields) & ~blank)
-        if len(wrong):
+        # Polars returns nulls for a blank line and for separators alone: only one can be left out.
+        empty = np.flatnonzero((widths == fields - 1) & (counts == fields) & ~blank)
+        if len(wrong) and not (len(empty) and empty[0] < wrong[0]):
             row = wrong[0]
             raise FormatError(
                 f"line {self._line_of(data, starts[row]):,} has {counts[row]:,} fields where the "
                 f"header has {fields:,}"
             )
-        # Polars returns nulls for a blank line and for separators alone: only one can be left out.
-        empty = np.flatnonzero((widths == fields - 1) & ~blank)
         if len(empty):
             raise InputError(
                 f"{self.path} has no value in line {self._line_of(data, starts[empty[0]]):,}, only "
@@ -239,8 +252,8 @@ class _Rows:
     def _line_of(self, data: Bytes, place: Any) -> int:
         return self.line + int((data[:place] == NEWLINE).sum())
 
-    def _bare(self, data: Bytes, place: Any, what: str) -> InputError:
-        return InputError(
+    def _bare(self, data: Bytes, place: Any, what: str) -> Fault:
+        return int(place), InputError(
             f"{self.path} has {what} in line {self._line_of(data, place):,}; put the whole field "
             'in quotation marks and double those within it (a 5" disk as "a 5"" disk").'
         )
