@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
