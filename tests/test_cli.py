@@ -330,7 +330,7 @@ def test_without_targets_only_churn_is_told(run: Run, save: Saver) -> None:
     save("new.csv", {"id": [1, 2, 3, 4], "label": list("abcc")})
     ran = run("compare", "old.csv", "new.csv")
     assert ran.code == 0
-    assert "25.00 % get another answer" in " ".join(ran.out.split())
+    assert "25.00 % get another label" in " ".join(ran.out.split())
     assert "negative_flip_rate" not in ran.out
 
 

@@ -95,7 +95,7 @@ def test_predictions_of_no_known_kind_are_refused(runs):
 
 def test_what_is_said_at_resume_is_all_that_may_differ(runs):
     stopped = flipguard(runs, "train", *TINY, "--out", "late", "--set", "machine.minutes=0")
-    assert "stopped in time" in stopped.stdout
+    assert "time limit reached" in stopped.stdout
     refused = flipguard(runs, "train", "--out", "late", "--resume", "--set", "recipe.epochs=5")
     assert "but 'recipe' changed" in refused.stderr
     done = flipguard(runs, "train", "--out", "late", "--resume", "--set", "machine.minutes=9")

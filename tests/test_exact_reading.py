@@ -251,7 +251,7 @@ def test_a_column_has_the_type_of_all_its_values(
         ('{"id": 1, "label": 1} {"id": 2, "label": 1}', "Extra data"),
         ('[{"id": 1, "label": 1}]', "expected a JSON object"),
         ("null", "expected a JSON object"),
-        ('{"id": 1, "label": ' + "[" * 100_000, "too deep"),
+        ('{"id": 1, "label": ' + "[" * 100_000, "nested too deeply"),
     ],
 )
 def test_lines_that_mean_two_things_or_none(
@@ -586,7 +586,7 @@ def test_a_disk_without_room_for_scores_is_told(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
     try:
-        with pytest.raises(InputError, match=r"has no room for 640,000 bytes .* set TMPDIR"):
+        with pytest.raises(InputError, match=r"temporary file of 640,000 bytes .* set TMPDIR"):
             compare(old=old, new=new)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

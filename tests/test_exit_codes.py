@@ -159,9 +159,9 @@ def test_an_output_on_a_full_disk_takes_no_other_with_it(
     assert ran.code == 2
     assert ran.out.startswith("PASS")
     assert ran.err == (
-        "flipguard: full.md cannot be written (No space left on device); choose a place with room "
-        f"that you may write to. full{suffix} cannot be written (No space left on device); choose "
-        "a place with room that you may write to.\n"
+        "flipguard: full.md cannot be written (No space left on device); check free space and "
+        f"permissions, or choose another path. full{suffix} cannot be written (No space left on "
+        "device); check free space and permissions, or choose another path.\n"
     )
     assert json.loads(Path("verdict.json").read_text())["verdict"] == "pass"
     assert (tmp_path / "full.md").is_symlink()
@@ -205,7 +205,7 @@ def test_a_policy_without_an_end_is_refused(run: Run, save: Saver) -> None:
     if not zeros.exists():
         pytest.skip("needs a file without an end")
     files = save_update(save, THOUSAND)
-    assert "larger than 50 MB" in refused_once(run("gate", *files, "--policy", str(zeros)))
+    assert "more than 50 MB" in refused_once(run("gate", *files, "--policy", str(zeros)))
 
 
 def test_a_rule_about_a_column_that_is_not_there(run: Run, save: Saver, tmp_path: Path) -> None:
@@ -277,4 +277,4 @@ def test_a_picture_that_cannot_be_is_refused_before_the_work(run: Run) -> None:
     pytest.importorskip("matplotlib")
     many = [f"{i}.csv" for i in range(201)]
     assert "at most 200 models" in refused_once(run("matrix", *many, "--plot", "matrix.png"))
-    assert "no picture format" in refused_once(run("matrix", "a.csv", "--plot", "matrix.docx"))
+    assert "suffix of a picture" in refused_once(run("matrix", "a.csv", "--plot", "matrix.docx"))

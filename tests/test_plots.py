@@ -163,7 +163,7 @@ def test_plots_are_loaded_when_they_are_drawn() -> None:
 
 
 def test_other_formats_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"matrix\.jpg is of no picture format known by its name"):
+    with pytest.raises(InputError, match=r"matrix\.jpg does not end in the suffix of a picture"):
         plot_matrix(made(2), tmp_path / "matrix.jpg")
 
 

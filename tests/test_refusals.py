@@ -252,25 +252,25 @@ TABLES = [
     ),
     Refused(
         "fractions as labels",
-        "{new} has numbers that are not whole in column 'label' (2.5), for id 'b', where "
-        "classes are expected; this looks like a score or a regression output: classes are names "
-        "or integers.",
+        "{new} has fractional numbers in column 'label' (2.5), for id 'b', but classes are names "
+        "or integers; this looks like a score or a regression output: name the column of classes "
+        "with `label=`.",
         old=good(target=None, label=[1, 2, 3, 4]),
         new=good(target=None, label=[1.0, 2.5, 3.0, 4.0]),
     ),
     Refused(
         "fractions as targets, rows shuffled",
-        "{new} has numbers that are not whole in column 'target' (2.5), for id 'b', where "
-        "classes are expected; this looks like a score or a regression output: classes are names "
-        "or integers.",
+        "{new} has fractional numbers in column 'target' (2.5), for id 'b', but classes are names "
+        "or integers; this looks like a score or a regression output: name the column of classes "
+        "with `target=`.",
         old=good(target=None, label=[1, 2, 3, 4]),
         new=good(id=SHUFFLED, target=[1.0, 2.5, 3.0, 4.0], label=[1, 2, 3, 4]),
     ),
     Refused(
         "infinite labels",
-        "{new} has numbers that are not whole in column 'label' (inf, 1e+300), for id 'a', 'd', "
-        "where classes are expected; this looks like a score or a regression output: classes are "
-        "names or integers.",
+        "{new} has fractional numbers in column 'label' (inf, 1e+300), for id 'a', 'd', but "
+        "classes are names or integers; this looks like a score or a regression output: name the "
+        "column of classes with `label=`.",
         old=good(target=None, label=[1, 2, 3, 4]),
         new=good(target=None, label=[INF, 2.0, 3.0, 1e300]),
     ),
@@ -603,7 +603,7 @@ SCORES = np.array([[1.0, 0.0], [0.0, 1.0]])
         ),
         (
             {"logits": np.empty((2, 0))},
-            "m has logits of no class; expected at least two columns.",
+            "m has logits without columns; expected at least two classes.",
         ),
         (
             {"labels": [[1, 2], [3, 4]]},
@@ -769,7 +769,7 @@ def test_truncated_files(name, kept, tmp_path):
     path.write_bytes(data[: int(len(data) * kept)])
     text = refused(lambda: read_and_compare(path))
     assert text.startswith(f"{path} cannot be read (")
-    assert text.endswith("); it may be truncated, or not of the format that its name says.")
+    assert text.endswith("); it may be truncated, or its suffix may not match its format.")
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.9])
@@ -1159,7 +1159,7 @@ def test_lines_of_more_or_fewer_fields_than_the_header(case, suffix, tmp_path):
     path.write_bytes(gzip.compress(text.encode()) if suffix == ".csv.gz" else text.encode())
     assert refused(lambda: read_and_compare(path)) == (
         f"{path} cannot be read (line {line:,} has {fields} fields where the header has 3); it may "
-        "be truncated, or not of the format that its name says."
+        "be truncated, or its suffix may not match its format."
     )
 
 

@@ -400,9 +400,9 @@ GOOD: dict[str, Sequence[object]] = {
         ({}, {"id": ["a", "b", "d"]}, "has 1 id that"),
         ({}, {"id": ["x", "y", "z"]}, "No id is in every file"),
         ({}, {"label": ["cat", None, "dog"]}, "no predicted class in column 'label' for id 'b'"),
-        ({"label": [0.0, 0.5, 1.0]}, {}, "numbers that are not whole in column 'label'"),
-        ({"label": [0.0, 1.0, 1.0]}, {}, "floats without a missing value in column 'label'"),
-        ({}, {"label": ["1", "2", "3.0"]}, "floats without a missing value in column 'label'"),
+        ({"label": [0.0, 0.5, 1.0]}, {}, "fractional numbers in column 'label'"),
+        ({"label": [0.0, 1.0, 1.0]}, {}, "has floats in column 'label'"),
+        ({}, {"label": ["1", "2", "3.0"]}, "has floats in column 'label'"),
         ({"site": ["n", "s", "n"]}, {"site": ["n", "s", "s"]}, "disagree on column 'site'"),
     ],
 )

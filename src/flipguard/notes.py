@@ -27,11 +27,11 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
         )
     counts = whole.counts
     if not counts.layout.has_target and (hint := _hint("target", plan.sides)):
-        yield "no column of true classes is named, so only churn is measured" + hint
+        yield "there is no target column, so only churn is measured" + hint
     if counts.layout.has_target and counts.labelled < counts.rows:
         yield (
             f"{counts.rows - counts.labelled:,.0f} of {counts.rows:,.0f} rows have no target and "
-            "count for churn alone"
+            "count only towards churn"
         )
     yield from _missing_spellings(plan)
     if counts.different == 0:
@@ -103,6 +103,6 @@ def _unused_scores(plan: CountingPlan) -> Iterator[str]:
         if found:
             yield (
                 f"{side.name} has columns named like class scores that were not used: "
-                f"{listed(found)}; scores are read from two or more columns logit_<class> or "
-                "probability_<class>"
+                f"{listed(found)}; to use them, have at least two columns, and name them "
+                "logit_<class> or probability_<class>"
             )

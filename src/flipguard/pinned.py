@@ -55,7 +55,7 @@ def _read_together(result: Comparison, path: Path) -> tuple[Comparison, pl.DataF
     """The comparison with ids read next to the pinned ones, and these as written and as read."""
     try:
         if not os.path.exists(path):
-            raise PolicyError(f"{path}, which the policy pins, does not exist; check the path.")
+            raise PolicyError(f"Pinned samples: the file {path} does not exist; check its path.")
         is_list = path.suffix.lower() == ".txt" and os.path.isfile(path)
         frame = _id_lines(path) if is_list else _id_column(path)
         side = Predictions(

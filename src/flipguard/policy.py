@@ -83,8 +83,8 @@ class Policy:
                 content = stream.read(MOST_BYTES + 1)  # a device may have no end
             if len(content) > MOST_BYTES:
                 raise PolicyError(
-                    f"{path} is larger than {MOST_BYTES / 1e6:g} MB, which no policy is; check the "
-                    "path."
+                    f"{path} is too large for a policy (more than {MOST_BYTES / 1e6:g} MB); check "
+                    "the path."
                 )
             document = tomllib.loads(content.decode("utf-8"))
         except FileNotFoundError as problem:
@@ -188,7 +188,7 @@ def _check_limits(rule: Rule, metric: Metric) -> None:
         told = " and ".join(f"{key} = {limit:g}" for key, limit in rule.limit.items())
         raise PolicyError(
             f"Rule: {metric.name} is always {_reach(least, most)}, so {told} would pass anything; "
-            "give a limit inside of that."
+            "give a limit inside that range."
         )
 
 

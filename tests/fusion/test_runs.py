@@ -474,5 +474,5 @@ def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
     content = bytearray(state.read_bytes())
     content[len(content) // 2] ^= 0xFF
     state.write_bytes(content)
-    with pytest.raises(InputError, match=r"to be a state to go on from, but it is damaged .*; rem"):
+    with pytest.raises(InputError, match=r"to resume from, but it is damaged .*; rem"):
         trained(config, tmp_path / "run", resume=True)

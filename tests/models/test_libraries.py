@@ -57,8 +57,8 @@ def test_published_weights_of_models_of_images_are_refused(vit: Path) -> None:
                 build_model(spec, classes=3, input_shape=shape, pretrained=True)
             assert str(refusal.value) == (
                 f"Expected `pretrained` to be False for '{spec}', but got True; its published "
-                "weights expect images scaled by their own mean and deviation, and flipguard "
-                "scales all images to -1 to 1, so train from new weights."
+                "weights expect images normalised by a mean and a deviation, but flipguard scales "
+                "all images to the range -1 to 1; train from random initial weights instead."
             )
 
 

@@ -68,7 +68,7 @@ def test_a_comparison_that_two_tables_share_is_counted_once() -> None:
     alone, both = Tally.of([one]), Tally.of([one, other])
     assert alone.clear == both.clear > 20
     assert (alone.repeats, both.repeats) == (0, both.clear)
-    assert f"{both.clear} more pairs are the same comparison" in overview_line([one, other])
+    assert f"{both.clear} more pairs repeat a comparison" in overview_line([one, other])
     # At another scale, or with another value in one seed, it is another comparison.
     assert Tally.of([one, dataclasses.replace(other, scale="cifar10")]).repeats == 0
     assert [len(pairs) for pairs in pairs_of([one, other])] == [alone.clear, 0]
@@ -138,7 +138,7 @@ def test_a_claim_about_early_epochs_is_about_the_curve() -> None:
 def test_a_table_about_a_gpu_says_where_it_was_run() -> None:
     result = read_result(COMMITTED / "churn.table6.mnist1d.json", study_of("churn.table6"))
     told = "\n".join(verdict_lines(result))
-    assert "separates no two" not in told
+    assert "no two of the rows" not in told
     assert "The paper separates 2 pairs of these rows clearly, each with a row that this" in told
     assert "about the randomness of a GPU. This result was made on a CPU, and says nothing" in told
     on_gpu = dataclasses.replace(result, facts={"device": {"kind": "cuda", "name": "a GPU"}})

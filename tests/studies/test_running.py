@@ -491,7 +491,7 @@ def test_interrupted_it_goes_on_and_ends_as_if_it_had_not_been(
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "stopped; the same command goes on from here" in told
+    assert "stopped; run the same command again to continue" in told
     done = flipguard("run", ID, *SMALL, "--out", str(tmp_path))
     assert done.code == 0, done.err
     weights = {path.relative_to(out): found[1] for path, found in models(out).items()}

@@ -55,7 +55,7 @@ def test_time_that_is_up_is_neither_done_nor_a_failure(
     assert first.code == 3
     assert there == []
     assert "time is up, and " in first.err
-    assert f"of {', '.join(TWO)}; the same command goes on from here." in first.err
+    assert f"of {', '.join(TWO)}; run the same command again to continue." in first.err
 
 
 def test_all_tables_are_printed_and_counted_together(

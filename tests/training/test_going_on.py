@@ -35,7 +35,7 @@ def test_a_state_of_another_seed(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "other" / CHECKPOINT, tmp_path / "run" / CHECKPOINT)
     with pytest.raises(InputError) as problem:
         trained(config, tmp_path / "run", resume=True)
-    assert "but it was kept with other settings" in sentence(problem)
+    assert "but it was saved with other settings" in sentence(problem)
     (tmp_path / "run" / CHECKPOINT).write_bytes(own)
     whole = trained(config, tmp_path / "whole")
     assert bytes_of(trained(config, tmp_path / "run", resume=True).folder) == bytes_of(whole.folder)
@@ -49,7 +49,7 @@ def test_an_old_that_was_trained_again(tmp_path: Path) -> None:
     old.folder.rename(tmp_path / "kept")
     make_old(tmp_path / "old", seed=8)
     said = refused(config, tmp_path / "run", resume=True)
-    assert "but got other ones in '../old', seen from there" in said
+    assert "but those of '../old' (paths relative to it) have changed" in said
     # What is finished is a sound result all the same.
     lines: list[str] = []
     before = bytes_of(whole.folder)
@@ -72,7 +72,7 @@ def test_members_that_started_from_an_old_that_was_trained_again(fuse: str, tmp_
     # A new run, which would find its members finished.
     with pytest.raises(InputError) as problem:
         trained(config, tmp_path / "second")
-    assert "but got other ones in '../../old', seen from there" in sentence(problem)
+    assert "but those of '../../old' (paths relative to it) have changed" in sentence(problem)
     assert not (tmp_path / "second").exists()
 
 
@@ -141,7 +141,7 @@ def test_files_of_an_unknown_run_are_not_overwritten(name: str, tmp_path: Path) 
     path = tmp_path / "run" / name
     path.parent.mkdir(parents=True)
     path.write_text("mine")
-    assert f"there is '{name}' in it without a {RUN}" in refused(tiny(), tmp_path / "run")
+    assert f"it contains '{name}' and no {RUN}" in refused(tiny(), tmp_path / "run")
 
 
 # -- refusals leave nothing -----------------------------------------------------------------------

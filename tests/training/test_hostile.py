@@ -129,7 +129,7 @@ def test_configuration_files(text: str, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(f"seeds = {text}")
     with pytest.raises(InputError) as problem:
         read_toml(tmp_path / "c.toml")
-    assert "c.toml to be TOML" in sentence(problem)
+    assert "c.toml to be a TOML file" in sentence(problem)
 
 
 def test_tables_that_are_none() -> None:

@@ -105,8 +105,8 @@ def test_members_of_a_calibrated_guide_do_not_see_what_it_is_calibrated_on(tmp_p
 
 
 LEARNED = (
-    r"Expected %s not to have learned the 25 training samples on which a calibrated ensemble is "
-    r"calibrated, but \S+ has learned %d of them; %s, or give runs that were trained with "
+    r"Expected %s not to be trained on the 25 samples that are held out to calibrate the "
+    r"ensemble, but \S+ was trained on %d of them; %s, or give runs that were trained with "
     r"`scope\.samples=0\.9` and `scope\.seed=0`\."
 )
 

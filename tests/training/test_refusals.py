@@ -428,7 +428,7 @@ def test_a_preset_that_is_none():
     ("machine", "told"),
     [
         ({"cuda_graphs": "on"}, "but got the device cpu; leave it at auto"),
-        ({"precision": "16-mixed"}, "on a CPU, but got 16-mixed, which only a GPU computes"),
+        ({"precision": "16-mixed"}, "on a CPU, but got 16-mixed, which needs a GPU"),
         ({"checkpointing": True, "compile": "parts"}, "but got `machine.compile=parts`; leave one"),
     ],
 )

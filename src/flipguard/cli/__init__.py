@@ -75,7 +75,8 @@ def _refuse_empty(arguments: list[str]) -> None:
         if given.startswith("--") and "=" in given:
             flag, _, value = given.partition("=")
         if not value and flag not in COLUMN_FLAGS:
-            what = f"`{flag}`" if flag.startswith("--") else f"what follows {printable(flag)!r}"
+            after = f"the argument after {printable(flag)!r}"
+            what = f"`{flag}`" if flag.startswith("--") else after
             raise InputError(f"Expected {what} to have a value, but it is empty; write one.")
 
 
@@ -114,7 +115,7 @@ def _sentence(problem: BaseException) -> str:
         return ""  # the library that prints the help ends so where its reader has left
     return (
         f"flipguard: this is a bug ({type(problem).__name__}: {printable(str(problem))}); "
-        "set FLIPGUARD_TRACEBACK=1 to see where, and report it, please."
+        "please report it, with what is printed if FLIPGUARD_TRACEBACK=1 is set."
     )
 
 

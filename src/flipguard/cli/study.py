@@ -41,7 +41,7 @@ Out = Annotated[
 ]
 Seeds = Annotated[
     int | None,
-    typer.Option("--seeds", metavar="N", help="Number of seeds, if not the scale's."),
+    typer.Option("--seeds", metavar="N", help="Number of seeds (default depends on the scale)."),
 ]
 FirstSeed = Annotated[
     int,
@@ -218,7 +218,7 @@ def run(
                 report=lambda line: say(f"flipguard: {line}"),
             )
     except KeyboardInterrupt:
-        say("flipguard: stopped; the same command goes on from here.")
+        say("flipguard: stopped; run the same command again to continue.")
         raise typer.Exit(130) from None
     show(outcome_parts(task, outcome), stdout_taken=False)
     if outcome.failed is not None:

@@ -42,8 +42,8 @@ def what_is_left(task: Task, outcome: Outcome) -> str:
     left = task.left
     return (
         f"time is up, and {len(left)} of {len(task.nodes)} runs are left, about "
-        f"{in_words(task.seconds(left))}, of {_named(outcome.missing)}; the same command goes on "
-        "from here."
+        f"{in_words(task.seconds(left))}, of {_named(outcome.missing)}; run the same command "
+        "again to continue."
     )
 
 

@@ -126,7 +126,7 @@ def train(
     if run.finished:
         line(f"{out}: finished; predictions of the test set are in {out}/predictions/test.npz")
     else:
-        line(f"{out}: stopped in time; go on with: flipguard train --out {out} --resume")
+        line(f"{out}: time limit reached; continue with: flipguard train --out {out} --resume")
 
 
 def _say_that_the_epoch_is_finished() -> None:

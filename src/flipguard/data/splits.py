@@ -43,10 +43,10 @@ def part(ids: Ids, seed: int, fraction: float) -> Tensor:
 
 
 def stratified(split: Split, most: int) -> Tensor:
-    """The places of at most so many samples, each class with its share: int64 [k], in order.
+    """Sorted indices of at most `most` samples, drawn in proportion to class sizes: int64 [k].
 
-    Who is among them depends on the samples' ids and classes alone. A split that is no larger is
-    taken whole.
+    The choice depends only on the samples' ids and classes. A split with no more than `most`
+    samples is returned whole.
 
     >>> from flipguard.data.base import TextSplit
     >>> split = TextSplit(texts=list("aaaabb"), targets=torch.tensor([0, 0, 0, 0, 1, 1]))

@@ -29,8 +29,8 @@ def count(plan: CountingPlan) -> Counted:
     if rows != found.rows.matched:
         # Rows are counted by one query and their values by another: neither may lose one.
         raise InputError(
-            f"{rows:,} rows of {plan.old.name} and {plan.new.name} could be compared where they "
-            f"have {found.rows.matched:,} in common; perhaps a file changed while it was read: "
+            f"{plan.old.name} and {plan.new.name} have {found.rows.matched:,} rows in common, but "
+            f"{rows:,} were counted; perhaps a file changed while it was read: "
             "check that no program writes to the files, and compare again."
         )
     return found

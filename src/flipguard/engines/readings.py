@@ -327,10 +327,10 @@ def _fractions(column: _Column) -> InputError:
     first = odd.head(IDS_TO_NAME).collect()
     more = f" and {total - IDS_TO_NAME:,} more" if total > IDS_TO_NAME else ""
     return InputError(
-        f"{side.name} has numbers that are not whole in column '{column.name}' "
+        f"{side.name} has fractional numbers in column '{column.name}' "
         f"({_shown(first['value'])}), for {'row' if side.id is None else 'id'} "
-        f"{listed(first['id'].to_list())}{more}, where classes are expected; this looks like a "
-        "score or a regression output: classes are names or integers."
+        f"{listed(first['id'].to_list())}{more}, but classes are names or integers; this looks "
+        f"like a score or a regression output: name the column of classes with `{column.role}=`."
     )
 
 
@@ -343,9 +343,9 @@ def _looks_like_a_flag(column: _Column, other: _Column) -> InputError:
     if other.side.name != name:
         where += f" of {other.side.name}"
     return InputError(
-        f"{name} has floats without a missing value in column '{column.name}' ({_shown(values)}), "
-        f"next to {kind} in {where}, so this looks like a score or a right/wrong flag rather than "
-        f"{'true' if column.role == 'target' else 'predicted'} classes; name the column of classes "
+        f"{name} has floats in column '{column.name}' ({_shown(values)}), but {where} has {kind}; "
+        "this looks like a score or a right/wrong flag, not like "
+        f"{'true' if column.role == 'target' else 'predicted'} classes. Name the column of classes "
         f"with `{column.role}=`, or write its whole numbers as integers."
     )
 

@@ -38,12 +38,12 @@ def refuse_strangers(plan: CountingPlan, met: Sequence[bool], *, all_pairs: bool
             known |= _classes(pairing, j)
         if own and known and not own & known:
             raise InputError(
-                f"{plan.sides[i].name} predicts no class ({_some(own)}) that is among "
+                f"None of the classes that {plan.sides[i].name} predicts ({_some(own)}) is among "
                 f"{'the targets or ' if targets else ''}the classes that "
                 f"{' and '.join(plan.sides[j].name for j in others)} "
-                f"{'predict' if others[1:] else 'predicts'} ({_some(known)}), so classes are "
-                "spelled in two ways or the wrong column was named; spell them alike, or name the "
-                "column of predicted classes with `label=`."
+                f"{'predict' if others[1:] else 'predicts'} ({_some(known)}). Either the files "
+                "spell classes differently, or a wrong column was named: use one spelling, or name "
+                "the column of predicted classes with `label=`."
             )
 
 

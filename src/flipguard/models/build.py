@@ -92,8 +92,8 @@ def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bo
         raise other_scale(spec)
     if pretrained and name != "hf":
         raise InputError(
-            f"Expected `pretrained` to be False for '{name}', but got True; only a model of texts, "
-            "a folder of Transformers named by hf:PATH, comes with weights."
+            f"Expected `pretrained` to be False for '{name}', but got True; only a text model "
+            "in a Transformers folder (hf:PATH) can start from pretrained weights."
         )
     if name in NETS:
         options = read_options(rest, MODELS[name].options, owner=name)

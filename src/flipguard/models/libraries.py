@@ -165,8 +165,8 @@ def other_scale(spec: str) -> InputError:
     """Why published weights of a model of images are refused."""
     return InputError(
         f"Expected `pretrained` to be False for '{printable(spec)}', but got True; its published "
-        "weights expect images scaled by their own mean and deviation, and flipguard scales all "
-        "images to -1 to 1, so train from new weights."
+        "weights expect images normalised by a mean and a deviation, but flipguard scales all "
+        "images to the range -1 to 1; train from random initial weights instead."
     )
 
 

@@ -58,9 +58,7 @@ def check_picture(path: str | os.PathLike[str], *, of: str) -> Path:
     """Refuse a picture that could not be drawn, before any work is done for it."""
     file = Path(path)
     if file.suffix.lower() not in UNDATED:
-        raise InputError(
-            f"{file} is of no picture format known by its name; expected .png, .svg or .pdf."
-        )
+        raise InputError(f"{file} does not end in the suffix of a picture; use .png, .svg or .pdf.")
     try:
         import matplotlib  # noqa: F401
     except ImportError as problem:

@@ -36,7 +36,7 @@ def read_footer(path: Path) -> tuple[list[str], dict[str, str]]:
             raise FormatError("its first or last bytes are not those of an Arrow file")
         length = int.from_bytes(end[:4], "little")
         if not 0 < length <= size - 18:
-            raise FormatError(f"its footer claims {length:,} of {size:,} bytes")
+            raise FormatError(f"its footer claims {length:,} bytes, but the file has {size:,}")
         file.seek(size - 10 - length)
         footer = _Table.root(file.read(length))
     try:

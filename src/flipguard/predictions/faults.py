@@ -35,8 +35,8 @@ def unreadable(name: str, problem: BaseException) -> InputError:
     text = first_sentence(problem)
     text = text if len(text) <= 160 else text[:159] + "…"
     return InputError(
-        f"{name} cannot be read ({text}); it may be truncated, or not of the format "
-        "that its name says."
+        f"{name} cannot be read ({text}); it may be truncated, or its suffix may not match its "
+        "format."
     )
 
 

@@ -219,7 +219,8 @@ class _Survey:
                     raise self._no_class(key, value, row)
                 self.changed |= self.shapes.setdefault(key, Shape()).add(value)
         except (ValueError, RecursionError) as problem:
-            told = first_sentence(problem) if isinstance(problem, ValueError) else "too deep"
+            too_deep = isinstance(problem, RecursionError)
+            told = "nested too deeply" if too_deep else first_sentence(problem)
             raise FormatError(f"line {row + 1:,}: {told}") from problem
         order = tuple(found)
         if order not in self.orders and len(self.orders) < MOST_ORDERS:
@@ -288,4 +289,4 @@ def _float(_digits: str) -> Number:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name}, which is no JSON; write null")
+    raise ValueError(f"{name} is not valid JSON; write null")

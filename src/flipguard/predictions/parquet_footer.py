@@ -70,7 +70,7 @@ def _read(path: Path, size: int, _changed: int) -> Fields | None:
         if start != MAGIC or end[4:] != MAGIC:
             raise FormatError("its first or last bytes are not those of Parquet")
         if not 0 < length <= size - 12:
-            raise FormatError(f"its footer claims {length:,} of {size:,} bytes")
+            raise FormatError(f"its footer claims {length:,} bytes, but the file has {size:,}")
         if length > LARGEST_FOOTER:
             return None
         file.seek(size - 8 - length)

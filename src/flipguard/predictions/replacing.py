@@ -45,7 +45,7 @@ def check_writable(path: Path) -> None:
         os.lstat(path if is_device(path) else _partial(path))  # a name may be too long
     if not os.access(path if is_device(path) else path.parent, os.W_OK):
         raise InputError(
-            f"{path} cannot be written because you may not write there; choose another place."
+            f"{path} cannot be written: you have no permission to write there; choose another path."
         )
 
 
@@ -57,7 +57,8 @@ def as_refused(path: Path) -> Iterator[None]:
     except OSError as problem:
         told = problem.strerror or str(problem) or type(problem).__name__
         raise InputError(
-            f"{path} cannot be written ({told}); choose a place with room that you may write to."
+            f"{path} cannot be written ({told}); check free space and permissions, or choose "
+            "another path."
         ) from problem
 
 

@@ -162,9 +162,9 @@ def _reserve(path: Path, size: int) -> None:
                 file.write(bytes(min(BYTES_PER_ZEROS, size - start)))
     except OSError as problem:
         raise InputError(
-            f"{path.parent.parent} has no room for {size:,} bytes ({problem.strerror}), where "
-            "scores are sorted into the order of the other file; set TMPDIR to a folder with more "
-            "room, or write both files in one order."
+            f"{path.parent.parent} has no room for a temporary file of {size:,} bytes "
+            f"({problem.strerror}), needed because the files list samples in different orders; set "
+            "TMPDIR to a folder with more room, or sort the files in the same order."
         ) from problem
 
 

@@ -271,7 +271,7 @@ def _array_scores(
     array = as_scores(values, given, name)
     classes = array.shape[1]
     if classes == 0:
-        raise InputError(f"{name} has {given} of no class; expected at least two columns.")
+        raise InputError(f"{name} has {given} without columns; expected at least two classes.")
     refuse_one_class(name, f"{given} of shape {array.shape}", classes)
     if names is not None and len(names) != classes:
         raise InputError(

@@ -178,7 +178,7 @@ class _Rows:
         if len(wrong):
             return [self._bare(data, wrong.min(), "a quotation mark in the middle of a field")]
         if last and len(opening) > len(closing):
-            return [self._bare(data, opening[-1], "a field with an opening quotation mark only")]
+            return [self._bare(data, opening[-1], "a quotation mark that is never closed")]
         return []
 
     def _faulty_returns(self, data: Bytes) -> list[Fault]:

@@ -294,14 +294,14 @@ def _npz_array(column: pl.Series, name: str, path: Path) -> Array:
     if missing and not dtype.is_float():
         raise InputError(
             f"{name} has no value in column '{column.name}' for {missing:,} rows, which {path} "
-            "cannot hold next to text or truth values; write Parquet, or leave the column out."
+            "cannot hold in a column of this type; write Parquet, or leave the column out."
         )
     if dtype == pl.String:
         # Renamed, because Polars looks a column up by its name, and takes some names for patterns.
         if column.alias("text").str.ends_with("\0").any():
             raise InputError(
                 f"{name} has text in column '{column.name}' that ends in a NUL character, which "
-                f"{path} cannot hold; write Parquet, or mend the text."
+                f"{path} cannot hold; write Parquet, or correct the text."
             )
         return np.array(column.to_list(), dtype=np.str_)
     return column.to_numpy()

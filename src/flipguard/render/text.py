@@ -80,7 +80,7 @@ def headline(result: Comparison) -> str:
     n = count(result.n, "sample")
     churn = number("churn", result["churn"].value)
     if not result["negative_flip_rate"].is_defined:
-        return f"Of {n}, {churn} get another answer; there are no targets to tell which is right."
+        return f"Of {n}, {churn} get another label. Without targets, flips cannot be counted."
     fixed, broken = result.counts["positive_flip"], result.counts["negative_flip"]
     gain = result["accuracy_gain"]
     return (

@@ -1,4 +1,4 @@
-"""Drawing in a process of its own, because V8 ends its whole process where it lacks memory.
+"""Draw charts in a separate process, because V8 ends its whole process when it lacks memory.
 
 Run as a program, this file is that process: one line per request, and one per answer.
 """
@@ -42,9 +42,9 @@ def drawn(what: str, of: Any) -> Any:
                 _end(drawer)
     if not answer:
         raise InputError(
-            "The charts of the page could not be drawn, because the process that draws them died, "
-            "as it does with too little memory or address space (`ulimit -v`); allow it more, or "
-            "leave the page out."
+            "The charts of the page could not be drawn: the process that draws them died, probably "
+            "because it lacked memory or address space (`ulimit -v`). Allow it more, or do without "
+            "the page."
         )
     value, problem = json.loads(answer)
     if problem is not None:

@@ -134,7 +134,7 @@ def _of_data(plan: Plan) -> Iterator[str]:
 def _of_recipe(plan: Plan) -> Iterator[str]:
     """What no preset can set."""
     yield "recipe: weight decay leaves out biases and norms"
-    yield "recipe: what is left of an epoch after its last whole batch is not learned from"
+    yield "recipe: the last incomplete batch of every epoch is dropped"
     yield "inputs: pixels from -1 to 1, not by each channel's mean and deviation"
     if plan.scale.precision != "32-true":
         yield f"precision: {plan.scale.precision} on a GPU"

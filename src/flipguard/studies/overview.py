@@ -141,8 +141,8 @@ def overview_line(results: Sequence[Result]) -> str:
         )
         if found.repeats:
             told += (
-                f" Tables share rows: {found.repeats} more pairs are the same comparison as one of "
-                "another table, and are counted there."
+                f" Tables share rows: {found.repeats} more pairs repeat a comparison of another "
+                "table and are counted only there."
             )
         if found.undecided and (decided := found.agree + found.disagree):
             told += f" Of those that the seeds decide, {found.agree / decided:.0%} agree."

@@ -201,7 +201,7 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
         if recipe := setting.get("recipe"):
             yield f"Recipe: {', '.join(f'{key} {value}' for key, value in recipe.items())}."
     if others := result.facts.get("differences"):
-        yield f"Other than in the paper: {'; '.join(others)}."
+        yield f"Differences from the paper: {'; '.join(others)}."
     notes = (
         *_of_device(result),
         *result.study.notes,
@@ -229,7 +229,7 @@ def _why_none(result: Result) -> str:
             f"nothing to count. The paper separates {len(repeated)} pairs of these rows clearly, "
             "each with a row that this device repeats exactly."
         )
-    return "the paper separates no two of the rows clearly that were run."
+    return "no two of the rows that were run differ clearly in the paper."
 
 
 def _samples(setting: Mapping[str, Any]) -> str:

@@ -158,9 +158,9 @@ def check_calibration(config: Config, data: DataSet, olds: list[Run]) -> None:
         if learned:
             share, seed = without_held_out(config.scope).samples, config.scope.seed
             raise InputError(
-                f"Expected {role} not to have learned the {len(apart):,} training samples on which "
-                f"a calibrated ensemble is calibrated, but {printable(str(run.folder))} has "
-                f"learned {learned:,} of them; {way_out}, or give runs that were trained with "
+                f"Expected {role} not to be trained on the {len(apart):,} samples that are held "
+                f"out to calibrate the ensemble, but {printable(str(run.folder))} was trained on "
+                f"{learned:,} of them; {way_out}, or give runs that were trained with "
                 f"`scope.samples={share:g}` and `scope.seed={seed}`."
             )
 
@@ -194,8 +194,8 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
         # Of an unknown run: it would be overwritten, or taken for this run's.
         if found := [name for name in WRITTEN if (out / name).exists()]:
             raise InputError(
-                f"Expected {out} to be a new folder or a run, but there is {listed(found)} in it "
-                f"without a {RUN} that says of what; choose another `--out`."
+                f"Expected {out} to be a new folder or a run, but it contains {listed(found)} "
+                f"and no {RUN}; choose another `--out`."
             )
         return
     if not resume:

@@ -176,7 +176,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError, OSError) as problem:
         told = printable(str(problem)).rstrip(".")
         raise InputError(
-            f"Expected {printable(str(path))} to be TOML, but got this: {told}."
+            f"Expected {printable(str(path))} to be a TOML file, but it cannot be read: {told}."
         ) from problem
 
 
@@ -298,7 +298,7 @@ def _plain(hint: type, value: Any, where: str) -> Any:
         raise InputError(f"Expected {told} to be {names[hint]} of 64 bits, but got a larger one.")
     if isinstance(value, str) and not _can_be_a_name(value):
         raise InputError(
-            f"Expected {told} to be text that a file could be named by, but got {listed([value])}."
+            f"Expected {told} to be text that is valid in a path, but got {listed([value])}."
         )
     return float(value) if hint is float else value
 

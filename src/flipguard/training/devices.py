@@ -52,7 +52,7 @@ def fabric_of(machine: Machine) -> Any:
     if machine.precision == "16-mixed" and fabric.device.type == "cpu":
         raise InputError(
             "Expected `machine.precision` to be 32-true, 64-true or bf16-mixed on a CPU, but got "
-            "16-mixed, which only a GPU computes; choose one of them."
+            "16-mixed, which needs a GPU; choose one of the three."
         )
     return fabric
 

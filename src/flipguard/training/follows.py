@@ -38,7 +38,7 @@ def check_follows(run: Run) -> None:
     """Refuses to go on with a run if weights that it follows are others now."""
     if changed := changed_since(run):
         raise InputError(
-            f"Expected the weights that {printable(str(run.folder))} was begun with, but got other "
-            f"ones in {listed(changed)}, seen from there; restore them, or remove "
-            f"{printable(str(run.folder))} to begin again."
+            f"Expected {printable(str(run.folder))} to go on with the weights that it was begun "
+            f"with, but those of {listed(changed)} (paths relative to it) have changed; restore "
+            f"them, or remove {printable(str(run.folder))} to begin again."
         )

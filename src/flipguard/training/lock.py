@@ -111,8 +111,8 @@ def _taken(path: Path, folder: Path, report: Callable[[str], None]) -> int | Non
             os.close(lock)
             if problem.errno in NO_LOCKS:
                 report(
-                    f"{printable(str(folder))} cannot be locked ({problem.strerror}): see to it "
-                    "that no other process writes there meanwhile"
+                    f"{printable(str(folder))} cannot be locked ({problem.strerror}): make "
+                    "sure that no other process writes there during this run"
                 )
                 with suppress(OSError):
                     path.unlink()
@@ -129,7 +129,10 @@ def _taken(path: Path, folder: Path, report: Callable[[str], None]) -> int | Non
                 os.pwrite(lock, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
             return lock
         os.close(lock)
-    raise InUseError(f"Expected to lock {printable(str(folder))}, but others do; try again.")
+    raise InUseError(
+        f"Expected to lock {printable(str(folder))}, but other processes keep taking and removing "
+        "the lock; try again."
+    )
 
 
 def _opened(path: Path, folder: Path) -> int | None:

@@ -26,7 +26,7 @@ def learning_rate(recipe: Recipe, *, step: int, steps_an_epoch: int) -> float:
     if rate > largest:
         raise DivergedError(
             f"Expected a learning rate of at most {largest:g} at every step, but got {rate:g} at "
-            f"step {step}; lower `recipe.learning_rate` or what it is multiplied by."
+            f"step {step}; lower `recipe.learning_rate`, or check `recipe.linear_scaling`."
         )
     return rate
 

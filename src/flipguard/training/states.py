@@ -39,9 +39,9 @@ def state_at(path: Path, *, of: Path, digest: str | list[str]) -> Iterator[dict[
         raise _damaged(path, of, problem) from problem
     if not is_same:
         raise InputError(
-            f"Expected {printable(str(path))} to be a state of this run, but it was kept with "
-            "other settings, other data or other weights to follow; restore what there was, or "
-            f"remove {printable(str(of))} to begin again."
+            f"Expected {printable(str(path))} to be a checkpoint of this run, but it was saved "
+            "with other settings, other data, or other weights of old models or members; restore "
+            f"these, or remove {printable(str(of))} to begin again."
         )
     try:
         yield state
@@ -51,6 +51,6 @@ def state_at(path: Path, *, of: Path, digest: str | list[str]) -> Iterator[dict[
 
 def _damaged(path: Path, of: Path, problem: Exception) -> InputError:
     return InputError(
-        f"Expected {printable(str(path))} to be a state to go on from, but it is damaged "
+        f"Expected {printable(str(path))} to be a checkpoint to resume from, but it is damaged "
         f"({type(problem).__name__}); remove {printable(str(of))} to begin again."
     )
