@@ -554,7 +554,7 @@ def test_masked_elements_are_missing():
 
 
 def test_pandas_frames_of_mixed_values_and_of_doubled_columns():
-    frame = pd.DataFrame({"id": [1, "a", 2.0], "label": [*"xyx"], "extra": [[1], {}, 2]})
+    frame = pd.DataFrame({"id": [1, "a", 2], "label": [*"xyx"], "extra": [[1], {}, 2]})
     new = arrays({"id": ["a", 1, 2], "label": [*"yxx"]})
     old = Predictions.from_frame(frame, name="old")
     assert compare(old=old, new=new).counts.different == 0
@@ -566,6 +566,27 @@ def test_pandas_frames_of_mixed_values_and_of_doubled_columns():
     table = pa.table([[1], [2], [3]], names=["id", "label", "label"])
     with pytest.raises(InputError, match="t has more than one column called 'label'"):
         Predictions.from_frame(table, name="t")
+
+
+def test_mixed_values_are_names_as_a_csv_file_has_them():
+    old = Predictions.from_arrays(labels=[True, 2, 1], targets=[1, 2, 1])
+    counts = compare(old=old, new=old).counts
+    assert (counts["both_right"], counts["wrong_same"]) == (2, 1)
+    values = [1.0, "a", 2, True]
+    told = ["1.0", "a", "2", "true"]
+    table = Predictions.from_arrays(labels=values)
+    assert table.frame.collect()["label"].to_list() == told
+    table = Predictions.from_frame(pd.DataFrame({"id": IDS, "label": values}))
+    assert table.frame.collect()["label"].to_list() == told
+
+
+def test_bytes_that_are_no_text_are_refused():
+    with pytest.raises(InputError, match=r"m has 'targets?' with bytes that are no UTF-8 text"):
+        Predictions.from_arrays(labels=[1, 2], targets=np.array([b"\xff", b"\xfe"]), name="m")
+    with pytest.raises(InputError, match=r"class name b'\\xff' is no UTF-8 text"):
+        Predictions.from_arrays(logits=np.eye(2), class_names=[b"\xff", b"\xfe"])
+    table = Predictions.from_arrays(labels=np.array(["é".encode(), b"a"]))
+    assert table.frame.collect()["label"].to_list() == ["é", "a"]
 
 
 def test_tensors_with_gradients_and_of_half_precision():

@@ -393,3 +393,11 @@ def test_an_npz_is_written_beside_its_place_under_a_name_of_its_own(
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InputError, match="is no folder; create it first"):
         write_npz(tmp_path / "none" / "t.npz", labels=[1, 2])
+
+
+def test_ids_beyond_64_bits_are_written_to_text(tmp_path: Path) -> None:
+    table = Predictions.from_arrays(ids=np.array([1e20, 2.0, 1.5]), labels=[1, 2, 3])
+    write_predictions(table, tmp_path / "t.csv")
+    ids = [line.split(",")[0] for line in (tmp_path / "t.csv").read_text().splitlines()[1:]]
+    assert [float(i) for i in ids] == [1e20, 2.0, 1.5]
+    assert ids[1:] == ["2", "1.5"]

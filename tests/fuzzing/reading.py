@@ -402,7 +402,10 @@ def numpy_column(array: np.ndarray) -> Column:
     if array.ndim != 1:
         raise Refused("an array that is no column")
     if array.dtype.kind == "S":
-        return Column(kind="text", cells=[c.decode("utf-8", "replace") for c in array.tolist()])
+        try:
+            return Column(kind="text", cells=[c.decode() for c in array.tolist()])
+        except UnicodeDecodeError as problem:
+            raise Refused("bytes that are no text") from problem
     kind = {"U": "text", "i": "int", "u": "int", "f": "float", "b": "bool"}.get(array.dtype.kind)
     if kind is None:
         return Column(kind="odd", cells=[Odd(cell) for cell in array.tolist()])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from flipguard.errors import InputError
-from flipguard.predictions.names import exactly
+from flipguard.predictions.names import exactly, float_text, whole_numbers
 from flipguard.predictions.table import Predictions
 
 TEXT = (pl.String, pl.Categorical, pl.Enum)
@@ -94,24 +94,9 @@ def _text(text: pl.Expr, reading: Reading) -> pl.Expr:
     return value
 
 
-def whole_numbers(values: pl.Expr) -> pl.Expr:
-    """Floats as integers; null where they are none."""
-    floats = values.cast(pl.Float64)
-    whole = floats.cast(pl.Int64, strict=False)
-    return pl.when(whole.cast(pl.Float64) == floats).then(whole)
-
-
 def is_exact(values: pl.Expr) -> pl.Expr:
     """Whether no other integer becomes the same double as this number."""
     return values.abs() < FIRST_INEXACT
-
-
-def float_text(values: pl.Expr) -> pl.Expr:
-    """Floats as text: a whole number as the integer that it is; null where there is no number."""
-    whole = whole_numbers(values).cast(pl.String)
-    # In the precision that they have: 0.1 of 32 bits is "0.1", and would be another as 64 bits.
-    fraction = values.fill_nan(None).cast(pl.String)
-    return pl.when(whole.is_null()).then(fraction).otherwise(whole)
 
 
 def class_series(

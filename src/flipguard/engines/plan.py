@@ -9,10 +9,11 @@ from typing import Literal
 import polars as pl
 
 from flipguard.counts import FlipCounts, Layout, Side
-from flipguard.engines.classes import float_text, is_scalar
+from flipguard.engines.classes import is_scalar
 from flipguard.engines.expressions import cut_column
 from flipguard.engines.readings import Readings
 from flipguard.errors import InputError, listed
+from flipguard.predictions.names import float_text
 from flipguard.predictions.table import Predictions, Scores
 
 Progress = Callable[[int, int], None]

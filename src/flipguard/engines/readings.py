@@ -24,17 +24,17 @@ from flipguard.engines.classes import (
     is_exact,
     is_scalar,
     spelled,
-    whole_numbers,
 )
 from flipguard.errors import InputError, listed
-from flipguard.predictions.names import NUMBER, exactly, is_integer
+from flipguard.predictions.names import NUMBER, exactly, is_integer, whole_numbers
 from flipguard.predictions.table import Predictions
 
 # The first rows of a column of names show that it does not hold numbers, which saves a look at all.
 ROWS_TO_PEEK = 1_000
 # What text has that is numbers but not integers alone, as `_text_look` then tells.
 SUSPECT = f"{POINT_OR_EXPONENT}|^(?:{'|'.join(NOT_A_NUMBER)})$"
-SUSPECT_BYTES = (b".", b"e", b"E", *(spelling.encode() for spelling in NOT_A_NUMBER))
+# Single bytes are found ten times as fast as longer ones.
+SUSPECT_BYTES = (b".", b"e", b"E", b"n", b"N")
 # The first bytes of gzip and of Zstandard.
 COMPRESSED = (b"\x1f\x8b", b"\x28\xb5")
 IDS_TO_NAME = 3

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from flipguard.errors import InputError
-from flipguard.predictions.names import class_name, is_integer
+from flipguard.predictions.names import is_integer
 
 Array = npt.NDArray[Any]
 
@@ -37,6 +37,16 @@ def as_array(values: object, what: str, name: str) -> Array:
             f"{name} has '{what}' that cannot be read as an array ({told}); give a list or a numpy "
             "array of plain numbers or text."
         ) from problem
+
+
+def _as_objects(values: Sequence[object]) -> Array:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def _as_name(item: object) -> str:
+    return str(item).lower() if isinstance(item, bool) else str(item)
 
 
 def _from_torch(values: Any) -> Array:
@@ -67,16 +77,16 @@ def as_scores(values: object, kind: str, name: str) -> Array:
 def as_column(column: str, values: Sequence[object] | Array, name: str) -> pl.Series:
     """One value per sample as a column; what is masked, None or NaN in a list is null."""
     array = as_array(values, column, name)
-    if array.dtype.kind == "U" and not isinstance(values, np.ndarray):
-        # numpy would spell a nan among names as the name "nan".
-        array = np.array(values, dtype=object)
+    if isinstance(values, list | tuple) and array.ndim == 1 and len(set(map(type, values))) > 1:
+        # numpy would make one type of them: True a 1, and a nan among names the name "nan".
+        array = _as_objects(values)
     if array.ndim != 1:
         raise InputError(
             f"{name} has '{column}' of shape {array.shape}; expected one value per sample."
         )
     if array.dtype.kind in "iufb" and not isinstance(array, np.ma.MaskedArray):
         return pl.Series(column, array)
-    items = [_missing_as_none(item) for item in array.tolist()]
+    items = [_missing_as_none(item, column, name) for item in array.tolist()]
     kinds = {type(item) for item in items if item is not None}
     if not kinds <= {str, int, float, bool}:
         odd = next(iter(kinds - {str, int, float, bool}))
@@ -86,8 +96,8 @@ def as_column(column: str, values: Sequence[object] | Array, name: str) -> pl.Se
     if kinds == {int, float}:
         items = [item if item is None else float(item) for item in items]
     elif len(kinds) > 1:
-        # Names and numbers mixed are names: 3 and "3" are the same class or id.
-        items = [item if item is None else class_name(item) for item in items]
+        # Names and numbers mixed are names, as a CSV file would have them: 1.0 is "1.0".
+        items = [item if item is None else _as_name(item) for item in items]
     try:
         return pl.Series(column, items)
     except UnicodeEncodeError as problem:
@@ -102,10 +112,16 @@ def as_column(column: str, values: Sequence[object] | Array, name: str) -> pl.Se
         ) from problem
 
 
-def _missing_as_none(item: Any) -> Any:
+def _missing_as_none(item: Any, column: str, name: str) -> Any:
     value = item.item() if isinstance(item, np.generic) else item
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+        try:
+            return value.decode()
+        except UnicodeDecodeError as problem:
+            raise InputError(
+                f"{name} has '{column}' with bytes that are no UTF-8 text ({value[:40]!r}); "
+                "decode them, and give text."
+            ) from problem
     if type(value).__name__ in MISSING_TYPES:
         return None
     return None if isinstance(value, float) and value != value else value

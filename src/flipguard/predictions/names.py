@@ -38,7 +38,12 @@ def class_name(value: object) -> str:
     ('3', '3.0', 'true')
     """
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+        try:
+            return value.decode()
+        except UnicodeDecodeError as problem:
+            raise InputError(
+                f"The class name {value[:40]!r} is no UTF-8 text; decode it, and give text."
+            ) from problem
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -86,6 +91,24 @@ def is_integer(name: str) -> bool:
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
         return False
     return str(int(name)) == name and -(2**63) <= int(name) < 2**63
+
+
+# -- floats --------------------------------------------------------------------------------------
+
+
+def whole_numbers(values: pl.Expr) -> pl.Expr:
+    """Floats as integers; null where they are none."""
+    floats = values.cast(pl.Float64)
+    whole = floats.cast(pl.Int64, strict=False)
+    return pl.when(whole.cast(pl.Float64) == floats).then(whole)
+
+
+def float_text(values: pl.Expr) -> pl.Expr:
+    """Floats as text: a whole number as the integer that it is; null where there is no number."""
+    whole = whole_numbers(values).cast(pl.String)
+    # In the precision that they have: 0.1 of 32 bits is "0.1", and would be another as 64 bits.
+    fraction = values.fill_nan(None).cast(pl.String)
+    return pl.when(whole.is_null()).then(fraction).otherwise(whole)
 
 
 # -- columns -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import polars as pl
 
 from flipguard.errors import InputError
 from flipguard.predictions.faults import naming
-from flipguard.predictions.names import exactly
+from flipguard.predictions.names import exactly, float_text
 from flipguard.predictions.npz import write_npz
 from flipguard.predictions.read import CLASS_NAMES_KEY, TEXT_FORMATS, format_of
 from flipguard.predictions.replacing import replacing as replacing
@@ -181,9 +181,7 @@ def _as_class(column: str, dtype: pl.DataType, kind: str) -> pl.Expr:
     """An id, target or label, spelled in text as a comparison would spell it."""
     if not dtype.is_float() or kind not in TEXT_FORMATS:
         return _as_slice(column, dtype, kind)
-    value = exactly(column).fill_nan(None)
-    whole = value.cast(pl.Int64, strict=False).cast(pl.String)
-    return pl.when(value == value.round()).then(whole).otherwise(value.cast(pl.String))
+    return float_text(exactly(column)).alias(column)
 
 
 def _in_pieces(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
