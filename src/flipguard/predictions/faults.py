@@ -64,7 +64,11 @@ def naming_any(sides: Iterable[Predictions]) -> Iterator[None]:
 
 @contextmanager
 def without_panic_text() -> Iterator[None]:
-    """Keeps to itself what Rust prints about a panic; for the moment in which a schema is read."""
+    """Discards what Rust prints about a panic, for the moment in which a schema is read.
+
+    Rust writes to file descriptor 2, which the whole process shares: for that moment, what other
+    threads write to standard error is lost too.
+    """
     try:
         sys.stderr.flush()
         kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
