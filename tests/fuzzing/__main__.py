@@ -23,7 +23,7 @@ def main() -> int:
     """The number of cases that went wrong, at most 1."""
     asked = parser.parse_args()
     seen: Counter[str] = Counter()
-    failed = 0
+    failed = doubtful = 0
     for number in range(asked.case, asked.case + asked.cases):
         made = case(asked.seed, number)
         with tempfile.TemporaryDirectory() as temporary:
@@ -37,6 +37,8 @@ def main() -> int:
             ran = run(made, folder, *(["--engine=spark"] if spark else []))
             answer = running.judge(ran, allowed, may_abort=made.may_crash)
         seen[answer.what] += 1
+        # Of these a refusal, or more than one count, would have been right as well.
+        doubtful += bool(allowed.doubts) or len(allowed.readings) > 1
         if answer.problem is not None:
             failed += 1
             text = running.told(made, ran, allowed, answer, asked.how)
@@ -44,7 +46,7 @@ def main() -> int:
             print(brief if asked.brief else text + "\n")
         elif asked.cases == 1:
             print(running.told(made, ran, allowed, answer, asked.how))
-    print(f"{failed} of {asked.cases} went wrong; {dict(seen)}")
+    print(f"{failed} of {asked.cases} went wrong; {dict(seen)}; {doubtful} in doubt")
     return min(failed, 1)
 
 

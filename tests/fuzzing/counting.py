@@ -15,7 +15,7 @@ from tests.fuzzing.outcomes import (
     Questions,
     Refused,
 )
-from tests.fuzzing.reading import Column, is_missing
+from tests.fuzzing.reading import Column
 from tests.fuzzing.sides import Side, Task, side_of
 
 MISSING = "(missing)"
@@ -116,7 +116,7 @@ def _name_classes(sides: Sequence[Side], questions: Questions) -> None:
             found = equality.class_keys(
                 column, floats=floating, booleans=booleans, questions=questions
             )
-            gaps = any(is_missing(cell) for cell in column.cells)
+            gaps = any(cell is None for cell in equality.cells_of(column))
             if floating and not gaps and not count_as_integers:
                 raise Refused("a float column without missing values among others")
             keyed.append(found)

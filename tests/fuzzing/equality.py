@@ -16,6 +16,7 @@ LOOSE = re.compile(
     r"\s*[+-]?([0-9_]+\.?[0-9_]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|[+-]?(inf|nan).*", re.I
 )
 TRUE, FALSE = ("true", "True"), ("false", "False")
+NOT_A_NUMBER = ("NaN", "nan")
 # Beyond this a float does not tell one whole number from the next.
 LARGEST_EXACT = 1 << 53
 
@@ -30,9 +31,18 @@ def spelling(cell: object) -> str | None:
     return cell if isinstance(cell, str) else None
 
 
+def cells_of(column: Column) -> list[object]:
+    """The cells of a column, None where missing, which NaN is in text that holds numbers only."""
+    cells = [None if is_missing(cell) else cell for cell in column.cells]
+    texts = [spelling(cell) for cell in cells if cell is not None and cell not in NOT_A_NUMBER]
+    if all(text is not None and NUMBER.fullmatch(text) for text in texts):
+        cells = [None if cell in NOT_A_NUMBER else cell for cell in cells]
+    return cells
+
+
 def present(column: Column) -> list[object]:
     """The values that are not missing."""
-    return [cell for cell in column.cells if not is_missing(cell)]
+    return [cell for cell in cells_of(column) if cell is not None]
 
 
 def is_float_column(column: Column, questions: Questions) -> bool:
@@ -74,8 +84,8 @@ def class_keys(
 ) -> list[Key | None]:
     """The classes of a column; `floats` says that it is a float column that counts as integers."""
     keys: list[Key | None] = []
-    for cell in column.cells:
-        if is_missing(cell):
+    for cell in cells_of(column):
+        if cell is None:
             keys.append(None)
             continue
         text = spelling(cell)
@@ -135,8 +145,8 @@ def id_keys(column: Column, *, booleans: bool, questions: Questions) -> list[Key
     texts = [spelling(cell) for cell in present(column)]
     numbers = bool(texts) and all(t is not None and NUMBER.fullmatch(t) for t in texts)
     keys: list[Key | None] = []
-    for cell in column.cells:
-        if is_missing(cell):
+    for cell in cells_of(column):
+        if cell is None:
             keys.append(None)
             continue
         text = spelling(cell)
@@ -174,8 +184,8 @@ def group_names(column: Column, *, booleans: bool, questions: Questions) -> list
     loose = bool(texts) and all(t is not None and LOOSE.fullmatch(t) for t in texts)
     numbers = strict or (loose and questions.ask("is 007 a number among groups?"))
     names: list[str | None] = []
-    for cell in column.cells:
-        if is_missing(cell):
+    for cell in cells_of(column):
+        if cell is None:
             names.append(None)
         else:
             names.append(_group_name(cell, numbers=numbers, booleans=booleans, questions=questions))

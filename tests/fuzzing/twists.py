@@ -67,6 +67,14 @@ class Twists(Marks):
     def _twist_numbers_as_text(self, model: Model) -> None:
         model.label_style = model.target_style = "text"
 
+    def _twist_nan_among_integers(self, model: Model) -> None:
+        """Integers and the text NaN in one column of text: missing there, however it is written."""
+        self.classes, self.class_kind = [0, 1, 2], "int"
+        self.targets = [self.rng.choice(["0", "1", "2", "NaN", "nan"]) for _ in range(self.n)]
+        for each in self.models:
+            each.score_kind, each.class_names, each.with_label = None, None, True
+            each.labels = [self.rng.choice("012") for _ in range(self.n)]
+
     def _twist_fraction(self, model: Model) -> None:
         model.labels = [0.5 if self.chance(0.3) else label for label in model.labels]
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -69,23 +68,30 @@ class Readings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Column:
-    """A column in its role, and what all its rows say.
+class _Facts:
+    """What all rows of a column say.
 
     `numbers`: it is text, and all of it are numbers; `points`: one of them has a point or exponent;
     `missing`: a value is missing; `fraction`: a number is not whole; `inexact`: a number with a
     point or exponent is too large for a double to tell it from the next integer.
     """
 
-    index: int
-    role: str
-    name: str
-    side: Predictions
     numbers: bool = False
     points: bool = False
     missing: bool = False
     fraction: bool = False
     inexact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    """A column in its role, and what all its rows say."""
+
+    index: int
+    role: str
+    name: str
+    side: Predictions
+    facts: _Facts = field(default_factory=_Facts)
 
     @property
     def dtype(self) -> pl.DataType:
@@ -93,7 +99,7 @@ class _Column:
 
     @property
     def is_float(self) -> bool:
-        return self.dtype.is_float() or (self.numbers and self.points)
+        return self.dtype.is_float() or (self.facts.numbers and self.facts.points)
 
 
 def readings_of(sides: Sequence[Predictions], cuts: Sequence[str]) -> Readings:
@@ -118,7 +124,7 @@ def readings_of(sides: Sequence[Predictions], cuts: Sequence[str]) -> Readings:
             roles[column.role].append(column)
     classes = [*roles["target"], *roles["label"]]
     for column in (*roles["id"], *classes):
-        if column.numbers and column.inexact:
+        if column.facts.numbers and column.facts.inexact:
             raise _inexact(column)
     _refuse_floats(classes)
     truth = any(column.dtype == pl.Boolean for column in classes)
@@ -126,7 +132,7 @@ def readings_of(sides: Sequence[Predictions], cuts: Sequence[str]) -> Readings:
     for group in (roles["id"], classes, *(roles[f"by {cut}"] for cut in cuts)):
         either = any(column.dtype == pl.Boolean for column in group)
         for column in group:
-            reading = Reading(numbers=column.numbers, truth=either)
+            reading = Reading(numbers=column.facts.numbers, truth=either)
             columns[column.index, column.role] = reading
     for i, side in enumerate(sides):
         if side.label is None:
@@ -185,11 +191,11 @@ def _looked_at(i: int, side: Predictions, asked: list[tuple[str, str]]) -> list[
     open_ended |= {c for c in classes if dtype_of(side, c).is_float()}
     open_ended |= {c for c in classes if dtype_of(side, c).is_decimal()}
     facts = _facts(side, sorted(open_ended))
-    return [replace(column, **facts.get(column.name, {})) for column in columns]
+    return [replace(column, facts=facts.get(column.name, column.facts)) for column in columns]
 
 
-def _facts(side: Predictions, columns: list[str]) -> dict[str, dict[str, Any]]:
-    """What all rows say of each column, by the names that `_Column` has for it."""
+def _facts(side: Predictions, columns: list[str]) -> dict[str, _Facts]:
+    """What all rows say of each column whose type leaves that open."""
     text = [c for c in columns if dtype_of(side, c) in TEXT]
     suspects = _suspects(side, text)
     looks = {
@@ -206,7 +212,7 @@ def _facts(side: Predictions, columns: list[str]) -> dict[str, dict[str, Any]]:
     )
     found = row.collect(engine="streaming").row(0, named=True)
     return {
-        column: {name: bool(found[f"{i}|{name}"]) for name in look}
+        column: _Facts(**{name: bool(found[f"{i}|{name}"]) for name in look})
         for i, (column, look) in enumerate(looks.items())
     }
 
@@ -283,10 +289,10 @@ def _refuse_floats(columns: list[_Column]) -> None:
     for column in columns:
         if not is_scalar(column.dtype):
             continue  # `spelled` has the sentence.
-        if column.fraction and (column.is_float or column.dtype.is_decimal()):
+        if column.facts.fraction and (column.is_float or column.dtype.is_decimal()):
             raise _fractions(column)
     plain = [column for column in columns if not column.is_float]
-    bare = [column for column in columns if column.is_float and not column.missing]
+    bare = [column for column in columns if column.is_float and not column.facts.missing]
     if bare and plain:
         # A column without any value is of no type.
         told = next((column for column in plain if _has_a_value(column)), None)
@@ -295,7 +301,7 @@ def _refuse_floats(columns: list[_Column]) -> None:
 
 
 def _has_a_value(column: _Column) -> bool:
-    reading = Reading(numbers=column.numbers)
+    reading = Reading(numbers=column.facts.numbers)
     value = spelled(column.name, column.side, pl.String(), reading)
     some = column.side.frame.filter(value.is_not_null()).head(1)
     return bool(some.select(pl.len()).collect().item())
