@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -282,7 +283,8 @@ def test_a_run_that_waits_for_another_stops_in_time(tmp_path: Path) -> None:
     with store.held(deadline=None, report=lines.append):
         run = train(again, tmp_path / "second", report=lines.append)
     assert run.status == "stopped"
-    assert f"waiting for another run that stores views at {store.folder}" in lines
+    waited = [line for line in lines if line.startswith(f"waiting for process {os.getpid()} on ")]
+    assert [line.endswith(f", which writes to {store.folder}") for line in waited] == [True]
     assert trained(config, tmp_path / "second", resume=True).finished
 
 
