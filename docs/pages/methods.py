@@ -18,7 +18,7 @@ def methods_page() -> str:
         "`codistill-skl+entropy` and `codistill-skl+skl` add a regulariser. The formulas are on the",
         "[cards of the losses](losses.md). Defaults are flipguard's, and not always a paper's: `fd-lm` and",
         "`elodi` take the mean over classes where the papers print a sum (`options.class_reduction=sum`), so",
-        "that their weight and alpha weigh another number; `elodi` takes all classes where its paper has K = 10",
+        "that their weight and alpha are not comparable; `elodi` takes all classes where its paper has K = 10",
         "(`options.k=10`); `fd-kl` has the factor T² and KL(old, new) where PCT prints KL(new, old) alone; `skl` has a floor",
         "(`options.floor=0` is as printed); `dropout` drops 0.1 where ELODI has 0.2; and `bu-cr` learns from 10 %",
         "fewer samples, which it holds out.",
