@@ -104,7 +104,7 @@ def test_what_is_said_at_resume_is_all_that_may_differ(runs):
 
 def test_the_printed_way_on_does_not_stop_in_time_again(runs):
     stopped = flipguard(runs, "train", *TINY, "--out", "on", "--set", "machine.minutes=0")
-    (way_on,) = re.findall("go on with: flipguard (.*)", stopped.stdout)
+    (way_on,) = re.findall("continue with: flipguard (.*)", stopped.stdout)
     assert "on: finished" in flipguard(runs, *way_on.split()).stdout
 
 

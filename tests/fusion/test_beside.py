@@ -115,7 +115,7 @@ def test_a_run_on_streams_ends_in_the_same_members(tmp_path: Path) -> None:
     for streams in (1, 2):
         machine = {"fuse": "on", "streams": streams, "precision": "64-true"}
         trained(tiny("ensemble", options=THREE, machine=machine), tmp_path / str(streams) / "run")
-        members = sorted((tmp_path / str(streams) / "members").iterdir())
+        members = [path.parent for path in (tmp_path / str(streams) / "members").rglob("run.json")]
         found[streams] = {run.name: load_file(run / MODEL) for run in members}
     assert len(found[1]) == 3
     assert found[1].keys() == found[2].keys()

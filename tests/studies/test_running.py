@@ -409,7 +409,7 @@ def test_curves_are_drawn_epoch_by_epoch(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
     done = flipguard("show", "pct.figure6", "--out", str(tmp_path), "--plot", "picture.bmp")
     assert done.code == 2
-    assert "expected .png, .svg or .pdf" in done.err
+    assert "use .png, .svg or .pdf" in done.err
 
 
 def test_a_damaged_result_is_refused(tmp_path: Path) -> None:

@@ -176,7 +176,9 @@ def prepared(
 
 def _merged(plans: Sequence[Plan], out: Path) -> tuple[tuple[Node, ...], dict[Path, Costs]]:
     """The runs of all plans, each once, with what is known of their costs."""
-    first = Costs.of(plans[0].scale, [out / RUNS, out / RUNS / FOLDER])
+    # Members of another precision lie one folder deeper.
+    members = out / RUNS / FOLDER
+    first = Costs.of(plans[0].scale, [out / RUNS, members, *sorted(members.glob("*"))])
     nodes: dict[Path, Node] = {}
     costs: dict[Path, Costs] = {}
     for plan in plans:
