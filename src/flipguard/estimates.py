@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from flipguard import statistics
-from flipguard.counts import CELLS, UNLABELLED, FlipCounts, FloatArray, Layout
+from flipguard.clustered import (
+    end_without_flips,
+    has_cluster_interval,
+    p_values_beyond,
+    widened,
+)
+from flipguard.counts import FlipCounts, FloatArray
 from flipguard.metrics import (
     CalibrationError,
     Mean,
@@ -74,17 +80,45 @@ class Sample:
         self, metric: Metric, confidence: float, *, scale: float = 1.0
     ) -> tuple[float, float]:
         """The interval of a metric, or the one that `scale` times as many samples would give."""
-        counts = self.counts if scale == 1.0 else self.counts.scaled(scale)
-        effect, degrees = self.design(metric)
-        low, high = intervals(metric, counts, confidence, effect=effect, degrees=degrees)
+        low, high = self.interval_array(metric, np.asarray(confidence), scale=scale)
         return float(low), float(high)
 
     def interval_array(
-        self, metric: Metric, confidence: FloatArray
+        self, metric: Metric, confidence: FloatArray, *, scale: float = 1.0
     ) -> tuple[FloatArray, FloatArray]:
         """The interval at several confidences."""
+        counts = self.counts if scale == 1.0 else self.counts.scaled(scale)
+        if self.clusters is None or not metric.needs <= self.counts.layout.available:
+            return intervals(metric, counts, confidence)
+        if has_cluster_interval(metric):
+            independent = np.broadcast_arrays(*intervals(metric, counts, confidence), confidence)
+            return widened(
+                metric, (independent[0], independent[1]), [self.clusters], confidence, scale=scale
+            )
         effect, degrees = self.design(metric)
-        return intervals(metric, self.counts, confidence, effect=effect, degrees=degrees)
+        return intervals(metric, counts, confidence, effect=effect, degrees=degrees)
+
+    def p_value(self, metric: Metric, limit: float, side: Literal["above", "below"]) -> float:
+        """The alpha at which the (1 - alpha) interval just touches a limit."""
+        counts, clusters = self.counts, self.clusters
+        of_clusters = clusters is not None and has_cluster_interval(metric)
+        # Where clusters only widen the interval, the p value is the larger of the two.
+        independent = statistics.p_value_by_inversion(
+            (lambda confidence: intervals(metric, counts, confidence))
+            if of_clusters
+            else (lambda confidence: self.interval_array(metric, confidence)),
+            limit=limit,
+            side=side,
+        )
+        if clusters is None or not of_clusters:
+            return float(independent)
+        return float(np.maximum(independent, p_values_beyond(metric, [clusters], limit, side)[0]))
+
+    def end_without_flips(self, metric: Metric, confidence: float) -> float | None:
+        """The least upper end that a rate can have with these clusters; None without clusters."""
+        if self.clusters is None or not isinstance(metric.shape, Proportion):
+            return None
+        return end_without_flips(metric, self.clusters, confidence)
 
     def estimate(self, metric: Metric, confidence: float) -> Estimate:
         """The metric with its interval."""
@@ -96,9 +130,7 @@ class Sample:
         return estimate
 
     def design(self, metric: Metric) -> tuple[float, float]:
-        """What clustering costs: the factor on the variance, and its degrees of freedom."""
-        if self.clusters is None or not metric.needs <= self.counts.layout.available:
-            return 1.0, math.inf
+        """What clustering costs a mean: the factor on the variance, and its degrees of freedom."""
         if metric.name not in self._designs:
             self._designs[metric.name] = self._measure_design(metric)
         return self._designs[metric.name]
@@ -108,20 +140,19 @@ class Sample:
         if clusters is None or len(clusters) < 2:
             # One cluster is one observation: nothing can be said about others.
             return math.inf, 1.0
-        clusters = _relevant(metric.shape, clusters)
         layout = clusters.layout
         drawn = statistics.cluster_replicates(
             clusters.values, replicates=self.replicates, seed=SEED
         )
         rows = clusters.rows
         effect = statistics.design_effect(
-            _additive_scale(metric.shape, FlipCounts(layout, drawn)),
+            metric.shape.value(FlipCounts(layout, drawn)),
             _iid_variance(metric.shape, self.counts),
             len(clusters),
             largest=float((rows**2).sum() / rows.sum()),
         )
         sums, weights = statistics.leave_one_out(clusters.values)
-        without = _additive_scale(metric.shape, FlipCounts(layout, sums))
+        without = metric.shape.value(FlipCounts(layout, sums))
         degrees = statistics.effective_degrees(without, weights)
         return float(effect), float(degrees)
 
@@ -130,11 +161,15 @@ def estimate_groups(metric: Metric, samples: Sequence[Sample], confidence: float
     """The metric of many groups at once."""
     if not samples:
         return []
-    if any(sample.clusters is not None for sample in samples):
-        return [sample.estimate(metric, confidence) for sample in samples]
+    clusters = [sample.clusters for sample in samples if sample.clusters is not None]
     layout = samples[0].counts.layout
+    known = metric.needs <= layout.available
+    if clusters and not (known and has_cluster_interval(metric)):
+        return [sample.estimate(metric, confidence) for sample in samples]
     counts = FlipCounts(layout, np.stack([sample.counts.values for sample in samples]))
     low, high = intervals(metric, counts, confidence)
+    if clusters:
+        low, high = widened(metric, (low, high), clusters, confidence)
     values, sizes = metric.value(counts), _size(metric, counts)
     return [
         Estimate(value=float(v), low=float(a), high=float(b), n=int(n))
@@ -207,42 +242,8 @@ def intervals(
     return nothing, nothing
 
 
-def _relevant(shape: Shape, counts: FlipCounts) -> FlipCounts:
-    """Only the counts that the metric is made of: what else was counted must not change draws."""
-    if not isinstance(shape, Proportion | PairedDifference | RelativeRate):
-        return counts
-    cells = len(CELLS) + len(UNLABELLED)
-    layout = Layout(has_target=counts.layout.has_target)
-    return FlipCounts(layout, counts.values[..., :cells])
-
-
-def _additive_scale(shape: Shape, counts: FlipCounts) -> FloatArray:
-    """The metric on the scale on which its error is near normal: ratios by their logarithm."""
-    values = shape.value(counts)
-    if isinstance(shape, RelativeRate | PairedRatio):
-        with np.errstate(all="ignore"):
-            logarithms = np.log(values)
-        return np.where(np.isfinite(logarithms), logarithms, np.nan)
-    return values
-
-
 def _iid_variance(shape: Shape, counts: FlipCounts) -> FloatArray:
-    """The sampling variance on that scale, were rows independent."""
-    if isinstance(shape, Proportion):
-        return statistics.proportion_variance(shape.part(counts), shape.whole(counts))
-    if isinstance(shape, PairedDifference):
-        return statistics.paired_difference_variance(
-            counts["positive_flip"], counts["negative_flip"], counts.labelled
-        )
-    if isinstance(shape, RelativeRate):
-        return statistics.log_relative_negative_flip_rate_variance(
-            counts["negative_flip"],
-            counts.old_right,
-            counts.labelled - counts.new_right,
-            counts.labelled,
-        )
-    if isinstance(shape, PairedRatio):
-        return statistics.log_paired_ratio_variance(counts.joint(shape.kind))
+    """The sampling variance of a mean, were rows independent."""
     if isinstance(shape, Mean):
         squares = counts[f"{shape.statistic}_squared"]
         return statistics.mean_variance(counts[shape.statistic], squares, counts.rows)

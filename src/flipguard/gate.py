@@ -307,18 +307,10 @@ def _p_beyond(metric: Metric, rule: Rule, group: Group) -> float:
     if math.isnan(value):
         return math.nan
 
-    def p_value(limit: float, side: Literal["above", "below"]) -> float:
-        p = statistics.p_value_by_inversion(
-            lambda confidence: group.sample.interval_array(metric, confidence),
-            limit=limit,
-            side=side,
-        )
-        return float(p)
-
     if rule.max is not None and value > rule.max:
-        return p_value(rule.max, "above")
+        return group.sample.p_value(metric, rule.max, "above")
     if rule.min is not None and value < rule.min:
-        return p_value(rule.min, "below")
+        return group.sample.p_value(metric, rule.min, "below")
     return 1.0
 
 

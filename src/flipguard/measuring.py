@@ -9,8 +9,9 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from flipguard import statistics
+from flipguard.clustered import p_values_beyond
 from flipguard.comparison import Comparison, Correction, Group, Grouping, NoiseFloor
-from flipguard.counts import FlipCounts
+from flipguard.counts import FlipCounts, FloatArray
 from flipguard.engines.pairing import settled
 from flipguard.engines.plan import Counted, CountingPlan, Groups, Progress
 from flipguard.engines.strangers import odd_spellings, refuse_strangers
@@ -24,6 +25,7 @@ T = TypeVar("T")
 
 CORRECTIONS: tuple[Correction, ...] = ("holm", "benjamini-hochberg", "none")
 ENGINES = ("local", "spark")
+SIDES: tuple[Literal["above", "below"], ...] = ("above", "below")
 
 # The rates whose spread over several controls is the noise of an ordinary retrain.
 FLOOR_METRICS = ("negative_flip_rate", "churn", "accuracy_gain")
@@ -143,7 +145,7 @@ def judged_counts(
     correction: Correction,
     engine: str,
 ) -> Comparison:
-    """Counts, whoever counted them, with their estimates."""
+    """The comparison of these counts, with its estimates."""
     clustered = plan.cluster is not None
     whole = _groups(counted.whole, confidence, clustered=clustered)[0]
     by = {
@@ -200,7 +202,7 @@ def _grouping(
     column: str, groups: Groups, confidence: float, correction: Correction, *, clustered: bool
 ) -> Grouping:
     found = _groups(groups, confidence, clustered=clustered)
-    raw = np.array([_change_p(group) for group in found])
+    raw = _change_p_values(found)
     adjusted = dict(
         zip(
             (group.name for group in found),
@@ -218,21 +220,19 @@ def _grouping(
     )
 
 
-def _change_p(group: Group) -> float:
-    """The p value of flips that lean one way: exact, or by the interval if rows are clustered."""
-    if group.sample.clusters is None:
-        return group["mcnemar_p"].value
-    gain = METRICS["accuracy_gain"]
-    value = group["accuracy_gain"].value
-    if np.isnan(value):
-        return float("nan")
-    return float(
-        statistics.p_value_by_inversion(
-            lambda confidence: group.sample.interval_array(gain, confidence),
-            limit=0.0,
-            side="above" if value > 0 else "below",
-        )
-    )
+def _change_p_values(groups: Sequence[Group]) -> FloatArray:
+    """The p values of flips that lean one way: exact, and allowing for clusters if there are any.
+
+    Clusters only widen an interval, so the p value is the larger of the two.
+    """
+    gain, chance = METRICS["accuracy_gain"], METRICS["mcnemar_p"]
+    p_values = np.array([float(chance.value(group.counts)) for group in groups])
+    clusters = [group.sample.clusters for group in groups if group.sample.clusters is not None]
+    if clusters and gain.needs <= clusters[0].layout.available:
+        gained = np.array([group["accuracy_gain"].value for group in groups])
+        above, below = (p_values_beyond(gain, clusters, 0.0, s) for s in SIDES)
+        p_values = np.maximum(p_values, np.where(gained > 0, above, below))
+    return p_values
 
 
 def _badness(grouping: Grouping, group: Group) -> tuple[bool, float, float, str]:

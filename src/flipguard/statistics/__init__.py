@@ -8,6 +8,7 @@ from flipguard.statistics.calibration import calibration_error
 from flipguard.statistics.clusters import (
     cluster_replicates,
     design_effect,
+    distinct_rows,
     effective_degrees,
     leave_one_out,
 )
@@ -18,6 +19,7 @@ from flipguard.statistics.hypotheses import (
     p_value_by_inversion,
 )
 from flipguard.statistics.means import mean, mean_variance, prediction_interval
+from flipguard.statistics.one_more_cluster import p_value_below, upper_end
 from flipguard.statistics.paired import (
     equivalence_p,
     non_inferiority_p,
@@ -40,6 +42,7 @@ __all__ = [
     "corrected",
     "deciding_sample_size",
     "design_effect",
+    "distinct_rows",
     "effective_degrees",
     "equivalence_p",
     "holm",
@@ -49,6 +52,7 @@ __all__ = [
     "mean",
     "mean_variance",
     "non_inferiority_p",
+    "p_value_below",
     "p_value_by_inversion",
     "paired_difference",
     "paired_difference_variance",
@@ -56,5 +60,6 @@ __all__ = [
     "prediction_interval",
     "proportion_variance",
     "relative_negative_flip_rate",
+    "upper_end",
     "wilson",
 ]

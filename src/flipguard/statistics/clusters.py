@@ -31,7 +31,7 @@ def cluster_replicates(values: ArrayLike, *, replicates: int, seed: int) -> Floa
     if clusters == 0:
         return np.full((replicates, width), np.nan)
     rng = np.random.default_rng(seed)
-    rows, counts = _distinct(table)
+    rows, counts = distinct_rows(table)
     if len(rows) > MOST_DISTINCT_ROWS:
         return _normal_limit(table, replicates, rng)
     out = np.empty((replicates, width))
@@ -43,8 +43,10 @@ def cluster_replicates(values: ArrayLike, *, replicates: int, seed: int) -> Floa
     return out
 
 
-def _distinct(table: FloatArray) -> tuple[FloatArray, FloatArray]:
+def distinct_rows(table: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Distinct rows and how often each occurs; five times as fast as numpy's unique along rows."""
+    if not len(table):
+        return table, np.empty(0)
     ordered = table[np.lexsort(table.T)]
     fresh = np.ones(len(table), dtype=bool)
     fresh[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
@@ -101,7 +103,7 @@ def leave_one_out(values: ArrayLike) -> tuple[FloatArray, FloatArray]:
     (array([6., 2.]), array([2., 1.]))
     """
     table = np.asarray(values, dtype=np.float64)
-    rows, counts = _distinct(table)
+    rows, counts = distinct_rows(table)
     return table.sum(axis=0) - rows, counts
 
 

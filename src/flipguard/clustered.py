@@ -1,0 +1,153 @@
+"""Intervals of rates, gains and ratios where rows belong to clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+
+from flipguard import statistics
+from flipguard.counts import FlipCounts, FloatArray
+from flipguard.metrics import (
+    Metric,
+    PairedDifference,
+    PairedRatio,
+    Proportion,
+    RelativeRate,
+    Shape,
+)
+
+# How many numbers the groups that are computed together may hold (32 MB).
+MOST_NUMBERS = 4_000_000
+
+
+def has_cluster_interval(metric: Metric) -> bool:
+    """Whether the metric is a ratio of two sums over clusters."""
+    return isinstance(metric.shape, Proportion | PairedDifference | PairedRatio | RelativeRate)
+
+
+def cluster_sums(metric: Metric, clusters: FlipCounts) -> FloatArray:
+    """Per cluster: numerator, numerator of the opposite, denominator, and rows.
+
+    A rate is part / whole and its opposite the rest. A gain's opposite is the loss. A quotient
+    a / b has no upper bound, so it is taken as a / (a + b), whose opposite is b / (a + b).
+    """
+    shape = metric.shape
+    if isinstance(shape, Proportion):
+        part, whole = shape.part(clusters), shape.whole(clusters)
+        return np.stack([part, whole - part, whole, whole], axis=-1)
+    rows = clusters.labelled
+    if isinstance(shape, PairedDifference):
+        gain = clusters["positive_flip"] - clusters["negative_flip"]
+        return np.stack([gain, -gain, rows, rows], axis=-1)
+    if isinstance(shape, PairedRatio):
+        joint = clusters.joint(shape.kind)
+        first = joint[..., 1, :].sum(axis=-1)
+        second = (joint * np.linspace(0.0, 1.0, joint.shape[-1])).sum(axis=(-2, -1))
+        rows = joint.sum(axis=(-2, -1))
+    elif isinstance(shape, RelativeRate):
+        right, wrong = clusters.old_right, rows - clusters.new_right
+        n, all_right, all_wrong = max(rows.sum(), 1.0), right.sum(), wrong.sum()
+        first = clusters["negative_flip"]
+        # How each cluster moves right * wrong / n.
+        second = (all_right * wrong + all_wrong * right) / n - all_right * all_wrong / n**2 * rows
+    else:
+        raise AssertionError(f"{metric.name} is no ratio of sums over clusters.")
+    return np.stack([first, second, first + second, rows], axis=-1)
+
+
+def widened(
+    metric: Metric,
+    independent: tuple[FloatArray, FloatArray],
+    groups: Sequence[FlipCounts],
+    confidence: float | FloatArray,
+    *,
+    scale: float = 1.0,
+) -> tuple[FloatArray, FloatArray]:
+    """The intervals of independent rows, widened to what the clusters of each group allow.
+
+    One group with many confidences, or many groups with one. `scale` is how many times as many
+    clusters there are as were seen. nan for a group of fewer than two clusters.
+    """
+    low, high = (np.array(end, dtype=np.float64) for end in independent)
+    tables = [_distinct(metric, clusters) for clusters in groups]
+    for places, sums, times in _together(tables):
+        top, opposite, bottom, rows = np.moveaxis(sums, -1, 0)
+        if len(groups) == 1:
+            top, opposite, bottom, rows, times = (
+                part[0] for part in (top, opposite, bottom, rows, times)
+            )
+        ends = [
+            statistics.upper_end(part, bottom, rows, times * scale, confidence=confidence)
+            for part in (top, opposite)
+        ]
+        at = ... if len(groups) == 1 else places
+        upper, lower = _back(metric.shape, *ends)
+        high[at] = np.maximum(high[at], upper)
+        low[at] = np.minimum(low[at], lower)
+    return low, high
+
+
+def p_values_beyond(
+    metric: Metric,
+    groups: Sequence[FlipCounts],
+    limit: float,
+    side: Literal["above", "below"],
+) -> FloatArray:
+    """For each group the alpha at which its clusters' interval just touches the limit."""
+    found = np.full(len(groups), np.nan)
+    if isinstance(metric.shape, PairedDifference):
+        bound = -limit if side == "above" else limit
+    else:
+        share = limit if isinstance(metric.shape, Proportion) else limit / (1.0 + limit)
+        bound = 1.0 - share if side == "above" else share
+    for places, sums, times in _together([_distinct(metric, clusters) for clusters in groups]):
+        top, opposite, bottom, rows = np.moveaxis(sums, -1, 0)
+        part = opposite if side == "above" else top
+        found[places] = statistics.p_value_below(part, bottom, rows, times, limit=bound)
+    return found
+
+
+def end_without_flips(metric: Metric, clusters: FlipCounts, confidence: float) -> float:
+    """The upper end of a rate over these clusters if nothing at all had flipped."""
+    sums, times = _distinct(metric, clusters)
+    nothing = np.zeros(len(sums))
+    return float(
+        statistics.upper_end(nothing, sums[:, 2], sums[:, 3], times, confidence=confidence)
+    )
+
+
+def _back(shape: Shape, end: FloatArray, opposite: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The upper and the lower end of the metric from those of its sums."""
+    if isinstance(shape, Proportion):
+        return end, 1.0 - opposite
+    if isinstance(shape, PairedDifference):
+        return end, -opposite
+    with np.errstate(all="ignore"):
+        return end / (1.0 - end), (1.0 - opposite) / opposite
+
+
+def _distinct(metric: Metric, clusters: FlipCounts) -> tuple[FloatArray, FloatArray]:
+    sums = cluster_sums(metric, clusters)
+    found, times = statistics.distinct_rows(sums[sums[:, 3] > 0])
+    return found, times
+
+
+def _together(
+    tables: Sequence[tuple[FloatArray, FloatArray]],
+) -> Iterator[tuple[list[int], FloatArray, FloatArray]]:
+    """Groups of about as many distinct clusters in one array, filled up by clusters of no rows."""
+    order = sorted(range(len(tables)), key=lambda i: len(tables[i][1]))
+    while order:
+        widest = max(len(tables[order[-1]][1]), 1)
+        # Filling up costs at most as much as half of the widest group.
+        places = [i for i in order if 2 * len(tables[i][1]) >= widest or widest <= 8]
+        places = places[-max(1, MOST_NUMBERS // (8 * widest)) :]
+        chosen = set(places)
+        order = [i for i in order if i not in chosen]
+        sums, times = np.zeros((len(places), widest, 4)), np.zeros((len(places), widest))
+        for row, i in enumerate(places):
+            found, often = tables[i]
+            sums[row, : len(found)], times[row, : len(often)] = found, often
+        yield places, sums, times
