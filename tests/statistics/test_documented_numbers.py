@@ -18,10 +18,10 @@ def lowest_coverage(confidence: float) -> float:
     return float(min(found))
 
 
-def test_the_lowest_coverage_of_a_rate() -> None:
-    """docs/statistics.md: 93.5 % at a confidence of 0.95, about 86 % at 0.90."""
-    assert lowest_coverage(0.95) >= 0.935
-    assert lowest_coverage(0.90) == pytest.approx(0.86, abs=0.005)
+@pytest.mark.parametrize("confidence", [0.8, 0.9, 0.95, 0.99])
+def test_the_lowest_coverage_of_a_rate(confidence: float) -> None:
+    """docs/statistics.md: a rate's interval covers at least what it says."""
+    assert lowest_coverage(confidence) >= confidence
 
 
 @pytest.mark.parametrize(("rate", "share"), [(0.02, 0.023), (0.017, 0.58), (0.015, 0.97)])

@@ -15,6 +15,7 @@ from flipguard.statistics import (
     paired_difference,
     paired_difference_variance,
 )
+from flipguard.statistics.paired import tango
 
 
 def score(positive: int, negative: int, n: int, gain: float) -> float:
@@ -38,13 +39,37 @@ def score(positive: int, negative: int, n: int, gain: float) -> float:
     [(30, 20, 1000), (1, 4, 60), (7, 3, 15), (0, 5, 40), (12, 0, 500)],
 )
 def test_limits_solve_tangos_equation(positive: int, negative: int, n: int) -> None:
-    low, high = paired_difference(positive, negative, n, confidence=0.95)
-    estimate = (positive - negative) / n
     z = scipy.stats.norm.ppf(0.975)
+    low, high = tango(*np.array([positive, negative, n, z], dtype=float)[:, np.newaxis])
+    estimate = (positive - negative) / n
     slow_low = brentq(lambda g: score(positive, negative, n, g) - z, -0.9999, estimate - 1e-9)
     slow_high = brentq(lambda g: score(positive, negative, n, g) + z, estimate + 1e-9, 0.9999)
-    assert low == pytest.approx(slow_low, abs=2e-6)
-    assert high == pytest.approx(slow_high, abs=2e-6)
+    assert low[0] == pytest.approx(slow_low, abs=2e-6)
+    assert high[0] == pytest.approx(slow_high, abs=2e-6)
+
+
+@pytest.mark.parametrize(("positive", "negative"), [(5, 1), (0, 8), (40, 40)])
+def test_limits_reach_as_far_as_the_exact_ones_of_both_rates(positive: int, negative: int) -> None:
+    n, tail = 200, 0.025
+    # Clopper and Pearson's limits from SciPy's quantiles of the beta distribution.
+    up = scipy.stats.beta.ppf(1 - tail, positive + 1, n - positive) - positive / n
+    down = negative / n - scipy.stats.beta.ppf(tail, negative, n - negative + 1)
+    down = 0.0 if negative == 0 else down
+    high = paired_difference(positive, negative, n, confidence=0.95)[1]
+    assert high >= (positive - negative) / n + math.hypot(up, down) - 1e-12
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.9995, 1 - 0.05 / 1000])
+@pytest.mark.parametrize(("positive", "negative"), [(5, 0.3), (5, 1), (30, 0), (1, 10), (30, 30)])
+def test_one_sided_error(positive: float, negative: float, confidence: float) -> None:
+    """By sums over all counts that can come up: each end errs about as often as it says."""
+    n = 1000.0
+    gains, losses = np.meshgrid(np.arange(80.0), np.arange(80.0), indexing="ij")
+    chance = scipy.stats.poisson.pmf(gains, positive) * scipy.stats.poisson.pmf(losses, negative)
+    low, high = paired_difference(gains, losses, n, confidence=confidence)
+    truth = (positive - negative) / n
+    for wrong in (low > truth, high < truth):
+        assert chance[wrong].sum() <= 1.3 * (1 - confidence) / 2
 
 
 def test_no_flip_at_all_still_has_a_width() -> None:

@@ -10,22 +10,27 @@ from statsmodels.stats.proportion import proportion_confint
 from flipguard.statistics import proportion_variance, wilson
 
 
-@pytest.mark.parametrize("confidence", [0.8, 0.9, 0.95])
-@pytest.mark.parametrize("n", [100, 1000, 10**6])
-def test_many_successes_and_failures_are_plain_wilson(n: int, confidence: float) -> None:
-    successes = np.unique(np.linspace(30, n - 30, 50).astype(int))
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.9995])
+@pytest.mark.parametrize("n", [20, 100, 1000, 10**6])
+def test_the_wider_of_wilson_and_the_exact_limits(n: int, confidence: float) -> None:
+    successes = np.unique(np.linspace(0, n, 60).astype(int))
     low, high = wilson(successes, n, confidence=confidence)
-    peer_low, peer_high = proportion_confint(successes, n, alpha=1 - confidence, method="wilson")
-    np.testing.assert_allclose(low, peer_low, rtol=1e-10)
-    np.testing.assert_allclose(high, peer_high, rtol=1e-10)
+    ends = [
+        proportion_confint(successes, n, alpha=1 - confidence, method=method)
+        for method in ("wilson", "beta")
+    ]
+    np.testing.assert_allclose(low, np.minimum(ends[0][0], ends[1][0]), rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(high, np.maximum(ends[0][1], ends[1][1]), rtol=1e-7)
 
 
-def test_few_successes_have_the_exact_lower_limit_with_four_fifths_of_the_error() -> None:
-    for successes in (1, 2, 5, 8):
-        low, _ = wilson(successes, 500, confidence=0.95)
-        # At the limit, this many successes or more happen with a chance of 4 %.
-        chance = scipy.stats.binom.sf(successes - 1, 500, float(low))
-        assert chance == pytest.approx(0.04, rel=1e-8)
+@pytest.mark.parametrize("confidence", [0.8, 0.9, 0.95, 0.9995])
+@pytest.mark.parametrize("n", [20, 100, 20_000])
+def test_it_covers_at_least_what_it_says(n: int, confidence: float) -> None:
+    successes = np.arange(min(n, 400) + 1)
+    low, high = wilson(successes, n, confidence=confidence)
+    for rate in np.geomspace(0.02, min(n / 2, 200), 200) / n:
+        inside = (low <= rate) & (rate <= high)
+        assert scipy.stats.binom.pmf(successes, n, rate)[inside].sum() >= confidence - 1e-9
 
 
 def test_the_upper_limit_mirrors_the_lower_one() -> None:
@@ -45,11 +50,11 @@ def test_ends_are_exact_and_nothing_is_undefined_but_an_empty_sample() -> None:
 
 
 def test_degrees_widen_by_student() -> None:
-    # With t in place of z, Wilson's limits solve (rate - p)^2 = t^2 p (1 - p) / n.
-    low, high = wilson(300, 1000, confidence=0.95, degrees=9)
+    # A t value stands for the confidence of the normal with the same critical value.
     t = scipy.stats.t.ppf(0.975, 9)
-    for limit in (low, high):
-        assert (0.3 - limit) ** 2 == pytest.approx(t**2 * limit * (1 - limit) / 1000, rel=1e-9)
+    same = wilson(300, 1000, confidence=1 - 2 * scipy.stats.norm.sf(t))
+    found = wilson(300, 1000, confidence=0.95, degrees=9)
+    np.testing.assert_allclose(found, same, rtol=1e-9)
 
 
 def test_no_degrees_of_freedom_is_undefined() -> None:

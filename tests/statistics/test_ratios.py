@@ -42,8 +42,41 @@ def test_relative_is_the_risk_ratio_where_the_share_that_old_got_right_is_sure()
         negative, old_right, wrong, n - old_right, compare="ratio", method="score"
     )
     expected = [1 / (0.99 + 0.01 / rho) for rho in ends]
-    found = relative_negative_flip_rate(negative, old_right, negative + wrong, n, confidence=0.95)
-    np.testing.assert_allclose(found, expected, rtol=2e-3)
+    low, high = relative_negative_flip_rate(
+        negative, old_right, negative + wrong, n, confidence=0.95
+    )
+    # The exact limits of both rates reach a few percent farther than the score's.
+    width = expected[1] - expected[0]
+    assert expected[0] - 0.05 * width <= low <= expected[0]
+    assert expected[1] <= high <= expected[1] + 0.05 * width
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.9995])
+@pytest.mark.parametrize(
+    ("error_old", "error_new", "truth"), [(0.01, 0.07, 1.0), (0.05, 0.04, 0.8), (0.2, 0.18, 0.3)]
+)
+def test_relative_errs_seldom_on_either_side(
+    error_old: float, error_new: float, truth: float, confidence: float
+) -> None:
+    negative = truth * (1 - error_old) * error_new
+    both = error_new - negative
+    chances = [1 - error_old - negative, negative, error_old - both, both]
+    draws = np.random.default_rng(0).multinomial(100, chances, size=20_000)
+    tables, times = np.unique(draws, axis=0, return_counts=True)
+    right, flips, _, wrong = tables.T
+    low, high = relative_negative_flip_rate(
+        flips, right + flips, flips + wrong, 100, confidence=confidence
+    )
+    allowed = (1 - confidence) / 2
+    leeway = 3 * math.sqrt(allowed / 20_000)
+    for missed in (low > truth, high < truth):
+        assert times[missed].sum() / 20_000 <= 1.3 * allowed + leeway
+
+
+def test_relative_from_one_error_of_old_says_little_at_a_high_confidence() -> None:
+    low, high = relative_negative_flip_rate(7, 99, 7, 100, confidence=0.9995)
+    assert low < 0.45
+    assert 1.0 < high < 1.2
 
 
 def test_relative_edges() -> None:

@@ -82,7 +82,7 @@ def p_value_by_inversion(
     >>> from flipguard.statistics import wilson
     >>> p = p_value_by_inversion(lambda c: wilson(60, 100, confidence=c), limit=0.5, side="above")
     >>> print(f"{p:.4f}")
-    0.0455
+    0.0569
     """
     if side not in ("above", "below"):
         raise ValueError(f"Expected `side` to be 'above' or 'below', but got {side!r}.")

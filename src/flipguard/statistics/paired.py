@@ -19,6 +19,7 @@ from flipguard.statistics._arrays import (
     find_root,
     floats,
 )
+from flipguard.statistics.proportions import exact_limits
 
 
 def paired_difference(
@@ -30,19 +31,40 @@ def paired_difference(
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike = np.inf,
 ) -> Interval:
-    """Tango's score interval of (positive - negative) / n.
+    """Interval of (positive - negative) / n: Tango's score, widened by exact limits of both rates.
+
+    Where few flips are lopsided, Tango's interval errs on one side more often than it says: 5.2 %
+    instead of 2.5 % with 5 positive and 0.3 negative flips expected, and 6.7 times as often as
+    stated at a confidence of 0.99995. The squares of the exact limits' distances from the two
+    rates, added (MOVER), err there at most 1.3 times as often as stated; the wider end counts.
 
     >>> low, high = paired_difference(30, 20, 1000, confidence=0.95)
     >>> print(f"{low:.4f} {high:.4f}")
-    -0.0040 0.0246
+    -0.0044 0.0247
     """
     critical = critical_value(confidence=confidence, degrees=degrees)
     gains, losses, total, effect, critical = floats(positive, negative, n, design_effect, critical)
     gains, losses, total = divide(gains, effect), divide(losses, effect), divide(total, effect)
+    low, high = tango(gains, losses, total, critical)
+    exact_high = _exact_upper(gains, losses, total, critical)
+    exact_low = -_exact_upper(losses, gains, total, critical)
+    return np.minimum(low, exact_low)[()], np.maximum(high, exact_high)[()]
+
+
+def tango(gains: FloatArray, losses: FloatArray, n: FloatArray, critical: FloatArray) -> Interval:
+    """Tango's score limits of (gains - losses) / n."""
     # By symmetry the lower limit of a gain is minus the upper limit of the swapped one.
-    high = _upper_limit(gains, losses, total, critical)
-    low = -_upper_limit(losses, gains, total, critical)
-    return low[()], high[()]
+    return -_upper_limit(losses, gains, n, critical), _upper_limit(gains, losses, n, critical)
+
+
+def _exact_upper(
+    gains: FloatArray, losses: FloatArray, n: FloatArray, critical: FloatArray
+) -> FloatArray:
+    """The upper limit from the exact limits of both rates: the squares of their reaches add."""
+    gain, loss = divide(gains, n), divide(losses, n)
+    up = exact_limits(gains, n, critical)[1] - gain
+    down = loss - exact_limits(losses, n, critical)[0]
+    return np.minimum(gain - loss + np.hypot(up, down), 1.0)
 
 
 def _upper_limit(

@@ -24,7 +24,7 @@ def deciding_sample_size(
     >>> def at(scale):
     ...     return wilson(18 * scale, 1000 * scale, confidence=0.95)
     >>> deciding_sample_size(at, n=1000, low_limit=0.0, high_limit=0.02)
-    17824
+    17861
     """
     if n <= 0:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from flipguard.statistics._arrays import (
     FloatArray,
@@ -14,10 +14,8 @@ from flipguard.statistics._arrays import (
     tail_of,
 )
 
-# The share of the error that the exact limit takes at small counts. With all of it (Brown, Cai and
-# DasGupta, Statistical Science 16, 2001) coverage still dips to 93.2 % where four successes are
-# expected; with 0.8 it stays at 93.5 % or above for every expectation from 0.3 successes on.
-ONE_SIDED_SHARE = 0.8
+# From so many successes and failures on, the exact limits are not worth their cost.
+LARGEST_EXACT = 1_000_000
 
 
 def wilson(
@@ -28,19 +26,17 @@ def wilson(
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike = np.inf,
 ) -> Interval:
-    """Wilson's score interval of a rate, with the small-count limit of Brown, Cai and DasGupta.
+    """Wilson's score interval of a rate, widened to Clopper and Pearson's where that is wider.
 
-    In an exact scan over the expected number of successes, plain Wilson covers as little as 91.6 %
-    above one, 89.5 % above a half and 83.8 % below it (the coarser grid of the calibration study,
-    which begins at one, meets 92.1 %), because its lower limit of a few successes is too high.
-    There the lower limit is the exact one with most of the error on this side (and likewise the
-    upper limit near n successes). Above 22 successes, at a confidence of 0.95, it is plain Wilson.
+    Plain Wilson covers as little as 83.8 % at a confidence of 0.95 where few successes are
+    expected, because its lower limit of a few successes is too high, and 71.5 % at 0.8. With the
+    exact limits it covers at least what it says, at any confidence, for a few percent more width.
 
     With a design effect the counts are divided by it; `degrees` makes the critical value Student's.
 
     >>> low, high = wilson(20, 1000, confidence=0.95)
     >>> print(f"{low:.4f} {high:.4f}")
-    0.0129 0.0307
+    0.0123 0.0307
     """
     x, total, effect = floats(successes, n, design_effect)
     critical = critical_value(confidence=confidence, degrees=degrees)
@@ -48,10 +44,23 @@ def wilson(
     hits = divide(x, effect)
     rate = divide(x, total)
     low, high = _score_limits(rate, effective, critical)
-    tail = ONE_SIDED_SHARE * tail_of(critical)
-    low = np.minimum(low, _one_sided_low(hits, effective - hits, tail))
-    high = np.maximum(high, 1.0 - _one_sided_low(effective - hits, hits, tail))
-    return low[()], high[()]
+    exact_low, exact_high = exact_limits(hits, effective, critical)
+    return np.minimum(low, exact_low)[()], np.maximum(high, exact_high)[()]
+
+
+def exact_limits(hits: FloatArray, n: FloatArray, critical: FloatArray) -> Interval:
+    """Clopper and Pearson's limits, whose tails are those of a normal's critical value.
+
+    Where both successes and failures are very many the score limits take their place: they differ
+    by less than a thousandth of their width, and cost far less.
+    """
+    tail = 0.5 * tail_of(critical)
+    hits, n, tail = np.broadcast_arrays(hits, n, tail)
+    low, high = _score_limits(divide(hits, n), n, critical)
+    few = np.minimum(hits, n - hits) < LARGEST_EXACT
+    low = np.where(few, _one_sided_low(hits, n - hits, tail, few), low)
+    high = np.where(few, 1.0 - _one_sided_low(n - hits, hits, tail, few), high)
+    return low, high
 
 
 def _score_limits(rate: FloatArray, n: FloatArray, critical: FloatArray) -> Interval:
@@ -65,14 +74,14 @@ def _score_limits(rate: FloatArray, n: FloatArray, critical: FloatArray) -> Inte
     return np.where(np.isnan(half), np.nan, low), np.where(np.isnan(half), np.nan, high)
 
 
-def _one_sided_low(hits: FloatArray, misses: FloatArray, tail: FloatArray) -> FloatArray:
-    """Exact lower limit with an error of `tail` on this side (Clopper and Pearson's)."""
+def _one_sided_low(
+    hits: FloatArray, misses: FloatArray, tail: FloatArray, wanted: NDArray[np.bool_]
+) -> FloatArray:
+    """Exact lower limit with an error of `tail` on this side."""
     from scipy.special import betaincinv
 
-    hits, misses, tail = np.broadcast_arrays(hits, misses, tail)
-    # With very many hits it lies above Wilson's limit at any confidence, and is not worth its cost.
-    wanted = (hits > 0) & (hits < 10_000) & (misses >= 0) & (tail > 0)
-    limit = np.where(hits == 0, 0.0, 1.0)
+    wanted = wanted & (hits > 0) & (misses >= 0)
+    limit = np.where(hits + misses > 0, 0.0, np.nan)
     limit[wanted] = betaincinv(hits[wanted], misses[wanted] + 1.0, tail[wanted])
     return limit
 

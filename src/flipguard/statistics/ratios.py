@@ -12,8 +12,9 @@ from flipguard.statistics._arrays import (
     divide,
     find_root,
     floats,
+    tail_of,
 )
-from flipguard.statistics.proportions import wilson
+from flipguard.statistics.proportions import exact_limits, wilson
 
 
 def relative_negative_flip_rate(
@@ -28,66 +29,64 @@ def relative_negative_flip_rate(
 ) -> Interval:
     """Interval of R = NFR / ((1 - ER_old) ER_new).
 
-    With w the share that old got right, R = 1 / (w + (1 - w) / rho), where rho is the risk ratio
-    of new's errors on what old got right and on what it got wrong: two independent binomials. The
-    interval joins Koopman's score interval of rho and Wilson's of w by the squares of their reaches
-    (MOVER). It is defined without any flip; nan where old was never right or new never wrong.
+    With w the share that old got right, R = 1 / (w + (1 - w) / rho), where rho is the ratio of
+    new's error rates on what old got right and on what it got wrong: two independent binomials. rho
+    has Donner and Zou's interval from the exact limits of the two rates, w has Wilson's. R's ends
+    are its extremes over all (rho, w) whose distances, in critical values, lie on one circle; at
+    small counts and high confidence both matter at once, and adding the two reaches would not do.
+    It is defined without any flip; nan where old was never right or new never wrong.
 
     >>> low, high = relative_negative_flip_rate(20, 900, 80, 1000, confidence=0.95)
     >>> print(f"{low:.3f} {high:.3f}")
-    0.186 0.391
+    0.180 0.396
     """
     critical = critical_value(confidence=confidence, degrees=degrees)
     flips, right, wrong, total, effect, critical = floats(
         negative_flip, old_right, new_wrong, n, design_effect, critical
     )
     flips, right, wrong, total = (divide(x, effect) for x in (flips, right, wrong, total))
-    share = divide(right, total)
-    low_odds, odds, high_odds = _risk_share(flips, right, wrong - flips, total - right, critical)
-    level, freedom = floats(confidence, degrees)
-    low_share, high_share = wilson(right, total, confidence=level, degrees=freedom)
     value = divide(flips * total, right * wrong)
-
-    def ratio(odds: FloatArray, share: FloatArray) -> FloatArray:
-        return divide(odds, share * odds + (1 - share) * (1 - odds))
-
-    # R falls with the share where new errs more often on what old got right, and rises elsewhere;
-    # both ends are tried and the farther one counts.
-    first, second = ratio(odds, low_share), ratio(odds, high_share)
-    down = np.hypot(value - ratio(low_odds, share), value - np.minimum(first, second))
-    up = np.hypot(ratio(high_odds, share) - value, np.maximum(first, second) - value)
-    low, high = np.maximum(value - down, 0.0), value + up
+    low, high = value, value
+    for angle in np.linspace(0.0, np.pi / 2, ANGLES):
+        odds = _risk_share(flips, right, wrong - flips, total - right, critical * np.cos(angle))
+        share = _score_and_exact(right, total, critical * np.sin(angle))
+        corners = [divide(o, s * o + (1 - s) * (1 - o)) for o in odds for s in share]
+        low, high = np.fmin(low, np.fmin.reduce(corners)), np.fmax(high, np.fmax.reduce(corners))
     # Old was never wrong: nothing is known of new's errors there, so any risk ratio is possible.
     blind = (right == total) & ~np.isnan(value)
     low = np.where(blind, 0.0, low)
-    high = np.where(blind, divide(1.0, low_share), high)
-    return low[()], high[()]
+    high = np.where(blind, divide(1.0, _score_and_exact(right, total, critical)[0]), high)
+    known = ~np.isnan(value + critical)
+    return np.where(known, low, np.nan)[()], np.where(known, high, np.nan)[()]
+
+
+# Directions in which the share and the ratio of error rates are moved together.
+ANGLES = 7
+
+
+def _score_and_exact(hits: FloatArray, n: FloatArray, critical: FloatArray) -> Interval:
+    return wilson(hits, n, confidence=1.0 - tail_of(critical))
 
 
 def _risk_share(
     first: FloatArray, m: FloatArray, second: FloatArray, n: FloatArray, critical: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Koopman's score interval of p1 / (p1 + p2), the risk ratio on a bounded scale."""
+) -> Interval:
+    """Interval of p1 / (p1 + p2), the risk ratio on a bounded scale, from the exact limits of both.
+
+    Donner and Zou's (Statistical Methods in Medical Research 21, 2012), in a form that is defined
+    where one of the two is 0.
+    """
     p, q = divide(first, m), divide(second, n)
-    estimate = divide(p, p + q)
-    square = critical**2
+    low_p, high_p = exact_limits(first, m, critical)
+    low_q, high_q = exact_limits(second, n, critical)
 
-    def excess(share: FloatArray) -> FloatArray:
-        odds = share / (1 - share)
-        a, b, c = (m + n) * odds, -(odds * (m + second) + first + n), first + second
-        base = 2 * c / (np.sqrt(np.maximum(b**2 - 4 * a * c, 0.0)) - b)
-        top = np.minimum(odds * base, 1.0)
-        # Miettinen and Nurminen's widening, for each group: it matters where old has few errors.
-        spread = (1 - share) ** 2 * top * (1 - top) * (1 + 1 / m) / m
-        spread += share**2 * base * (1 - base) * (1 + 1 / n) / n
-        return np.asarray(((1 - share) * p - share * q) ** 2 - square * spread)
+    def least(p: FloatArray, low_p: FloatArray, q: FloatArray, high_q: FloatArray) -> FloatArray:
+        """The lower end of p / (p + q)."""
+        reach = low_p * (2 * p - low_p)
+        root = np.sqrt(np.maximum((p * q) ** 2 - reach * high_q * (2 * q - high_q), 0.0))
+        return np.where(p == 0, 0.0, divide(reach, reach + p * q + root))
 
-    # The estimate itself is a second root where a count is 0, so the search starts beside it.
-    below, above = estimate * (1 - 1e-6), estimate + 1e-6 * (1 - estimate)
-    edge = np.full(estimate.shape, 1e-12)
-    low = np.where(first == 0, 0.0, find_root(excess, low=edge, high=below))
-    high = np.where(second == 0, 1.0, find_root(excess, low=above, high=1 - edge))
-    return low, estimate, high
+    return least(p, low_p, q, high_q), 1.0 - least(q, low_q, p, high_p)
 
 
 def log_relative_negative_flip_rate_variance(
