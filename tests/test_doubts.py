@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import cProfile
+import json
+import tracemalloc
 
 import numpy as np
 import polars as pl
 import pytest
 
 from flipguard import InputError, Policy, PolicyError, Predictions, check, compare, matrix
+from flipguard.documents import json_text
 
 TEN = [f"s{i}" for i in range(10)]
 RULE = {"rule": [{"metric": "negative_flip_rate", "max": 0.5}]}
@@ -192,3 +195,16 @@ def test_many_groups_and_rules_take_no_more_work_each_than_few():
 
     calls(1)  # so that all is imported
     assert calls(200) < 12 * calls(20)
+
+
+def test_a_large_document_is_not_held_in_pieces():
+    """The peak of memory, in the length of the text: lists of its pieces take seven times that."""
+    document = {"by": [{"group": str(i), "n": i, "low": None} for i in range(20_000)]}
+    tracemalloc.start()
+    try:
+        text = json_text(document)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * len(text)
+    assert json.loads(text) == document

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import cProfile
 import csv
-import gzip
 import io
 import json
 import random

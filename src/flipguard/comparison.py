@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from flipguard.counts import CELLS, UNLABELLED, FlipCounts, Layout
+from flipguard.documents import json_text
 from flipguard.engines.plan import CountingPlan, RowCounts
 from flipguard.errors import InputError, listed
 from flipguard.estimates import Estimate, Sample
@@ -253,7 +253,7 @@ class Comparison:
 
     def to_json(self) -> str:
         """The comparison as a JSON document."""
-        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json_text(self.as_dict())
 
 
 def _counts_json(counts: FlipCounts) -> dict[str, int | None]:
