@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from flipguard.methods import Objective
 from tests.losses import transcription as plain
 from tests.methods import equations
+from tests.methods import other_equations as others
 from tests.methods.equations import Said
 from tests.methods.scenes import CLASSES, PLACES, STEPS, Features, Scene
 
@@ -77,7 +78,7 @@ def features_of(model: nn.Module, at: Scene) -> list[plain.Row]:
 def bct(call: Call, **numbers: float) -> Tensor:
     head = call.at.olds[0].head
     assert isinstance(head, nn.Linear)
-    return equations.bct(
+    return others.bct(
         call.said,
         features=features_of(call.at.student, call.at),
         head=plain.constants(head.weight),
@@ -90,7 +91,7 @@ def bct(call: Call, **numbers: float) -> Tensor:
 def ract(call: Call, **numbers: float) -> Tensor:
     with torch.no_grad():
         old_features = features_of(call.at.olds[0], call.at)
-    return equations.ract(
+    return others.ract(
         call.said,
         features=features_of(call.at.student, call.at),
         old_features=old_features,
@@ -107,7 +108,7 @@ def confusion_of(model: nn.Module, at: Scene) -> list[list[float]]:
 
 
 def bu_cr(call: Call, *, cost_ratio: float) -> Tensor:
-    return equations.bu_cr(
+    return others.bu_cr(
         call.said,
         old_confusion=confusion_of(call.at.olds[0], call.at),
         # Before the first epoch is over, new's vote says nothing.
@@ -135,7 +136,7 @@ def codistill_ce(call: Call, **numbers: Any) -> Tensor:
 
 
 def l2_sp(call: Call, *, strength: float) -> Tensor:
-    return equations.elastic(
+    return others.elastic(
         call.said,
         weights=dict(call.at.student.named_parameters()),
         anchors=dict(call.at.olds[0].named_parameters()),
@@ -144,7 +145,7 @@ def l2_sp(call: Call, *, strength: float) -> Tensor:
 
 
 def ewc(call: Call, *, strength: float, samples: int) -> Tensor:
-    return equations.elastic(
+    return others.elastic(
         call.said,
         weights=dict(call.at.student.named_parameters()),
         anchors=dict(call.at.olds[0].named_parameters()),
@@ -327,9 +328,9 @@ CASES = [
     *(
         case
         for name, equation in (
-            ("new-error", equations.new_error),
-            ("strict-imitation", equations.strict_imitation),
-            ("muscle", equations.muscle),
+            ("new-error", others.new_error),
+            ("strict-imitation", others.strict_imitation),
+            ("muscle", others.muscle),
         )
         for case in (
             *both(name, of(equation)),
@@ -339,7 +340,7 @@ CASES = [
         )
     ),
     variant(
-        name="muscle", options={"temperature": 3.0}, equation=of(equations.muscle, temperature=3.0)
+        name="muscle", options={"temperature": 3.0}, equation=of(others.muscle, temperature=3.0)
     ),
     *both("l2-sp", partial(l2_sp, strength=0.01), scene="nets"),
     variant(
@@ -352,7 +353,7 @@ CASES = [
         scene="nets",
         equation=partial(ewc, strength=3.0, samples=7),
     ),
-    *both("label-mix", of(equations.label_mix)),
-    variant(name="label-mix", options={"share": 0.2}, equation=of(equations.label_mix, share=0.2)),
-    variant(name="label-mix", scene="grown", equation=of(equations.label_mix)),
+    *both("label-mix", of(others.label_mix)),
+    variant(name="label-mix", options={"share": 0.2}, equation=of(others.label_mix, share=0.2)),
+    variant(name="label-mix", scene="grown", equation=of(others.label_mix)),
 ]

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from flipguard.data import ArraySplit, load_data
 from flipguard.errors import InputError
 from flipguard.methods import METHODS, Objective
 from flipguard.models import build_model
 from flipguard.training.checks import completed
+from flipguard.training.folder import MODEL
 from flipguard.training.members import Mean
 from tests.losses import transcription as plain
 from tests.methods import equations
+from tests.methods import other_equations as others
 from tests.methods.cases import CASES, Call, Case, confusion_of
 from tests.methods.equations import Said
 from tests.methods.scenes import (
@@ -32,7 +37,7 @@ from tests.methods.scenes import (
     parameters,
     scene,
 )
-from tests.training.tiny import tiny
+from tests.training.tiny import tiny, trained
 
 
 def says(model: nn.Module, at: Scene) -> list[plain.Row]:
@@ -50,7 +55,6 @@ def said_of(at: Scene, number: int) -> Said:
         twin=says(at.twin, at),
         members=[says(member, at) for member in at.members],
         number=number,
-        steps=STEPS,
         smoothing=at.smoothing,
     )
 
@@ -195,8 +199,8 @@ def test_new_votes_are_counted_after_an_epoch() -> None:
     for new_confusion in ([[1 / CLASSES] * CLASSES] * CLASSES, confusion_of(at.student, at)):
         said = said_of(at, 0)
         numbers = {"old_confusion": old_confusion, "new_confusion": new_confusion}
-        check(objective, at, 0, equations.bu_cr(said, **numbers, cost_ratio=1.5))
-        answers.append(equations.answers(said, **numbers, cost_ratio=1.5))
+        check(objective, at, 0, others.bu_cr(said, **numbers, cost_ratio=1.5))
+        answers.append(others.answers(said, **numbers, cost_ratio=1.5))
         objective.after_epoch()
     # The update follows old, follows another answer, and learns from new's votes.
     votes = [plain.prediction(old) for old in said.old]
@@ -217,6 +221,34 @@ def test_a_batch_of_new_classes_gives_the_base_times_the_distance() -> None:
         for new, old in zip(found.new, found.old, strict=True)
     ]
     check(objective, at, 0, equations.task(found) + 0.5 * equations.mean(distance))
+
+
+def test_the_loop_goes_down_on_the_whole_objective(tmp_path: Path) -> None:
+    """One step of plain SGD, whose batch comes in two pieces."""
+    recipe = {"optimizer": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
+    recipe |= {"schedule": "constant", "learning_rate": 0.5, "batch_size": 8, "accumulate": 2}
+    config = tiny(
+        "skl",
+        epochs=1,
+        data="mnist1d:train=16,test=100",
+        recipe=recipe,
+        options={"alpha": 0.3},
+        machine={"precision": "64-true"},
+    )
+    run = trained(config, tmp_path)
+    train = load_data(config.data).train
+    assert isinstance(train, ArraySplit)
+    seed = config.seeds.of("init")
+    model = build_model(config.model, classes=10, input_shape=(40,), seed=seed).double()
+    said = Said(
+        new=plain.rows(model(torch.as_tensor(train.all_inputs).double())),
+        target=torch.as_tensor(train.targets).tolist(),
+    )
+    expected = equations.skl(said, alpha=0.3, floor=1e-7)
+    of = dict(model.named_parameters())
+    found = load_file(run.folder / MODEL)
+    for name, slope in gradients_of(expected, of).items():
+        same(found[name].double(), of[name].detach() - 0.5 * slope, name, 1e-7)
 
 
 # --- apart -----------------------------------------------------------------------------------
@@ -249,7 +281,7 @@ def test_mixout_is_its_equation(options: dict[str, float], share: float) -> None
     assert 0 < kept.sum() < kept.numel()
     assert abs(float(1 - kept.double().mean()) - share) < 0.12
     said = said_of(at, 0)
-    said = dataclasses.replace(said, new=equations.mixout(weight, anchor, kept, share))
+    said = dataclasses.replace(said, new=others.mixout(weight, anchor, kept, share))
     torch.manual_seed(5)
     check(objective, at, 0, equations.task(said))
     at.student.eval()
