@@ -1,7 +1,8 @@
 """Each method with options, and the equation that it must then be.
 
-`printed` is the paper's equation to the letter, `default` the method without options, written as a
-departure from the print where it is one, and `variant` takes other options, classes or old models.
+`printed` is the paper's equation to the letter, which `preset="paper"` gives, `default` the method
+without options, written as a departure from the print where it is one, and `variant` takes other
+options, classes or old models.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flipguard.methods import Objective
+from flipguard.methods import METHODS, Objective
 from tests.losses import transcription as plain
 from tests.methods import equations
 from tests.methods import other_equations as others
@@ -179,16 +180,23 @@ codistill_skl = equations.codistill_skl
 FD_KL = {"t_squared": True, "direction": "KL(old || new)"}
 LDI = {"k": None, "over_classes": "mean"}
 
-printed = partial(Case, kind="printed")
 default = partial(Case, kind="default")
 variant = partial(Case, kind="variant")
 
 
-def both(name: str, equation: Equation, **more: Any) -> list[Case]:
+def printed(name: str, equation: Equation, *, scene: str = "tables", **given: Any) -> Case:
+    """A method as its paper prints it, but for what is given."""
+    preset = {"preset": "paper"} if METHODS[name.partition("+")[0]].options else {}
+    return Case(
+        name=name, kind="printed", options={**preset, **given}, equation=equation, scene=scene
+    )
+
+
+def both(name: str, equation: Equation, *, scene: str = "tables") -> list[Case]:
     """A method whose default is the print."""
     return [
-        printed(name=name, equation=equation, **more),
-        default(name=name, equation=equation, **more),
+        printed(name, equation, scene=scene),
+        default(name=name, equation=equation, scene=scene),
     ]
 
 
@@ -198,8 +206,8 @@ CASES = [
     *both("naive", of(equations.naive)),
     variant(name="naive", options={"weight": 0.7}, equation=of(equations.naive, weight=0.7)),
     variant(name="naive", scene="grown", equation=of(equations.naive)),
-    *both("kd", of(equations.kd, **FD_KL)),  # Hinton et al.
-    printed(  # PCT
+    *both("kd", of(equations.kd, **FD_KL)),  # as Hinton et al. print it
+    variant(  # as PCT does: equation 8 with focus 0
         name="kd", options={"direction": "reverse", "t_squared": False}, equation=of(equations.kd)
     ),
     variant(
@@ -208,7 +216,7 @@ CASES = [
         equation=of(equations.kd, weight=0.3, temperature=2.0, **FD_KL),
     ),
     variant(name="kd", scene="grown", equation=of(equations.kd, **FD_KL)),
-    printed(name="fd-kl", options={"direction": "reverse", "t_squared": False}, equation=of(fd_kl)),
+    printed("fd-kl", of(fd_kl)),
     default(name="fd-kl", equation=of(fd_kl, **FD_KL)),
     variant(
         name="fd-kl",
@@ -216,7 +224,7 @@ CASES = [
         equation=of(fd_kl, weight=0.7, base=0.5, focus=2.0, temperature=3.0, **FD_KL),
     ),
     variant(name="fd-kl", scene="grown", equation=of(fd_kl, **FD_KL)),
-    printed(name="fd-lm", options={"class_reduction": "sum"}, equation=of(fd_lm)),
+    printed("fd-lm", of(fd_lm)),
     default(name="fd-lm", equation=of(fd_lm, over_classes="mean")),
     variant(
         name="fd-lm",
@@ -246,20 +254,11 @@ CASES = [
     ),
     *both("bu-cr", partial(bu_cr, cost_ratio=2.5)),
     variant(name="bu-cr", options={"cost_ratio": 6.0}, equation=partial(bu_cr, cost_ratio=6.0)),
-    printed(name="elodi", options={"k": 10, "class_reduction": "sum"}, equation=of(elodi)),
-    printed(  # eq. 5 ranks by the ensemble
-        name="elodi",
-        options={"k": 10, "class_reduction": "sum", "rank_by": "reference"},
-        equation=of(elodi, rank_by="reference"),
-    ),
-    printed(  # eq. 7
-        name="elodi", options={"class_reduction": "sum"}, equation=of(elodi, k=None)
-    ),
-    printed(  # eq. 9, which has no cross-entropy
-        name="elodi",
-        options={"k": 10, "class_reduction": "sum", "alpha": 1.0, "legacy": 0.3},
-        equation=of(elodi, alpha=1.0, legacy=0.3),
-    ),
+    printed("elodi", of(elodi)),
+    # Eq. 5 ranks by the ensemble, eq. 7 takes all classes, and eq. 9 has no cross-entropy.
+    printed("elodi", of(elodi, rank_by="reference"), rank_by="reference"),
+    printed("elodi", of(elodi, k=None), k=None),
+    printed("elodi", of(elodi, alpha=1.0, legacy=0.3), alpha=1.0, legacy=0.3),
     default(name="elodi", equation=of(elodi, **LDI)),
     variant(
         name="elodi",
@@ -295,7 +294,7 @@ CASES = [
         options={"alpha": 0.4, "k": 10},
         equation=of(equations.entropy, alpha=0.4, k=10),
     ),
-    printed(name="skl", options={"floor": 0.0}, equation=of(equations.skl)),
+    printed("skl", of(equations.skl)),
     default(name="skl", equation=of(equations.skl, floor=1e-7)),
     variant(
         name="skl",
@@ -304,11 +303,7 @@ CASES = [
     ),
     *both("codistill-skl", of(codistill_skl, growth=GROWTH)),
     *both("codistill-skl+entropy", of(codistill_skl, growth=GROWTH, plus="entropy")),
-    printed(
-        name="codistill-skl+skl",
-        options={"floor": 0.0},
-        equation=of(codistill_skl, growth=GROWTH, plus="skl"),
-    ),
+    printed("codistill-skl+skl", of(codistill_skl, growth=GROWTH, plus="skl")),
     default(
         name="codistill-skl+skl", equation=of(codistill_skl, growth=GROWTH, plus="skl", floor=1e-7)
     ),

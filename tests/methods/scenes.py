@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from flipguard.losses import SharedClasses
-from flipguard.methods import METHODS, Objective, Old, Setting, method_of
+from flipguard.methods import Objective, Old, Setting, method_of
 from flipguard.methods.companions import Companions
 from flipguard.references import Ensemble, OldModel, StoredLogits
 from flipguard.references.views import StoredViews, packed
@@ -215,10 +215,16 @@ def gradients_of(total: Tensor, of: Mapping[str, nn.Parameter]) -> Gradients:
     }
 
 
+def options_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a method, as a configuration has them."""
+    method, own = method_of(name)
+    return dict(method.complete({**own, **given}))
+
+
 def build(name: str, options: Mapping[str, Any], at: Scene) -> Objective:
     """The objective of a method, as `train` builds it."""
-    method, own = method_of(name)
-    return METHODS[method.name].build(at.setting(method.complete({**own, **options})))
+    method, _ = method_of(name)
+    return method.build(at.setting(options_of(name, options)))
 
 
 def minimised(objective: Objective, at: Scene, number: int | Tensor) -> Tensor:

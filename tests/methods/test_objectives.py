@@ -34,6 +34,7 @@ from tests.methods.scenes import (
     build,
     gradients_of,
     minimised,
+    options_of,
     parameters,
     scene,
 )
@@ -144,10 +145,9 @@ def test_every_option_has_an_equation(name: str) -> None:
     for option in METHODS[name].options:
         if option.name in NOT_IN_THE_EQUATION.get(name, ()):
             continue
-        given = {case.options[option.name] for case in cases if option.name in case.options}
-        given |= {case.name.partition("+")[2] for case in cases if option.name == "plus"}
-        assert given - {option.default, ""}, option.name
-        assert set(option.choices) <= given | {option.default}, option.name
+        given = {options_of(case.name, case.options)[option.name] for case in cases}
+        assert given - {option.default}, option.name
+        assert set(option.choices) <= given, option.name
 
 
 # --- over time -------------------------------------------------------------------------------
@@ -294,8 +294,8 @@ APART: dict[str, Callable[..., None]] = {
 }
 
 
-@pytest.mark.parametrize(("options", "rate"), [({}, 0.1), ({"rate": 0.2}, 0.2)])
-def test_dropout_drops_features_before_the_head(options: dict[str, float], rate: float) -> None:
+@pytest.mark.parametrize(("options", "rate"), [({}, 0.1), ({"preset": "paper"}, 0.2)])
+def test_dropout_drops_features_before_the_head(options: dict[str, str], rate: float) -> None:
     """ELODI's share is 0.2; 0.1 is our default."""
     _, config = completed(tiny("dropout", options=options))
     model = build_model(config.model, classes=CLASSES, input_shape=(40,), seed=0)
