@@ -37,7 +37,7 @@ def methods_page() -> str:
         if method.needs:
             lines.append(f"- **Needs.** {method.needed()}")
         for departure in method.default_departures():
-            lines.append(f"- **Not as in the paper.** {departure[0].upper()}{departure[1:]}.")
+            lines.append(f"- **Not as in the paper.** {departure}.")
         for option in method.settable:
             others = f" One of {', '.join(option.choices)}." if option.choices else ""
             lines.append(f"- `{option.name} = {option.default!r}`: {option.sentence}{others}")
