@@ -22,7 +22,7 @@ def flip_rates(
 
 def flip_counts(rng: np.random.Generator, n: int, rates: Floats, shared: float) -> Floats:
     """The flips of each model on the same n samples, of which some are flipped more easily."""
-    chances, weights = _by_sample(rates, shared, 25)
+    chances, weights = _by_sample(rates, shared, 15)
     samples = rng.multinomial(n, weights, size=len(rates))
     return rng.binomial(samples[:, None, :], chances).sum(axis=-1).astype(np.float64)
 
@@ -31,7 +31,7 @@ def joint_flips(
     rng: np.random.Generator, n: int, rates: Floats, shared: float
 ) -> tuple[Floats, Floats]:
     """The joint table of new (the first model) and its controls, and each control's flips."""
-    chances, weights = _by_sample(rates, shared, 25)
+    chances, weights = _by_sample(rates, shared, 15)
     k = rates.shape[1] - 1
     patterns = np.array(list(itertools.product((0, 1), repeat=k + 1)))
     cells = np.ones((len(rates), len(patterns), len(weights)))
