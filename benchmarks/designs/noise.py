@@ -1,7 +1,7 @@
 """What controls say: the range of one more retrain, and ratios to controls whose seeds differ.
 
-Every draw is a harmless update: a further retrain of the controls' recipe, or (for ratios) of a recipe
-with a known ratio to it. The rate of each retrain varies from seed to seed by a stated share.
+Every draw is a harmless update: a further retrain of the controls' recipe, or (for ratios) of a
+recipe with a known ratio to it. The rate of each retrain varies from seed to seed by a stated share.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+
 from designs.retrains import Floats, flip_counts, flip_rates, joint_flips
 from designs.row import Rival, Row
-
 from flipguard import statistics
 from flipguard.statistics._arrays import critical_value
 
