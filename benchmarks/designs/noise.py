@@ -1,7 +1,8 @@
 """What controls say: the range of one more retrain, and ratios to controls whose seeds differ.
 
 Every draw is a harmless update: a further retrain of the controls' recipe, or (for ratios) of a
-recipe with a known ratio to it. The rate of each retrain varies from seed to seed by a stated share.
+recipe with a known ratio to it. The rate of each retrain varies from seed to seed by a stated
+share.
 """
 
 from __future__ import annotations

@@ -187,6 +187,27 @@ def test_ratio_errs_seldom_on_either_side(
         assert times[missed].sum() / 200_000 <= allowed + 3 * math.sqrt(allowed / 200_000)
 
 
+@pytest.mark.parametrize("confidence", [0.8, 0.9995])
+def test_ratio_to_three_controls_errs_seldom_on_either_side(confidence: float) -> None:
+    # 0.3 times as many flips as the controls, which never flip the same sample.
+    draws = np.random.default_rng(1).multinomial(200, [0.934, 0.06, 0, 0, 0.006], size=100_000)
+    tables, times = np.unique(draws, axis=0, return_counts=True)
+    joint = np.zeros((len(tables), 2, 4))
+    joint.reshape(len(tables), 8)[:, :5] = tables
+    low, high = paired_ratio(joint, confidence=confidence)
+    allowed = (1 - confidence) / 2
+    for missed in (low > 0.3, high < 0.3):
+        assert times[missed].sum() / 100_000 <= allowed + 3 * math.sqrt(allowed / 100_000)
+
+
+def test_ratio_of_copies_of_one_control_is_that_to_the_control() -> None:
+    one = paired_ratio([[900, 50], [20, 30]], confidence=0.95)
+    three = paired_ratio([[900, 0, 0, 50], [20, 0, 0, 30]], controls=[80] * 3, confidence=0.95)
+    np.testing.assert_allclose(three, one, rtol=1e-9)
+    low, high = paired_ratio([[900, 0, 0, 0], [0, 0, 0, 90]], confidence=0.95)
+    assert 0.9 < low < 1 < high < 1.1
+
+
 def test_ratio_to_controls_without_any_flip_is_infinite_and_not_undefined() -> None:
     low, high = paired_ratio([[9000, 0], [1000, 0]], confidence=0.95)
     assert 100 < low < 1000

@@ -134,8 +134,7 @@ def paired_ratio(
     flagged. Without `controls` the interval is about these models on other samples. It is made of
     two independent binomials: how many of the flagged samples are flagged on one side only, and how
     many of those on new's side. Both have exact limits, and the ends are the extremes over all
-    pairs whose distances, in critical values, lie on one circle. For several controls the counts
-    are those of the average control, as if there were as many more as averaging is worth.
+    pairs whose distances, in critical values, lie on one circle.
 
     `controls` (..., k) counts the flags of each control. With two or more, the interval is about
     the recipes: it also allows for another seed of new and of the controls.
@@ -160,9 +159,8 @@ def paired_ratio(
 
 
 def _sampling_limits(table: FloatArray, critical: FloatArray) -> Interval:
-    both, new, control = _average_control(table)
-    worth = _averaging(table)
-    one_sided, either = divide(new + control, worth), divide(both + new + control, worth)
+    both, new, control, worth = _against_one(table)
+    one_sided = new + control
     value = _quotient(both + new, both + control) + np.zeros(critical.shape)
 
     def ratio(side: FloatArray, share: FloatArray) -> FloatArray:
@@ -171,42 +169,49 @@ def _sampling_limits(table: FloatArray, critical: FloatArray) -> Interval:
 
     low, high = _extremes(
         value,
-        lambda reach: _any_or_exact(divide(new, worth), one_sided, critical * reach),
-        lambda reach: _any_or_exact(one_sided, either, critical * reach),
+        lambda reach: _any_or_exact(new, one_sided, critical * reach),
+        lambda reach: _any_or_exact(one_sided, both + one_sided, critical * reach),
         ratio,
     )
     known = ~np.isnan(value + critical)
-    return np.where(known, low, np.nan), np.where(known, high, np.nan)
+    return np.where(known, worth * low, np.nan), np.where(known, worth * high, np.nan)
 
 
 def _widened(table: FloatArray, low: FloatArray, high: FloatArray, more: FloatArray) -> Interval:
     """The limits with further variance of the logarithm, added to the squares of their reaches."""
-    both, new, control = _average_control(table)
+    both, new, control, worth = _against_one(table)
     # Half a flag stands for none, which has no logarithm.
-    centre = np.maximum(both + new, 0.5) / np.maximum(both + control, 0.5)
+    centre = worth * np.maximum(both + new, 0.5) / np.maximum(both + control, 0.5)
     with np.errstate(all="ignore"):
         down = np.exp(-np.hypot(np.log(centre / low), np.sqrt(more)))
         up = np.exp(np.hypot(np.log(high / centre), np.sqrt(more)))
         return np.minimum(low, centre * down), np.maximum(high, centre * up)
 
 
-def _average_control(table: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Samples that new and the average control both flag, only new, and only the control."""
+def _against_one(table: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Samples flagged by new and control, by new alone, and by the control alone; and its worth.
+
+    Several controls stand as one that flags `worth` times as many samples as they do on average:
+    k times if they never flag the same samples, once if they always do. Its log ratio to new has
+    the sampling variance of theirs.
+    """
+    first, second, squares, both = _moments(table)
+    worth = np.where(second > 0, divide(second, squares), table.shape[-1] - 1)
+    both = np.minimum(worth * both, first)
+    # Rounding may leave a hair less than none.
+    return both, first - both, np.maximum(worth * second - both, 0.0), worth
+
+
+def _moments(table: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Sums over samples: new's flag, the controls' share, its square, and flag times share."""
     share = np.linspace(0.0, 1.0, table.shape[-1])
-    flagged, other = table[..., 1, :], table[..., 0, :]
+    flagged, either = table[..., 1, :], table.sum(axis=-2)
     return (
+        flagged.sum(axis=-1),
+        (either * share).sum(axis=-1),
+        (either * share**2).sum(axis=-1),
         (flagged * share).sum(axis=-1),
-        (flagged * (1 - share)).sum(axis=-1),
-        (other * share).sum(axis=-1),
     )
-
-
-def _averaging(table: FloatArray) -> FloatArray:
-    """The variance of the log ratio to k controls over that to one control; 1 where unknown."""
-    both, new, control = _average_control(table)
-    one = divide(new + control, (both + new) * (both + control))
-    worth = divide(log_paired_ratio_variance(table), one)
-    return np.where(np.isnan(worth), 1.0, np.clip(worth, 1 / (table.shape[-1] - 1), 1.0))
 
 
 def _apart(table: FloatArray) -> FloatArray:
@@ -241,9 +246,6 @@ def log_paired_ratio_variance(joint: ArrayLike) -> FloatArray:
     >>> print(f"{log_paired_ratio_variance([[900, 50], [20, 30]]):.5f}")
     0.01750
     """
-    table = _joint(joint)
-    both, new, control = _average_control(table)
-    first, second = both + new, both + control
-    squares = (table.sum(axis=-2) * np.linspace(0.0, 1.0, table.shape[-1]) ** 2).sum(axis=-1)
+    first, second, squares, both = _moments(_joint(joint))
     variance = divide(1.0, first) + divide(squares, second**2) - 2 * divide(both, first * second)
     return np.maximum(variance, 0.0)[()]
