@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flipguard import Predictions, compare, read_predictions
+from flipguard import Policy, Predictions, check, compare, read_predictions
 from flipguard.comparison import Comparison
+from flipguard.policy import Rule
 from flipguard.render.markdown import comparison_markdown
+from flipguard.render.terminal import verdict_parts
 from flipguard.render.text import what_controls_show, what_ratios_say
 
 N = 200
@@ -130,3 +132,10 @@ def test_a_ratio_to_two_controls_that_differ_is_wide() -> None:
     two = update(new, few, many)["negative_flip_ratio"]
     assert one.low > 1
     assert two.low < 0.5 < 2 < two.high
+
+
+def test_a_gate_on_a_ratio_tells_what_its_interval_is_about() -> None:
+    policy = Policy(rules=(Rule(metric="negative_flip_ratio", max=2.0),))
+    verdict = check(update(model(50), model(60)), policy)
+    told = " ".join(str(getattr(part, "renderable", part)) for part in verdict_parts(verdict))
+    assert "Ratios to one control compare these two models" in told

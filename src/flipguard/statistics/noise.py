@@ -80,7 +80,7 @@ def retrain_gain(
 
     >>> low, high = retrain_gain([3, 1], [1, 1], 200, confidence=0.95)
     >>> print(f"{low:.4f} {high:.4f}")
-    -0.1051 0.1151
+    -0.1050 0.1150
     """
     gains, losses = floats(positive, negative)
     size = np.asarray(n, dtype=np.float64)
