@@ -54,7 +54,7 @@ class Estimate:
         return not math.isnan(self.value)
 
     def as_json(self) -> dict[str, float | int | None]:
-        """Undefined is null: JSON has no nan, and 0 would be a lie."""
+        """Undefined and infinite are null: JSON knows neither, and 0 would be wrong."""
         return {
             "value": _number(self.value),
             "low": _number(self.low),
@@ -64,7 +64,7 @@ class Estimate:
 
 
 def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+    return float(value) if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,12 +223,13 @@ def intervals(
     if isinstance(shape, PairedRatio):
         return statistics.paired_ratio(counts.joint(shape.kind), **design)
     if isinstance(shape, Mean):
-        if math.isinf(degrees):
-            design["degrees"] = None
-        return statistics.mean(
+        # Where less is better a lower end shows a failure, and does not let anything pass.
+        return statistics.bounded_mean(
             counts[shape.statistic],
             counts[f"{shape.statistic}_squared"],
             counts.rows,
+            most=shape.reach(counts),
+            guarded=(metric.better != "lower", True),
             **design,
         )
     if isinstance(shape, CalibrationError):

@@ -18,7 +18,7 @@ from flipguard.statistics.hypotheses import (
     holm,
     p_value_by_inversion,
 )
-from flipguard.statistics.means import mean, mean_variance, prediction_interval
+from flipguard.statistics.means import bounded_mean, mean_variance, prediction_interval
 from flipguard.statistics.one_more_cluster import p_value_below, upper_end
 from flipguard.statistics.paired import (
     equivalence_p,
@@ -37,6 +37,7 @@ from flipguard.statistics.ratios import (
 
 __all__ = [
     "benjamini_hochberg",
+    "bounded_mean",
     "calibration_error",
     "cluster_replicates",
     "corrected",
@@ -49,7 +50,6 @@ __all__ = [
     "leave_one_out",
     "log_paired_ratio_variance",
     "log_relative_negative_flip_rate_variance",
-    "mean",
     "mean_variance",
     "non_inferiority_p",
     "p_value_below",
