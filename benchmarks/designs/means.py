@@ -192,20 +192,16 @@ def width(interval: Interval) -> float | None:
 
 
 def coverage(world: World, n: int, confidence: float, total: Floats, squares: Floats) -> Row:
-    def found(guarded: tuple[bool, bool]) -> Interval:
-        return statistics.bounded_mean(
-            total, squares, n, most=world.most, confidence=confidence, guarded=guarded
-        )
-
+    interval = statistics.bounded_mean(
+        total, squares, n, most=world.most, confidence=confidence, guard_low=world.both
+    )
     rivals = {"Student's t": student(total, squares, n, confidence)}
     if np.isfinite(world.most):
         rivals |= {
-            "without the guard": found((False, False)),
             "Fay and Feuer's gamma": gamma(total, squares, n, world.most, confidence),
             "empirical Bernstein": bernstein(total, squares, n, world.most, confidence),
         }
     printed = None if np.isfinite(world.most) else "a lower end alone, and why"
-    interval = found((world.both, True))
     return row(world.metric, world.words, n, confidence, interval, world.truth, rivals, printed)
 
 

@@ -90,7 +90,7 @@ def widened(
             for part in (top, opposite)
         ]
         at = ... if len(groups) == 1 else places
-        upper, lower = _back(metric.shape, *ends, _reach(metric.shape, groups[0]))
+        upper, lower = _back(metric.shape, ends[0], ends[1], _reach(metric.shape, groups[0]))
         high[at] = np.maximum(high[at], upper)
         low[at] = np.minimum(low[at], lower)
     return low, high

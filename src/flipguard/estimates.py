@@ -229,7 +229,7 @@ def intervals(
             counts[f"{shape.statistic}_squared"],
             counts.rows,
             most=shape.reach(counts),
-            guarded=(metric.better != "lower", True),
+            guard_low=metric.better != "lower",
             **design,
         )
     if isinstance(shape, CalibrationError):

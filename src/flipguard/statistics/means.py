@@ -1,10 +1,9 @@
 """Means of numbers with a known range, from sums alone, and the spread of a handful of retrains.
 
 A mean of rows that rarely move rests on the few that do, and a standard error says nothing of rows
-that were not seen. So each end of an interval allows for one more row at its end of the range, and
-is a quantile of the beta distribution that has the mean and the variance of those rows. For rows
-of 0 and 1 that is Clopper and Pearson's exact limit; where the range is far, it is Fay and Feuer's
-gamma limit for sums of weighted counts.
+that were not seen. Rows of 0 and of one step have an exact interval, Clopper and Pearson's. The
+lower end of other rows is that of as many rows and of such a step that mean and variance agree; the
+upper end is the lower end of what is missing to the end of the range.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ from flipguard.statistics._arrays import (
     tail_of,
 )
 
-# A larger sum of the beta's parameters changes nothing but the time to find its quantile.
-LARGEST_PRECISION = 1e12
 # The search narrows a range to 1e-5 of itself, which at a smallest value is exact to 10 digits.
 STEPS = 24
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
@@ -39,21 +36,20 @@ def bounded_mean(
     confidence: ArrayLike,
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike = np.inf,
-    guarded: tuple[bool, bool] = (False, True),
+    guard_low: bool = False,
 ) -> Interval:
     """Interval of a mean of numbers from 0 to `most`, from the sum and the sum of squares.
 
     Where `most` is infinite so is the upper end: a row that was not seen may lie anywhere.
 
     With a design effect the sums are divided by it; `degrees` makes the error rate Student's.
-    `guarded` says of the lower and the upper end whether it must be monotone. A guarded upper end
-    never falls when a number rises (a guarded lower end never rises when one falls), though this
-    may make the numbers more alike. That costs up to about 2 / n of the mean (of its distance from
-    `most`) at a confidence of 0.95.
+    The upper end is guarded: it never falls when a number rises, though this may make the numbers
+    more alike. That costs up to about 2 / n of the mean at a confidence of 0.95. `guard_low` guards
+    the lower end as well, which costs as much of the distance to `most`.
 
     >>> low, high = bounded_mean(15.0, 13.0, 100, most=1.0, confidence=0.95)
     >>> print(f"{low:.4f} {high:.4f}")
-    0.0871 0.2334
+    0.0908 0.2300
     >>> low, high = bounded_mean(0.0, 0.0, 100, most=5.0, confidence=0.95)
     >>> print(f"{low:.4f} {high:.4f}")
     0.0000 0.1811
@@ -63,59 +59,41 @@ def bounded_mean(
     size = divide(count, design_effect)
     with np.errstate(all="ignore"):
         mean = np.clip(divide(sums, count), 0.0, top)
-        # Rounding can turn the spread of equal numbers slightly negative.
-        spread = np.maximum(divide(squares, count) - mean**2, 0.0)
-        far = np.isinf(top)
-        unit = np.where(far, 1.0, top)
-        share, part = mean / unit, np.minimum(spread / unit**2, mean / unit * (1 - mean / unit))
-    low = unit * _from_end(1.0 - share, part, size, tail, guarded=guarded[0])
-    high = unit * (1.0 - _from_end(share, part, size, tail, guarded=guarded[1]))
-    low = np.where(far, _without_end(mean, spread, size, tail), low)
-    high = np.where(far & ~np.isnan(low), np.inf, high)
+        # Rounding can turn the spread of equal numbers slightly negative, or too large.
+        square = np.clip(divide(squares, count), mean**2, np.where(mean > 0, mean * top, 0.0))
+        share, part = mean / top, square / top**2
+        reflected = 1.0 - 2.0 * share + part
+        guarded_low = top * _guarded(1.0 - share, reflected, size, tail) if guard_low else mean
+        low = np.minimum(_lower(mean, square, size, tail), guarded_low)
+        high = top * (1.0 - _guarded(share, part, size, tail))
+    high = np.where(np.isinf(top) & ~np.isnan(low), np.inf, high)
     return np.minimum(low, mean)[()], np.maximum(high, mean)[()]
 
 
-def _from_end(
-    mean: FloatArray, spread: FloatArray, n: FloatArray, tail: FloatArray, *, guarded: bool
-) -> FloatArray:
-    """How far below 1 the upper end of a mean of numbers from 0 to 1 lies."""
-    if not guarded:
-        return _quantile(mean, spread, n, tail)
-    square = spread + mean**2
-
-    # Of numbers that are nowhere larger, the squares do not sum to more; and of those with the
-    # same squares, the ones with another mean may have the higher end.
-    def quantile(place: FloatArray) -> FloatArray:
-        below = square + place * (mean - square)
-        return _quantile(below, np.maximum(square - below**2, 0.0), n, tail)
-
-    return _smallest(quantile, np.shape(mean))
-
-
-def _quantile(mean: FloatArray, spread: FloatArray, n: FloatArray, tail: FloatArray) -> FloatArray:
-    """The same for these very moments: a quantile of the beta with one more row, at 1."""
+def _lower(mean: FloatArray, square: FloatArray, n: FloatArray, tail: FloatArray) -> FloatArray:
+    """Lower end of a mean of numbers from 0 on, from their mean and their mean square."""
     from scipy.special import betaincinv
 
     with np.errstate(all="ignore"):
-        distance = (1.0 - mean) * n / (n + 1)
-        variance = (spread + (1.0 - mean) ** 2 / (n + 1)) * n / (n + 1)
-        precision = np.minimum((n + 1) * distance * (1.0 - distance) / variance, LARGEST_PRECISION)
-        found = betaincinv(precision * distance, precision * (1.0 - distance), tail)
-    return np.where(distance > 0, found, np.where(np.isnan(distance), np.nan, 0.0))
+        # Numbers of 0 and `step` with this mean and this mean square: so many are not 0.
+        step = square / mean
+        moved = np.minimum(n * mean / step, n)
+        found = step * betaincinv(moved, n - moved + 1.0, tail)
+    return np.where(mean > 0, found, mean)
 
 
-def _without_end(
-    mean: FloatArray, spread: FloatArray, n: FloatArray, tail: FloatArray
-) -> FloatArray:
-    """The lower end where numbers have no upper bound: the beta has become a gamma."""
-    from scipy.special import gammaincinv
+def _guarded(mean: FloatArray, square: FloatArray, n: FloatArray, tail: FloatArray) -> FloatArray:
+    """How far below 1 the upper end of a mean of numbers from 0 to 1 lies.
 
-    with np.errstate(all="ignore"):
-        centre = mean * n / (n + 1)
-        variance = (spread + mean**2 / (n + 1)) * n / (n + 1)
-        shape = np.minimum((n + 1) * centre**2 / variance, LARGEST_PRECISION)
-        found = centre * gammaincinv(shape, tail) / shape
-    return np.where(centre > 0, found, centre)
+    Of numbers that are nowhere larger, the squares do not sum to more; and of those with the same
+    squares, the ones with another mean may have the higher end.
+    """
+
+    def distance(place: FloatArray) -> FloatArray:
+        below = square + place * (mean - square)
+        return _lower(1.0 - below, 1.0 - 2.0 * below + square, n, tail)
+
+    return _smallest(distance, np.shape(mean))
 
 
 def _smallest(function: Callable[[FloatArray], FloatArray], shape: tuple[int, ...]) -> FloatArray:
