@@ -10,12 +10,14 @@ import numpy as np
 from flipguard import statistics
 from flipguard.counts import FlipCounts, FloatArray
 from flipguard.metrics import (
+    Mean,
     Metric,
     PairedDifference,
     PairedRatio,
     Proportion,
     RelativeRate,
     Shape,
+    has_largest_value,
 )
 
 # How many numbers the groups that are computed together may hold (32 MB).
@@ -23,19 +25,24 @@ MOST_NUMBERS = 4_000_000
 
 
 def has_cluster_interval(metric: Metric) -> bool:
-    """Whether the metric is a ratio of two sums over clusters."""
-    return isinstance(metric.shape, Proportion | PairedDifference | PairedRatio | RelativeRate)
+    """Whether the metric is a ratio of two sums over clusters, and has a largest value."""
+    ratios = Proportion | PairedDifference | PairedRatio | RelativeRate | Mean
+    return isinstance(metric.shape, ratios) and has_largest_value(metric)
 
 
 def cluster_sums(metric: Metric, clusters: FlipCounts) -> FloatArray:
     """Per cluster: numerator, numerator of the opposite, denominator, and rows.
 
-    A rate is part / whole and its opposite the rest. A gain's opposite is the loss. A quotient
-    a / b has no upper bound, so it is taken as a / (a + b), whose opposite is b / (a + b).
+    A rate is part / whole and its opposite the rest. A mean is taken as a share of its largest
+    value. A gain's opposite is the loss. A quotient a / b has no upper bound, so it is taken as
+    a / (a + b), whose opposite is b / (a + b).
     """
     shape = metric.shape
     if isinstance(shape, Proportion):
         part, whole = shape.part(clusters), shape.whole(clusters)
+        return np.stack([part, whole - part, whole, whole], axis=-1)
+    if isinstance(shape, Mean):
+        part, whole = clusters[shape.statistic] / _reach(shape, clusters), clusters.rows
         return np.stack([part, whole - part, whole, whole], axis=-1)
     rows = clusters.labelled
     if isinstance(shape, PairedDifference):
@@ -83,7 +90,7 @@ def widened(
             for part in (top, opposite)
         ]
         at = ... if len(groups) == 1 else places
-        upper, lower = _back(metric.shape, *ends)
+        upper, lower = _back(metric.shape, ends[0], ends[1], _reach(metric.shape, groups[0]))
         high[at] = np.maximum(high[at], upper)
         low[at] = np.minimum(low[at], lower)
     return low, high
@@ -100,7 +107,8 @@ def p_values_beyond(
     if isinstance(metric.shape, PairedDifference):
         bound = -limit if side == "above" else limit
     else:
-        share = limit if isinstance(metric.shape, Proportion) else limit / (1.0 + limit)
+        bounded = isinstance(metric.shape, Proportion | Mean)
+        share = limit / _reach(metric.shape, groups[0]) if bounded else limit / (1.0 + limit)
         bound = 1.0 - share if side == "above" else share
     for places, sums, times in _together([_distinct(metric, clusters) for clusters in groups]):
         top, opposite, bottom, rows = np.moveaxis(sums, -1, 0)
@@ -118,10 +126,17 @@ def end_without_flips(metric: Metric, clusters: FlipCounts, confidence: float) -
     )
 
 
-def _back(shape: Shape, end: FloatArray, opposite: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _reach(shape: Shape, clusters: FlipCounts) -> float:
+    """The largest value of a rate or a mean, which is the same for all clusters of a comparison."""
+    return float(np.nanmax(shape.reach(clusters))) if isinstance(shape, Mean) else 1.0
+
+
+def _back(
+    shape: Shape, end: FloatArray, opposite: FloatArray, reach: float
+) -> tuple[FloatArray, FloatArray]:
     """The upper and the lower end of the metric from those of its sums."""
-    if isinstance(shape, Proportion):
-        return end, 1.0 - opposite
+    if isinstance(shape, Proportion | Mean):
+        return reach * end, reach * (1.0 - opposite)
     if isinstance(shape, PairedDifference):
         return end, -opposite
     with np.errstate(all="ignore"):

@@ -54,7 +54,7 @@ class Estimate:
         return not math.isnan(self.value)
 
     def as_json(self) -> dict[str, float | int | None]:
-        """Undefined and infinite are null, which JSON has in their place; 0 would be a lie."""
+        """Undefined and infinite are null: JSON knows neither, and 0 would be wrong."""
         return {
             "value": _number(self.value),
             "low": _number(self.low),
@@ -225,12 +225,13 @@ def intervals(
             counts.joint(shape.kind), controls=counts.of_controls(shape.kind), **design
         )
     if isinstance(shape, Mean):
-        if math.isinf(degrees):
-            design["degrees"] = None
-        return statistics.mean(
+        # Where less is better a lower end shows a failure, and does not let anything pass.
+        return statistics.bounded_mean(
             counts[shape.statistic],
             counts[f"{shape.statistic}_squared"],
             counts.rows,
+            most=shape.reach(counts),
+            guard_low=metric.better != "lower",
             **design,
         )
     if isinstance(shape, CalibrationError):

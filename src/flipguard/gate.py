@@ -14,7 +14,7 @@ from flipguard.comparison import Comparison, Group
 from flipguard.documents import json_text
 from flipguard.engines.classes import is_scalar
 from flipguard.errors import InputError, PolicyError, listed
-from flipguard.metrics import METRICS, Metric
+from flipguard.metrics import METRICS, Metric, has_largest_value
 from flipguard.notes import forgotten_target
 from flipguard.pinned import judge_pinned
 from flipguard.policy import Policy, Rule
@@ -362,6 +362,8 @@ def _judge_group(
                 low_limit=lowest,
                 high_limit=highest,
             )
+            if rule.max is not None and estimate.value <= rule.max:
+                reason = _never_below(metric, rule.max)
     return Judgement(
         rule=rule,
         group=group_name,
@@ -372,6 +374,16 @@ def _judge_group(
         verdict=verdict,
         further_samples=further,
         reason=reason,
+    )
+
+
+def _never_below(metric: Metric, limit: float) -> str | None:
+    """Why no samples can show that a metric without a largest value is below a limit."""
+    if has_largest_value(metric):
+        return None
+    return (
+        f"one more sample may have any {metric.name}, so no number of samples shows that the mean "
+        f'is at most {limit:g}; judge = "point" judges the value alone'
     )
 
 
@@ -400,4 +412,4 @@ def _excess(judgement: Judgement) -> float:
 
 
 def _finite(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    return value if math.isfinite(value) else None

@@ -18,7 +18,7 @@ from flipguard.statistics.hypotheses import (
     holm,
     p_value_by_inversion,
 )
-from flipguard.statistics.means import mean, mean_variance
+from flipguard.statistics.means import bounded_mean, mean_variance
 from flipguard.statistics.noise import (
     prediction_interval,
     retrain_gain,
@@ -42,6 +42,7 @@ from flipguard.statistics.ratios import (
 
 __all__ = [
     "benjamini_hochberg",
+    "bounded_mean",
     "calibration_error",
     "cluster_replicates",
     "corrected",
@@ -54,7 +55,6 @@ __all__ = [
     "leave_one_out",
     "log_paired_ratio_variance",
     "log_relative_negative_flip_rate_variance",
-    "mean",
     "mean_variance",
     "non_inferiority_p",
     "p_value_below",
