@@ -674,8 +674,15 @@ def test_a_pinned_sample_that_was_dropped_is_refused(tmp_path: Path) -> None:
 ROW = {"metric", "by", "group", "limit", "value", "low", "high", "n", "verdict"}
 CELLS = {"both_right", "negative_flip", "positive_flip", "wrong_same", "wrong_different"}
 # Whatever else the documents hold: keys may be added, and each addition is a decision.
-EXTRA_ROW = {"judge", "further_samples", "reason", "flipped"}
-EXTRA_VERDICT = {"policy", "confidence"}
+EXTRA_ROW = {
+    "judge",
+    "correction",
+    "samples_needed_even",
+    "samples_needed_90",
+    "reason",
+    "flipped",
+}
+EXTRA_VERDICT = {"policy", "confidence", "correction"}
 EXTRA_COMPARISON = {"significance", "controls", "noise_floor", "cluster", "notes"}
 
 

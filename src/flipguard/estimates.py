@@ -64,7 +64,7 @@ class Estimate:
 
 
 def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+    return float(value) if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +115,17 @@ class Sample:
         return float(np.maximum(independent, p_values_beyond(metric, [clusters], limit, side)[0]))
 
     def end_without_flips(self, metric: Metric, confidence: float) -> float | None:
-        """The least upper end that a rate can have with these clusters; None without clusters."""
-        if self.clusters is None or not isinstance(metric.shape, Proportion):
+        """The least upper end that a rate can have with these samples; None for other metrics.
+
+        By symmetry 1 minus this is the largest lower end that a rate can have.
+        """
+        if not isinstance(metric.shape, Proportion):
             return None
-        return end_without_flips(metric, self.clusters, confidence)
+        whole = metric.shape.whole(self.counts)
+        end = float(statistics.wilson(0.0, whole, confidence=confidence)[1])
+        if self.clusters is None:
+            return end
+        return float(np.maximum(end, end_without_flips(metric, self.clusters, confidence)))
 
     def estimate(self, metric: Metric, confidence: float) -> Estimate:
         """The metric with its interval."""
@@ -147,7 +154,7 @@ class Sample:
         rows = clusters.rows
         effect = statistics.design_effect(
             metric.shape.value(FlipCounts(layout, drawn)),
-            _iid_variance(metric.shape, self.counts),
+            iid_variance(metric.shape, self.counts),
             len(clusters),
             largest=float((rows**2).sum() / rows.sum()),
         )
@@ -242,7 +249,7 @@ def intervals(
     return nothing, nothing
 
 
-def _iid_variance(shape: Shape, counts: FlipCounts) -> FloatArray:
+def iid_variance(shape: Shape, counts: FlipCounts) -> FloatArray:
     """The sampling variance of a mean, were rows independent."""
     if isinstance(shape, Mean):
         squares = counts[f"{shape.statistic}_squared"]

@@ -114,7 +114,9 @@ class PairedRatio(Shape):
         joint = counts.joint(self.kind)
         controls = joint.shape[-1] - 1
         flagged = (joint * np.arange(controls + 1)).sum(axis=(-2, -1)) / controls
-        return ratio(joint[..., 1, :].sum(axis=-1), flagged)
+        new = joint[..., 1, :].sum(axis=-1)
+        # Flips over none are infinitely many times as many; none over none says nothing.
+        return np.where((flagged == 0) & (new > 0), np.inf, ratio(new, flagged))
 
     def size(self, counts: FlipCounts) -> FloatArray:
         return np.asarray(counts.joint(self.kind).sum(axis=(-2, -1)))
