@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from benchmarks.designs.row import Row
 from numpy.typing import NDArray
 
-from benchmarks.designs.row import Row
 from flipguard.counts import CELLS, FlipCounts, FloatArray, Layout
 from flipguard.estimates import Sample, intervals
 from flipguard.metrics import METRICS
@@ -62,9 +62,7 @@ def worlds() -> Iterator[World]:
         for rate in (0.005, 0.02, 0.05):
             flips = {"negative": rate, "positive": 0.02, "n": n}
             for factor in (1 + near, 1 - near):
-                yield World(
-                    metric="negative_flip_rate", highest=round(rate * factor, 5), **flips
-                )  # type: ignore[arg-type]
+                yield World(metric="negative_flip_rate", highest=round(rate * factor, 5), **flips)  # type: ignore[arg-type]
             expected = rate / (0.8 * (0.2 + rate - 0.02))
             yield World(
                 metric="relative_negative_flip_rate",

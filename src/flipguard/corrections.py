@@ -1,4 +1,4 @@
-"""How much error each rule and each group may use to fail, where a policy corrects for their number.
+"""How much error each rule and each group may use to fail, where a policy corrects for many.
 
 Only failing is corrected: the more rules and groups, the more chances that one of them fails by bad
 luck. To pass, every one has to pass, and more of them make that harder already.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from flipguard import statistics
 from flipguard.comparison import Group
 from flipguard.counts import FloatArray
+from flipguard.estimates import p_values
 from flipguard.metrics import METRICS
 from flipguard.policy import Policy, Rule
 
@@ -21,20 +23,18 @@ from flipguard.policy import Policy, Rule
 def failing_alphas(policy: Policy, judged: Sequence[Sequence[Group]]) -> list[list[float]]:
     """For each rule and each of its judged groups the error with which it may fail."""
     alpha = 1.0 - policy.confidence
-    p_values = [
+    raw = [
         _p_values(rule, groups) if _is_corrected(policy, rule) else np.full(len(groups), np.nan)
         for rule, groups in zip(policy.rules, judged, strict=True)
     ]
     adjusted = [
         statistics.corrected(p, policy.correction_of(rule))
-        for rule, p in zip(policy.rules, p_values, strict=True)
+        for rule, p in zip(policy.rules, raw, strict=True)
     ]
     alphas = rule_alphas(adjusted, policy.correction, alpha)
     return [
-        _group_alphas(p, own, share)
-        if _is_corrected(policy, rule)
-        else [alpha] * len(p)
-        for rule, p, own, share in zip(policy.rules, p_values, adjusted, alphas, strict=True)
+        _group_alphas(p, own, share) if _is_corrected(policy, rule) else [alpha] * len(p)
+        for rule, p, own, share in zip(policy.rules, raw, adjusted, alphas, strict=True)
     ]
 
 
@@ -65,7 +65,9 @@ def rule_alphas(adjusted: Sequence[FloatArray], correction: str, alpha: float) -
         ranks = {i: k for k, i in enumerate(_by_largest(part)[:failed])}
         return [alpha / (rules - ranks[i] if i in ranks else last) for i in range(len(part))]
     smallest = sorted(p.min() for p in part if len(p))
-    selected = max((k for k, p in enumerate(smallest, start=1) if p <= alpha * k / rules), default=1)
+    selected = max(
+        (k for k, p in enumerate(smallest, start=1) if p <= alpha * k / rules), default=1
+    )
     return [alpha * selected / rules] * len(part)
 
 
@@ -78,25 +80,25 @@ def _is_corrected(policy: Policy, rule: Rule) -> bool:
     return policy.correction_of(rule) != "none" and rule.judge == "interval"
 
 
-def _group_alphas(p_values: FloatArray, adjusted: FloatArray, alpha: float) -> list[float]:
+def _group_alphas(raw: FloatArray, adjusted: FloatArray, alpha: float) -> list[float]:
     # A group fails if its adjusted p is within alpha, that is if its own p is within this share.
     with np.errstate(all="ignore"):
-        share = np.where(adjusted < 1.0, p_values / adjusted, 1.0 / max(len(p_values), 1))
-    return [alpha * float(s) if math.isfinite(s) else alpha / len(p_values) for s in share]
+        share = np.where(adjusted < 1.0, raw / adjusted, 1.0 / max(len(raw), 1))
+    return [alpha * float(s) if math.isfinite(s) else alpha / len(raw) for s in share]
 
 
 def _p_values(rule: Rule, groups: Sequence[Group]) -> FloatArray:
-    return np.array([_p_beyond(rule, group) for group in groups], dtype=np.float64)
-
-
-def _p_beyond(rule: Rule, group: Group) -> float:
-    """The p value of the value lying beyond a limit; 1 where it does not, nan where undefined."""
+    """The p values of values that lie beyond a limit; 1 where inside, nan where undefined."""
     metric = METRICS[rule.metric]
-    value = group[metric.name].value
-    if math.isnan(value):
-        return math.nan
-    if rule.max is not None and value > rule.max:
-        return group.sample.p_value(metric, rule.max, "above")
-    if rule.min is not None and value < rule.min:
-        return group.sample.p_value(metric, rule.min, "below")
-    return 1.0
+    values = np.array([group[metric.name].value for group in groups], dtype=np.float64)
+    found = np.where(np.isnan(values), np.nan, 1.0)
+    sides: tuple[tuple[float | None, Literal["above", "below"], float], ...] = (
+        (rule.max, "above", 1.0),
+        (rule.min, "below", -1.0),
+    )
+    for limit, side, sign in sides:
+        if limit is not None:
+            beyond = np.flatnonzero(sign * values > sign * limit)
+            samples = [groups[int(i)].sample for i in beyond]
+            found[beyond] = p_values(metric, samples, limit, side)
+    return found

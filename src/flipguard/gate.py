@@ -175,8 +175,8 @@ def check(result: Comparison, policy: Policy) -> Verdict:
     ]
     alphas = failing_alphas(policy, judged)
     rules = tuple(
-        _judge_rule(rule, *of_rule, policy)
-        for rule, *of_rule in zip(policy.rules, groups, judged, alphas, strict=True)
+        _judge_rule(rule, listed, large, errors, policy)
+        for rule, listed, large, errors in zip(policy.rules, groups, judged, alphas, strict=True)
     )
     pinned = None
     if policy.pinned is not None:
@@ -313,6 +313,7 @@ def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judg
         n=estimate.n,
         verdict="inconclusive",
         correction=policy.correction_of(rule) if rule.judge == "interval" else "none",
+        reason=NO_FLIP_OF_CONTROL if math.isinf(estimate.value) else None,
     )
     lowest, highest = _ends(rule)
     value, low, high = estimate.value, estimate.low, estimate.high
@@ -337,6 +338,9 @@ def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judg
     return judgement
 
 
+NO_FLIP_OF_CONTROL = "the control has no flip, so that the ratio is infinite"
+
+
 def _ends(rule: Rule) -> tuple[float, float]:
     return (
         rule.min if rule.min is not None else -math.inf,
@@ -347,7 +351,10 @@ def _ends(rule: Rule) -> tuple[float, float]:
 def _no_interval(group: Group) -> str:
     clusters = group.sample.clusters
     if clusters is not None and len(clusters) < 2:
-        return "all samples belong to one cluster, and one cluster says nothing about others"
+        return (
+            "all samples belong to one cluster, which says nothing about others, so there is no "
+            "interval"
+        )
     return "no interval can be made of so few samples or clusters"
 
 
@@ -361,9 +368,7 @@ def _planned(
     """The judgements; those that are inconclusive with what would decide them."""
     metric = METRICS[rule.metric]
     lowest, highest = _ends(rule)
-    open_ones = [
-        i for i, j in enumerate(found) if j.verdict == "inconclusive" and j.reason is None
-    ]
+    open_ones = [i for i, j in enumerate(found) if j.verdict == "inconclusive" and j.reason is None]
     questions = [
         Question(
             sample=groups[i].sample,
@@ -381,9 +386,7 @@ def _planned(
             judgement,
             samples_needed_even=needed[i][0],
             samples_needed_90=needed[i][1],
-            reason=why_inconclusive(
-                rule, groups[i], judgement.value, needed[i][0], confidence
-            ),
+            reason=why_inconclusive(rule, groups[i], judgement.value, needed[i], confidence),
         )
         if i in needed
         else judgement

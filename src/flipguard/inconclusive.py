@@ -8,29 +8,25 @@ from flipguard.comparison import Group
 from flipguard.metrics import METRICS, Metric
 from flipguard.policy import Rule
 
+Needed = tuple[int | None, int | None]
+
 
 def why_inconclusive(
-    rule: Rule, group: Group, value: float, samples: int | None, confidence: float
+    rule: Rule, group: Group, value: float, samples: Needed, confidence: float
 ) -> str | None:
     """The reason in words, or None where the number of further samples says it all.
 
-    `samples` are the further ones that decide with an even chance.
+    `samples` are the further ones that decide with an even chance and with 90 %.
     """
     return (
-        _value_infinite(value)
-        or _never_inside(rule, value)
+        _never_inside(rule, value)
         or _too_few(rule, group, value, samples, confidence)
         or (
-            "no number of samples decides: the value lies on its limit" if samples is None else None
+            "no number of samples decides: the value lies on its limit"
+            if samples[0] is None
+            else None
         )
     )
-
-
-def _value_infinite(value: float) -> str | None:
-    return NO_FLIP_OF_CONTROL if math.isinf(value) else None
-
-
-NO_FLIP_OF_CONTROL = "the control has no flip, so the ratio has no upper bound"
 
 
 def _never_inside(rule: Rule, value: float) -> str | None:
@@ -42,13 +38,13 @@ def _never_inside(rule: Rule, value: float) -> str | None:
             case = "flip" if _counts_flips(metric) else "case"
             return (
                 f"no number of samples passes a limit of {_number(metric, limit)}, and one {case} "
-                f'fails it; to demand that none is among these samples, add judge = "point"'
+                f'fails it; with judge = "point" it passes as long as there is none'
             )
     return None
 
 
 def _too_few(
-    rule: Rule, group: Group, value: float, samples: int | None, confidence: float
+    rule: Rule, group: Group, value: float, samples: Needed, confidence: float
 ) -> str | None:
     """A rate whose limit these samples could not pass whatever the rate were."""
     metric = METRICS[rule.metric]
@@ -58,20 +54,24 @@ def _too_few(
     if rule.max is not None and end > rule.max:
         limit, told = rule.max, f"{_at_best(metric, 0.0)} the upper end would be {_percent(end)}"
     elif rule.min is not None and 1.0 - end < rule.min:
-        limit, told = rule.min, f"{_at_best(metric, 1.0)} the lower end would be {_percent(1 - end)}"
+        limit, told = (
+            rule.min,
+            f"{_at_best(metric, 1.0)} the lower end would be {_percent(1 - end)}",
+        )
     else:
         return None
     clusters = group.sample.clusters
     found, word = (group.n, "samples") if clusters is None else (len(clusters), "clusters")
     reason = f"{found:,} {word} are too few for a limit of {_percent(limit)}: even {told}"
-    inside = (rule.max is None or value <= rule.max) and (rule.min is None or value >= rule.min)
-    if clusters is None or samples is None or not inside:
+    even, most = (None if more is None else found * (1 + more / group.n) for more in samples)
+    if even is None:
         return reason
-    wanted = math.ceil(found * (1 + samples / group.n))
-    return (
-        f"{reason}; at the rate seen ({_percent(value)}), about {_rounded(wanted):,} clusters are "
-        "needed, if they are alike"
-    )
+    chances = f"{_rounded(even):,} {word} are needed"
+    if even != most:
+        chances += " for an even chance to decide"
+        chances += f", {_rounded(most):,} for 90 %" if most is not None else ""
+    condition = "the rates stay as they are" if clusters is None else "they are alike"
+    return f"{reason}; at the rate seen ({_percent(value)}), about {chances}, if {condition}"
 
 
 def _at_best(metric: Metric, rate: float) -> str:
@@ -99,11 +99,12 @@ def _percent(value: float) -> str:
     return f"{100 * value:.3g} %"
 
 
-def _rounded(count: int) -> int:
+def _rounded(number: float) -> int:
     """Two figures, or to the next five: the rest would pretend to know the future.
 
     >>> _rounded(183), _rounded(42), _rounded(12345)
     (185, 42, 12500)
     """
+    count = math.ceil(number)
     unit = 5 * 10 ** max(len(str(count)) - 3, 0) if count > 99 else 1
     return -(-count // unit) * unit

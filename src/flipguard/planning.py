@@ -22,8 +22,8 @@ from flipguard.metrics import Metric, PairedRatio, Proportion
 
 # The chances to decide that are planned for: an even one, and a good one.
 CHANCES = (0.5, 0.9)
-# With two limits a miss may happen on either side; these are the shares of the first.
-SPLITS = (0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 1.0)
+# Standard errors at which both ends are looked at where there are two limits.
+LOOKED_AT = (0.3, 1.5)
 Indices = NDArray[np.int64]
 End = Literal["low", "high"]
 
@@ -83,7 +83,10 @@ class _Plan:
         self.metric = metric
         self.questions = questions
         self.further = _further(metric, [question.sample for question in questions])
-        self.limits = {end: np.full(len(questions), np.nan) for end in ("low", "high")}
+        self.limits: dict[End, FloatArray] = {
+            "low": np.full(len(questions), np.nan),
+            "high": np.full(len(questions), np.nan),
+        }
         self.confidences = np.full(len(questions), np.nan)
         self.fails = np.array([not q.lowest <= q.value <= q.highest for q in questions])
         values = np.array([q.value for q in questions])
@@ -95,18 +98,31 @@ class _Plan:
 
     def decided(self, i: Indices, samples: FloatArray, miss: FloatArray) -> NDArray[np.bool_]:
         """Whether these questions are decided but for a chance of `miss`."""
-        low, high = (~np.isnan(self.limits[end][i]) for end in ("low", "high"))
+        low, high = ~np.isnan(self.limits["low"][i]), ~np.isnan(self.limits["high"][i])
         answer = np.zeros(len(i), dtype=bool)
-        for here, end in ((low & ~high, "low"), (high & ~low, "high")):
+        for end in self.limits:
+            here = low & ~high if end == "low" else high & ~low
             answer[here] = self._holds(end, i[here], samples[here], miss[here])
-        both = np.flatnonzero(low & high)
-        if len(both):
-            split = np.tile(SPLITS, len(both))
-            asked = np.repeat(both, len(SPLITS))
-            below = self._holds("low", i[asked], samples[asked], miss[asked] * split)
-            above = self._holds("high", i[asked], samples[asked], miss[asked] * (1 - split))
-            answer[both] = (below & above).reshape(len(both), len(SPLITS)).any(axis=1)
+        both = low & high
+        if both.any():
+            # A miss may happen on either side.
+            chances = [self._chance(end, i[both], samples[both]) for end in self.limits]
+            answer[both] = sum(chances) - 1 >= 1 - miss[both]
         return answer
+
+    def _chance(self, end: End, i: Indices, samples: FloatArray) -> FloatArray:
+        """The chance that an end lies inside its limit; it moves evenly with the value."""
+        from scipy.special import ndtr
+
+        sign = 1.0 if end == "low" else -1.0
+        near, far = (
+            sign * (self._end(end, i, samples, np.full(len(i), ndtr(-z))) - self.limits[end][i])
+            for z in LOOKED_AT
+        )
+        with np.errstate(all="ignore"):
+            z = LOOKED_AT[0] + (LOOKED_AT[1] - LOOKED_AT[0]) * near / (near - far)
+        z = np.where(near > far, z, np.where(near >= 0, np.inf, -np.inf))
+        return np.asarray(ndtr(z))
 
     def guess(self, i: Indices) -> FloatArray:
         """About how many further samples: a width falls with the square root of the samples."""

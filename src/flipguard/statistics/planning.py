@@ -16,8 +16,8 @@ from flipguard.statistics._arrays import FloatArray, floats
 # From this variance on a binomial's quantile is that of its skewed normal limit.
 LARGEST_EXACT_VARIANCE = 10_000.0
 LARGEST_SAMPLE = 1e12
-# Beyond a thousand samples the answer is exact to this share.
-PRECISION = 1e-3
+# Beyond two hundred samples the answer is exact to this share.
+PRECISION = 5e-3
 
 Decided = Callable[[NDArray[np.int64], FloatArray], NDArray[np.bool_]]
 
