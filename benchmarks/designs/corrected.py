@@ -5,6 +5,8 @@ interval at a confidence of 1 - alpha / G lies beyond the limit. Groups are inde
 chance that any fails follows from that of one, and one is drawn as often as all groups together
 would be. Values that lie within two standard errors of the limit cannot fail at these levels; they
 are counted without an interval.
+
+Ratios to several controls and means are measured at corrected levels by their own modules.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ import numpy as np
 from benchmarks.designs.planning import LAYOUT, PLACES
 from benchmarks.designs.row import Row
 
-from flipguard.comparison import Group
-from flipguard.corrections import failing_alphas
+from flipguard import statistics
+from flipguard.corrections import rule_alphas
 from flipguard.counts import FlipCounts, FloatArray, Layout, joint_name
-from flipguard.estimates import Sample, estimate_groups, intervals
+from flipguard.estimates import Sample, intervals
+from flipguard.estimates import p_values as sample_p_values
 from flipguard.metrics import METRICS
-from flipguard.policy import Policy
 
 ALPHA = 0.05
 GROUPS = (10, 100, 1_000)
@@ -121,7 +123,8 @@ def _joint(rate: float, shared: float) -> Callable[[np.random.Generator, int], F
 def _over_groups(rng: np.random.Generator, world: World, groups: int, drawn: int) -> Row:
     metric = METRICS[world.metric]
     confidence = 1.0 - ALPHA / groups
-    spread = np.nanstd(metric.value(FlipCounts(world.layout, world.draw(rng, 20_000))))
+    some = metric.value(FlipCounts(world.layout, world.draw(rng, 20_000)))
+    spread = np.std(some[np.isfinite(some)])
     failed = undefined = 0
     for start in range(0, drawn, CHUNK):
         counts = FlipCounts(world.layout, world.draw(rng, min(CHUNK, drawn - start)))
@@ -150,39 +153,25 @@ def _over_groups(rng: np.random.Generator, world: World, groups: int, drawn: int
 
 
 def _over_rules(rng: np.random.Generator, count: int, correction: str, draws: int) -> Row:
-    """Rules on one update: half on all samples, half on groups of ten, all at their limits."""
-    chances = np.array([0.78, 0.02, 0.03, 0.12, 0.05])
-    named = {"negative_flip_rate": 0.02, "churn": 0.10, "error_rate_new": 0.19}
+    """Rules at their limits, every second one over ten groups; each on samples of its own.
+
+    Rules on the same samples err together, which makes it rarer that any of them does.
+    """
+    named = (("negative_flip_rate", 0.02), ("churn", 0.10), ("error_rate_new", 0.19))
+    p_values = []
+    for i in range(count):
+        metric, limit = named[i % len(named)]
+        flips = rng.binomial(SIZE, limit, size=(draws, 10 if i % 2 else 1))
+        p_values.append(_p_values_of_counts(metric, limit)[flips])
     failed = 0
-    alone = [(name, limit) for name, limit in named.items()] * (count // 6)
-    document = {
-        "correction": correction,
-        "rule": [
-            *({"metric": name, "max": limit} for name, limit in alone),
-            *({"metric": name, "max": limit, "by": "group"} for name, limit in alone),
-        ],
-    }
-    policy = Policy.from_dict(document)
-    draws = min(draws, 4_000) // 4
-    for _ in range(draws):
-        # Each rule is about samples of its own: shared ones would make errors coincide.
-        judged = []
-        for rule in policy.rules:
-            values = np.zeros((10 if rule.by else 1, len(LAYOUT.names)))
-            values[:, PLACES] = rng.multinomial(1_000, chances, size=len(values))
-            judged.append(_groups(rule.metric, values))
-        alphas = failing_alphas(policy, judged)
-        failed += any(
-            group.sample.interval(METRICS[rule.metric], 1.0 - alpha)[0] > (rule.max or 0.0)
-            for rule, groups, errors in zip(policy.rules, judged, alphas, strict=True)
-            for group, alpha in zip(groups, errors, strict=True)
-            if group[rule.metric].value > (rule.max or 0.0)
-        )
-    rules = len(policy.rules)
+    for k in range(draws):
+        adjusted = [statistics.corrected(p[k], correction) for p in p_values]
+        alphas = rule_alphas(adjusted, correction, ALPHA)
+        failed += any((p <= alpha).any() for p, alpha in zip(adjusted, alphas, strict=True))
     return Row(
         metric="several rules",
-        design=f"{rules} rules at their limits, half of them over 10 groups, {correction}",
-        n=1_000,
+        design=f"{count} rules at their limits, half of them over 10 groups, {correction}",
+        n=SIZE,
         confidence=1.0 - ALPHA,
         draws=draws,
         promise="family-wise error",
@@ -193,16 +182,22 @@ def _over_rules(rng: np.random.Generator, count: int, correction: str, draws: in
         width=None,
         undefined=0.0,
         rivals={},
-        printed="rules that are not corrected add up their errors"
-        if correction == "none"
-        else None,
+        printed="errors of rules add up without a correction" if correction == "none" else None,
     )
 
 
-def _groups(metric: str, values: FloatArray) -> list[Group]:
-    samples = [Sample(counts=FlipCounts(LAYOUT, row)) for row in values]
-    estimates = estimate_groups(METRICS[metric], samples, 1.0 - ALPHA)
-    return [
-        Group(name=str(i), sample=sample, estimates={metric: estimate}, confidence=1.0 - ALPHA)
-        for i, (sample, estimate) in enumerate(zip(samples, estimates, strict=True))
+def _p_values_of_counts(metric: str, limit: float) -> FloatArray:
+    """The p value of lying above the limit, for every count from 0 to all."""
+    cell = {"negative_flip_rate": "negative_flip", "churn": "wrong_different"}
+    found = np.ones(SIZE + 1)
+    above = np.arange(int(SIZE * limit) + 1, SIZE + 1)
+    samples = [
+        Sample(
+            counts=FlipCounts.of(
+                LAYOUT, **{cell.get(metric, "wrong_same"): int(x), "both_right": SIZE - int(x)}
+            )
+        )
+        for x in above
     ]
+    found[above] = sample_p_values(METRICS[metric], samples, limit, "above")
+    return found

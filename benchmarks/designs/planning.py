@@ -57,8 +57,7 @@ class World:
 
 def worlds() -> Iterator[World]:
     """Limits at such a distance that most first samples leave the rule inconclusive."""
-    for n, near, margin, width in ((200, 0.5, 0.015, 0.03), (1_000, 0.25, 0.007, 0.02),
-                                   (10_000, 0.08, 0.002, 0.006)):  # fmt: skip
+    for n, near, margin in ((200, 0.5, 0.015), (1_000, 0.25, 0.007), (10_000, 0.08, 0.002)):
         for rate in (0.005, 0.02, 0.05):
             flips = {"negative": rate, "positive": 0.02, "n": n}
             for factor in (1 + near, 1 - near):
@@ -72,6 +71,7 @@ def worlds() -> Iterator[World]:
         for negative, positive in ((0.005, 0.005), (0.02, 0.02), (0.05, 0.05)):
             gain = {"metric": "accuracy_gain", "negative": negative, "positive": positive, "n": n}
             yield World(**gain, lowest=-margin)  # type: ignore[arg-type]
+            width = round(3 * float(np.sqrt((negative + positive) / n)), 4)
             yield World(**gain, lowest=-width, highest=width)  # type: ignore[arg-type]
     yield World(
         metric="backward_trust_compatibility", negative=0.02, positive=0.02, n=1_000, lowest=0.97

@@ -386,7 +386,9 @@ def _planned(
             judgement,
             samples_needed_even=needed[i][0],
             samples_needed_90=needed[i][1],
-            reason=why_inconclusive(rule, groups[i], judgement.value, needed[i], confidence),
+            reason=why_inconclusive(
+                rule, groups[i], (judgement.value, judgement.high), needed[i], confidence
+            ),
         )
         if i in needed
         else judgement

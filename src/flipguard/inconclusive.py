@@ -12,14 +12,17 @@ Needed = tuple[int | None, int | None]
 
 
 def why_inconclusive(
-    rule: Rule, group: Group, value: float, samples: Needed, confidence: float
+    rule: Rule, group: Group, found: tuple[float, float], samples: Needed, confidence: float
 ) -> str | None:
     """The reason in words, or None where the number of further samples says it all.
 
-    `samples` are the further ones that decide with an even chance and with 90 %.
+    `found` is the value and the upper end of its interval. `samples` are the further ones that
+    decide with an even chance and with 90 %.
     """
+    value, high = found
     return (
         _never_inside(rule, value)
+        or _never_below(rule, value, high)
         or _too_few(rule, group, value, samples, confidence)
         or (
             "no number of samples decides: the value lies on its limit"
@@ -41,6 +44,16 @@ def _never_inside(rule: Rule, value: float) -> str | None:
                 f'fails it; with judge = "point" it passes as long as there is none'
             )
     return None
+
+
+def _never_below(rule: Rule, value: float, high: float) -> str | None:
+    """A metric without a largest value has no upper end that could be inside a limit."""
+    if rule.max is None or value > rule.max or not math.isinf(high):
+        return None
+    return (
+        f"one more sample may have any {rule.metric}, so no number of samples shows that the mean "
+        f'is at most {rule.max:g}; judge = "point" judges the value alone'
+    )
 
 
 def _too_few(

@@ -52,9 +52,13 @@ def interval(metric: str, low: float, high: float) -> str:
 
     >>> interval("negative_flip_rate", 0.0203, 0.0262)
     '2.03 to 2.62'
+    >>> interval("logit_displacement", 1.2, math.inf)
+    '1.200 or more'
     """
     if math.isnan(low) or math.isnan(high):
         return ""
+    if math.isinf(high):
+        return f"{number(metric, low, unit=False)} or more"
     return f"{number(metric, low, unit=False)} to {number(metric, high, unit=False)}"
 
 
