@@ -106,7 +106,7 @@ class CalibrationError(Shape):
 
 @dataclass(frozen=True, slots=True)
 class PairedRatio(Shape):
-    """New's rate over the controls' mean rate, on the same samples."""
+    """New's rate over the controls' mean rate, on the same samples; infinite if theirs is 0."""
 
     kind: Literal["churn", "negative_flip"]
 
@@ -115,7 +115,6 @@ class PairedRatio(Shape):
         controls = joint.shape[-1] - 1
         flagged = (joint * np.arange(controls + 1)).sum(axis=(-2, -1)) / controls
         new = joint[..., 1, :].sum(axis=-1)
-        # Flips over none are infinitely many times as many; none over none says nothing.
         return np.where((flagged == 0) & (new > 0), np.inf, ratio(new, flagged))
 
     def size(self, counts: FlipCounts) -> FloatArray:
