@@ -181,11 +181,12 @@ class _OfRows(_Further):
     def __init__(self, metric: Metric, samples: Sequence[Sample]) -> None:
         super().__init__(metric, samples)
         names = _kinds(metric, self.layout.controls)
-        places = [self.layout.places[name] for name in names]
+        self.places = [self.layout.places[name] for name in names]
         units = np.zeros((len(names), len(self.layout.names)))
-        units[np.arange(len(names)), places] = 1.0
+        units[np.arange(len(names)), self.places] = 1.0
         self.units = FlipCounts(self.layout, units)
-        self.times = np.stack([sample.counts.values[places] for sample in samples]).astype(float)
+        self.values = np.stack([sample.counts.values for sample in samples]).astype(np.float64)
+        self.times = self.values[:, self.places]
         self.pulls = [_Pull(metric, self.units, times) for times in self.times]
 
     def end(
@@ -200,7 +201,9 @@ class _OfRows(_Further):
             strength = _strength(end, miss, further, np.array([pull.skewness for pull in pulls]))
             towards = np.stack([pull.towards for pull in pulls])
             added = added * np.maximum(1 + strength[:, np.newaxis] * towards, 0.0)
-        values = (self.times[i] + added) @ self.units.values
+        # What else there is, such as the flips of each control, grows evenly.
+        values = self.values[i] * (1 + further / self.sizes[i])[:, np.newaxis]
+        values[:, self.places] = self.times[i] + added
         ends = intervals(self.metric, FlipCounts(self.layout, values), confidence)
         return ends[end == "high"]
 
