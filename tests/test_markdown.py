@@ -132,7 +132,11 @@ def test_the_rules_come_before_the_numbers() -> None:
     ]
     assert told["✅", "negative_flip_rate"][2] == "≤ 50.00 %"
     assert told["❔", "accuracy_gain"][2] == "≥ -12.50 %"
-    assert re.fullmatch(r"about [\d,]+ more samples needed", told["❔", "accuracy_gain"][5])
+    assert re.fullmatch(
+        r"about [\d,]+ more samples for an even chance to decide, [\d,]+ for 90 %, "
+        r"if the rates stay as they are",
+        told["❔", "accuracy_gain"][5],
+    )
     assert key[0] == ["metric", "value", "interval"]
     assert [row[0] for row in groups[1:]] == ["dog", "owl", "emu", "cat"]
     assert len(everything) > len(key)

@@ -31,7 +31,7 @@ from flipguard.statistics.paired import (
     paired_difference,
     paired_difference_variance,
 )
-from flipguard.statistics.planning import deciding_sample_size
+from flipguard.statistics.planning import binomial_quantile, samples_to_decide, skewed
 from flipguard.statistics.proportions import proportion_variance, wilson
 from flipguard.statistics.ratios import (
     log_paired_ratio_variance,
@@ -42,11 +42,11 @@ from flipguard.statistics.ratios import (
 
 __all__ = [
     "benjamini_hochberg",
+    "binomial_quantile",
     "bounded_mean",
     "calibration_error",
     "cluster_replicates",
     "corrected",
-    "deciding_sample_size",
     "design_effect",
     "distinct_rows",
     "effective_degrees",
@@ -67,6 +67,8 @@ __all__ = [
     "relative_negative_flip_rate",
     "retrain_gain",
     "retrain_rate",
+    "samples_to_decide",
+    "skewed",
     "upper_end",
     "wilson",
 ]
