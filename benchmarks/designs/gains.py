@@ -7,8 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.stats import binom
 
-from designs.drawing import FAMILIES, FAMILY_ERROR, Floats, Interval, coverage_row, drawn
-from designs.drawing import family_row, likely, normal
+from designs.drawing import (
+    FAMILIES,
+    FAMILY_ERROR,
+    Floats,
+    Interval,
+    coverage_row,
+    drawn,
+    family_row,
+    likely,
+    normal,
+)
 from designs.row import Row
 from flipguard import statistics
 from flipguard.statistics.paired import tango
@@ -106,7 +115,9 @@ def tables(
     losses, gains = (x.ravel() for x in np.meshgrid(few, many, indexing="ij"))
     possible = losses + gains <= n
     losses, gains = losses[possible], gains[possible]
-    weight = binom.pmf(losses, n, negative) * binom.pmf(gains, n - losses, positive / (1 - negative))
+    weight = binom.pmf(losses, n, negative) * binom.pmf(
+        gains, n - losses, positive / (1 - negative)
+    )
     kept = weight > 1e-16
     return losses[kept], gains[kept], weight[kept]
 

@@ -8,8 +8,16 @@ import numpy as np
 from scipy.special import betaincinv
 from scipy.stats import binom
 
-from designs.drawing import FAMILIES, FAMILY_ERROR, Floats, Interval, coverage_row, family_row
-from designs.drawing import likely, normal
+from designs.drawing import (
+    FAMILIES,
+    FAMILY_ERROR,
+    Floats,
+    Interval,
+    coverage_row,
+    family_row,
+    likely,
+    normal,
+)
 from designs.row import Row
 from flipguard import statistics
 

@@ -7,8 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.stats import binom
 
-from designs.drawing import FAMILIES, FAMILY_ERROR, Floats, Interval, bootstrap, cells
-from designs.drawing import coverage_row, drawn, family_row, likely, normal
+from designs.drawing import (
+    FAMILIES,
+    FAMILY_ERROR,
+    Floats,
+    Interval,
+    bootstrap,
+    cells,
+    coverage_row,
+    drawn,
+    family_row,
+    likely,
+    normal,
+)
 from designs.row import Row
 from flipguard import statistics
 
