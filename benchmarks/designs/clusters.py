@@ -242,6 +242,9 @@ def other_rates(rng: np.random.Generator, draws: int) -> Iterator[Row]:
             design = f"NFR {100 * rate:g} %, ICC 0.2, {count:,} equal clusters of {size} rows"
             sizes = sizes_of("equal sizes", count, size)
             yield rate_row(rng, draws, World(design, sizes, alike((rate, 1 - rate), 0.2)), rate)
+    sizes = sizes_of("equal sizes", 200, 10)
+    design = "NFR 2 %, ICC 0.3, 200 equal clusters of 10 rows"
+    yield rate_row(rng, draws, World(design, sizes, alike((0.02, 0.98), 0.3)), 0.02)
     for count in (5, 10, 30, 100):
         for shape in ("equal sizes", "Zipf sizes"):
             sizes = sizes_of(shape, count)
