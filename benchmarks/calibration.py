@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import pkgutil
 import platform
@@ -30,7 +31,7 @@ from designs.judging import holds, promises, shortfall, worst
 from designs.row import Row
 
 DRAWS = 4_000
-QUICK_DRAWS = 60
+QUICK_DRAWS = 20
 RESULT = Path(__file__).parent / "results" / "calibration.json"
 Part = Callable[[np.random.Generator, int], Iterator[Row]]
 
@@ -103,8 +104,10 @@ def _rounded(row: Row) -> dict[str, object]:
 
 
 def _digits(value: object) -> object:
-    # A corrected level is close to 1, and its errors are close to 0.
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    # A corrected level is close to 1, and its errors are close to 0. JSON knows no infinity.
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def print_worst(rows: Sequence[Row]) -> None:

@@ -174,3 +174,20 @@ def test_a_result_is_a_line_and_not_a_flood():
     assert len(repr(result)) < 300
     assert len(repr(result.by["user"])) < 300
     assert len(repr(result.by["user"].groups[0])) < 300
+
+
+def test_clusters_of_very_different_sizes_are_said() -> None:
+    def note(sizes: list[int]) -> list[str]:
+        users = [user for user, size in enumerate(sizes) for _ in range(size)]
+        right = Predictions.from_arrays(
+            labels=[0] * len(users), targets=[0] * len(users), slices={"user": users}
+        )
+        return [n for n in compare(old=right, new=right, cluster="user").notes if "cluster" in n]
+
+    assert note([100, *[1] * 99]) == [
+        "the largest of 100 clusters holds 50% of the rows; intervals assume that large clusters "
+        "flip as often as small ones"
+    ]
+    assert note([10] * 20) == []
+    assert note([20, 10, 5, 5]) == []
+    assert note([50]) == []

@@ -31,12 +31,12 @@ COUNTS = (3, 5, 10, 30, 100, 1000)
 BEYOND = ", clusters beyond the stated bounds"
 
 NOT_SEEN = (
-    "the interval, without a warning: nothing in the counts shows that large clusters flip more "
-    "often. docs/statistics.md says so under what the numbers do not cover"
+    'the interval, and the note "the largest of 100 clusters holds 50 % of the rows; intervals '
+    'assume that large clusters flip as often as small ones"'
 )
 TOO_ALIKE = (
-    "the interval, without a warning: it is insured up to an intraclass correlation of 1/2. "
-    "docs/statistics.md says so under what the numbers do not cover"
+    "the interval, without a warning: it is insured up to an intraclass correlation of 1/2; "
+    "the page on the statistics says so"
 )
 
 

@@ -57,7 +57,9 @@ def _points(share: float) -> str:
 
 
 def _width(width: float | None) -> str:
-    return "" if width is None else f"{width:.2g}"
+    if width is None:
+        return ""
+    return f"{width:,.0f}" if width >= 10 else f"{width:.2g}"
 
 
 def _not_kept(rows: list[dict]) -> list[str]:
