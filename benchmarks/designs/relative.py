@@ -43,6 +43,14 @@ WORLDS = (
     (0.02, 0.020, 0.02),
     (0.40, 0.600, 0.8333),
 )
+# The hard ones are those in which old was seldom wrong.
+FAMILY_WORLDS = (
+    ((0.10, 0.08, 0.05), (30, 50, 100)),
+    ((0.05, 0.025, 0.05), (50, 100)),
+    ((0.05, 0.055, 0.50), (50, 100)),
+    ((0.02, 0.016, 0.10), (100, 200)),
+    ((0.50, 0.30, 0.50), (30, 50)),
+)
 SIZES = (200, 1000, 5000, 50_000)
 SMALL = (20, 50, 100)
 
@@ -105,8 +113,8 @@ def chosen(table: Floats, n: int, confidence: float) -> Interval:
 
 
 def families() -> Iterator[Row]:
-    for world in ((0.10, 0.09, 0.10), (0.05, 0.055, 0.50), (0.50, 0.30, 0.50), (0.02, 0.02, 0.05)):
-        for n in (50, 100, 300):
+    for world, sizes in FAMILY_WORLDS:
+        for n in sizes:
             found, weight = tables(world, n)
             for groups in FAMILIES:
                 confidence = 1 - FAMILY_ERROR / groups
