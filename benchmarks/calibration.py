@@ -21,6 +21,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,8 @@ from designs.judging import holds, promises, shortfall, worst
 from designs.row import Row
 
 DRAWS = 4_000
-QUICK_DRAWS = 20
+# A quick run tries every part, with few draws of its first designs.
+QUICK_DRAWS, QUICK_ROWS = 20, 5
 RESULT = Path(__file__).parent / "results" / "calibration.json"
 Part = Callable[[np.random.Generator, int], Iterator[Row]]
 
@@ -48,22 +50,23 @@ def parts_of(name: str) -> dict[str, Part]:
     return module.parts() if hasattr(module, "parts") else {"": module.rows}
 
 
-def run_part(name: str, part: str, seed: int, draws: int) -> tuple[list[Row], float]:
+def run_part(name: str, part: str, seed: int, quick: bool) -> tuple[list[Row], float]:
     started = time.process_time()
     words = zlib.crc32(f"{name}/{part}".encode())
     rng = np.random.default_rng(np.random.SeedSequence([seed, words]))
-    rows = list(parts_of(name)[part](rng, draws))
+    found = parts_of(name)[part](rng, QUICK_DRAWS if quick else DRAWS)
+    rows = list(islice(found, QUICK_ROWS if quick else None))
     return rows, time.process_time() - started
 
 
-def run(names: Sequence[str], *, seed: int, draws: int, processes: int) -> dict[str, list[Row]]:
+def run(names: Sequence[str], *, seed: int, quick: bool, processes: int) -> dict[str, list[Row]]:
     """The rows of each module, in the order of its parts."""
     todo = {name: list(parts_of(name)) for name in names}
     found: dict[tuple[str, str], list[Row]] = {}
     seconds = dict.fromkeys(names, 0.0)
     with ProcessPoolExecutor(processes) as pool:
         waiting = {
-            pool.submit(run_part, name, part, seed, draws): (name, part)
+            pool.submit(run_part, name, part, seed, quick): (name, part)
             for name, parts in todo.items()
             for part in parts
         }
@@ -145,8 +148,7 @@ def main() -> None:
     if arguments.out is None and not arguments.quick and not arguments.only:
         arguments.out = RESULT
     started = time.perf_counter()
-    draws = QUICK_DRAWS if arguments.quick else DRAWS
-    found = run(names, seed=arguments.seed, draws=draws, processes=arguments.processes)
+    found = run(names, seed=arguments.seed, quick=arguments.quick, processes=arguments.processes)
     rows = [row for name in names for row in found[name]]
     print_worst(rows)
     if arguments.out is None:
@@ -155,7 +157,8 @@ def main() -> None:
         "schema": "flipguard.calibration/2",
         "command": " ".join(["python benchmarks/calibration.py", *sys.argv[1:]]),
         "seed": arguments.seed,
-        "draws": draws,
+        "quick": arguments.quick,
+        "draws": QUICK_DRAWS if arguments.quick else DRAWS,
         "seconds": round(time.perf_counter() - started),
         "processes": arguments.processes,
         "machine": {

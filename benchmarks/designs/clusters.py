@@ -28,7 +28,7 @@ SHAPES = ("equal sizes", "Zipf sizes", "one giant cluster")
 RATES = (0.01, 0.03, 0.05, 0.20)
 CORRELATIONS = (0.0, 0.05, 0.2, 0.5)
 COUNTS = (3, 5, 10, 30, 100, 1000)
-BEYOND = ", clusters beyond the stated bounds"
+BEYOND = ", beyond the stated bounds"
 
 NOT_SEEN = (
     'the interval, and the note "the largest of 100 clusters holds 50 % of the rows; intervals '
@@ -129,7 +129,7 @@ def by_size(rate: float, correlation: float, sizes: NDArray[np.int64], factor: f
 
 @dataclass(frozen=True)
 class World:
-    """Clusters of given sizes with chances of their own."""
+    """Clusters of given sizes, each with its own chances."""
 
     design: str
     sizes: NDArray[np.int64]
@@ -168,7 +168,7 @@ def measured(
     above = float((missed["above"] & (low > truth))[defined].mean())
     below = float((missed["below"] & (high < truth))[defined].mean())
     return {
-        "metric": f"{metric.name}{name}, clustered",
+        "metric": f"{metric.name}, clustered{name}",
         "design": world.design,
         "n": int(world.sizes.sum()),
         "confidence": confidence,

@@ -28,6 +28,11 @@ def calibration_page() -> str:
     document = committed("calibration")
     rows = document["rows"]
     lines = INTRODUCTION.format(**document | {"designs": len(rows)}).splitlines()
+    if document["quick"]:
+        lines[2:2] = [
+            "**A trial run with a few draws of a few designs, to see that it runs: no result.**",
+            "",
+        ]
     lines += [
         "",
         "| metric | promise | nominal | measured | | design | n | median width | confidence |",
@@ -46,10 +51,8 @@ def calibration_page() -> str:
 
 
 def _percent(share: float) -> str:
-    """Two digits of what is missing to 100 %, and no trailing zeros: a corrected level needs more."""
-    digits = 1 if share < 0.9905 else 4
-    text = f"{100 * share:.{digits}f}"
-    return f"{text.rstrip('0').rstrip('.') if digits > 1 else text} %"
+    """One digit, and all of them for a corrected level, which is close to 100 %."""
+    return f"{100 * share:.1f} %" if share < 0.9905 else f"{100 * share:.6g} %"
 
 
 def _points(share: float) -> str:
