@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import ast
+import gc
+import importlib
 import json
 import os
 import platform
@@ -26,6 +28,8 @@ import sys
 import tempfile
 import time
 import tomllib
+import traceback
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -51,9 +55,22 @@ TESTS = (
 COPIED = ("src", "tests", "benchmarks", "docs", "examples", "pyproject.toml", "README.md")
 COPIED += ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "requirements.lock")
 # The tests of one change together, as they took when the lines were recorded.
-MOST_SECONDS, MOST_TESTS = 40.0, 400
+MOST_SECONDS, MOST_TESTS = 12.0, 400
 # A change may make a loop endless, or use up the memory.
 SPARE_SECONDS, MOST_BYTES = 30.0, 12 * 2**30
+# What is loaded once, before any child. None of these runs anything in another thread until it is
+# used, so that a child finds no lock held.
+LOADED = (
+    "numpy",
+    "scipy.special",
+    "scipy.stats",
+    "scipy.optimize",
+    "torch",
+    "torch.func",
+    "pytest",
+)
+LOADED += ("hypothesis", "hypothesis.extra.numpy", "pandas", "pyarrow", "polars", "rich.console")
+LOADED += ("typer", "statsmodels.api", "sklearn.metrics", "torchmetrics")
 EQUIVALENT = ROOT / "benchmarks" / "mutants_equivalent.toml"
 
 Lines = dict[str, dict[int, list[int]]]
@@ -65,7 +82,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--mutants", type=int, default=600)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--only", default="", help="files whose path begins so")
+    parser.add_argument("--only", nargs="*", default=[""], help="files whose path begins so")
     parser.add_argument("--recorded", type=Path, help="keep the recorded lines in this file")
     parser.add_argument("--again", action="store_true", help="those that survived in --out")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/mutants.json")
@@ -147,22 +164,22 @@ def _environment(slot: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(slot / "src")}
 
 
-def _files(only: str = "") -> list[str]:
+def _files(only: Sequence[str] = ("",)) -> list[str]:
     folder = ROOT / PACKAGE
     found = []
     for part in UNDER_TEST:
         path = folder / part
         found += [path] if path.is_file() else sorted(path.glob("*.py"))
     names = [str(path.relative_to(folder)) for path in found]
-    return [name for name in names if name.startswith(only)]
+    return [name for name in names if name.startswith(tuple(only))]
 
 
-def _all_sites(only: str) -> Iterable[list[list[Mutant]]]:
+def _all_sites(only: Sequence[str]) -> Iterable[list[list[Mutant]]]:
     for name in _files(only):
         yield sites(name, (ROOT / PACKAGE / name).read_bytes())
 
 
-def draw(seed: int, count: int, only: str = "") -> list[Mutant]:
+def draw(seed: int, count: int, only: Sequence[str] = ("",)) -> list[Mutant]:
     """Draw sites without replacement, each as likely as any other, and one mutant of each."""
     rng = random.Random(seed)
     every = [site for found in _all_sites(only) for site in found]
@@ -175,7 +192,7 @@ class Recorded:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.tests: list[str] = document["tests"]
         self.seconds: list[float] = document["seconds"]
-        self.modules: list[str] = document["modules"]
+        self.kills: Counter[tuple[str, str]] = Counter()  # by file under test and test function
         self.lines: Lines = {
             file: {int(line): tests for line, tests in lines.items()}
             for file, lines in document["lines"].items()
@@ -194,7 +211,10 @@ class Recorded:
         if mutant.scope is None:
             found |= self._users(mutant)
             found = found or {t for tests in lines.values() for t in tests}
-        return self._capped(found)
+        # What killed others of this file runs first.
+        return sorted(
+            self._capped(found), key=lambda test: -self.kills[mutant.file, _function(test)]
+        )
 
     def _users(self, mutant: Mutant) -> set[int]:
         """The tests that execute a line that names what a statement outside functions assigns."""
@@ -212,7 +232,7 @@ class Recorded:
     def _capped(self, found: Iterable[int]) -> list[str]:
         by_function: dict[str, list[int]] = defaultdict(list)
         for test in sorted(found, key=lambda i: self.seconds[i]):
-            by_function[self.tests[test].partition("[")[0]].append(test)
+            by_function[_function(self.tests[test])].append(test)
         order = sorted(
             (turn, self.seconds[test], test)
             for tests in by_function.values()
@@ -232,6 +252,10 @@ class Recorded:
         return sum(self.seconds[place[test]] for test in tests)
 
 
+def _function(test: str) -> str:
+    return test.partition("[")[0]
+
+
 def _read(name: str) -> str:
     path = ROOT / name
     return path.read_text() if path.exists() else ""
@@ -241,7 +265,7 @@ def run_all(
     drawn: Sequence[Mutant], recorded: Recorded, slots: Sequence[Path]
 ) -> list[dict[str, Any]]:
     """Run the tests of every mutant, as many at once as there are copies."""
-    _load(recorded.modules)
+    _load()
     free, running = list(slots), {}
     waiting = list(enumerate(drawn))[::-1]
     rows: dict[int, dict[str, Any]] = {}
@@ -259,27 +283,20 @@ def run_all(
                 del running[process]
                 free.append(child.slot)
                 rows[number] = {**_row(child.mutant), **child.found()}
+                killer = _function(rows[number].get("killer", ""))
+                recorded.kills[child.mutant.file, killer] += 1
                 print(len(rows), json.dumps(rows[number], ensure_ascii=False), flush=True)
         time.sleep(0.02)
     return [rows[i] for i in range(len(drawn))]
 
 
-def _load(modules: Sequence[str]) -> None:
-    """Import what every child needs, except the package itself, before any child is made."""
-    import gc
-    import importlib
-    import warnings
-
+def _load() -> None:
+    """Import what every child needs, except the package itself."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in modules:
-            try:
-                importlib.import_module(name)
-            except Exception as error:  # what cannot be loaded here is loaded in the child
-                print(f"not loaded: {name}: {error!r}")
+        for name in LOADED:
+            importlib.import_module(name)
     gc.freeze()
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    print(f"{len(modules)} modules loaded, {threads} thread(s)", flush=True)
 
 
 def _row(mutant: Mutant) -> dict[str, Any]:
@@ -353,6 +370,9 @@ def _forked(work: Callable[[], None], slot: Path) -> None:
         os.dup2(sink, 1)
         os.dup2(sink, 2)
         work()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
     finally:
         os._exit(0)
 
@@ -388,7 +408,8 @@ def _tested(slot: Path, tests: Sequence[str], report: Path) -> None:
 
 def _options(slot: Path) -> list[str]:
     base = str(slot / "pytest")
-    return ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "--basetemp", base]
+    quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    return [*quiet, "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "--basetemp", base]
 
 
 class _Recording:
@@ -433,28 +454,14 @@ def record(path: Path) -> None:
         lines[str(Path(file).relative_to(folder))] = {
             line: [place[c] for c in contexts if c in place] for line, contexts in by_line.items()
         }
-    modules = [name for name, module in list(sys.modules.items()) if _is_foreign(name, module)]
     document = {
         "tests": names,
         "seconds": [round(plugin.seconds[name], 4) for name in names],
-        "modules": modules,
         "lines": lines,
     }
     path.write_text(json.dumps(document))
     if plugin.failed:
         print("Failed or skipped, and not used:", *sorted(plugin.failed), sep="\n  ")
-
-
-def _is_foreign(name: str, module: Any) -> bool:
-    """Whether a module is none of this repository, and can be imported by its name."""
-    ours = ("flipguard", "tests", "docs", "pages", "benchmarks", "coverage", "__main__", "conftest")
-    path = getattr(module, "__file__", None)
-    return (
-        name.partition(".")[0] not in ours
-        and getattr(module, "__spec__", None) is not None
-        and bool(path)
-        and not str(path).startswith(str(Path.cwd()))
-    )
 
 
 def equivalent() -> dict[tuple[str, ...], str]:
