@@ -326,6 +326,8 @@ class _Walker:
                 yield from self._whole("constant", node, str(not value))
             case int():
                 texts = [str(value + 1), *([str(value - 1)] if value else [])]
+                if value > 100:  # a size, for which one more or less is as good
+                    texts = ["1", f"-{value}"]
                 yield from self._whole("constant", node, *texts)
             case float():
                 texts = [repr(value + 1)]
