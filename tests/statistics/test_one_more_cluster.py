@@ -92,7 +92,10 @@ def test_the_p_value_is_the_level_whose_end_is_the_limit(design: str) -> None:
     for confidence in (0.5, 0.95, 0.999):
         limit = upper_end(*columns, confidence=confidence)
         assert p_value_below(*columns, limit=limit) == pytest.approx(1 - confidence, rel=1e-6)
-    assert p_value_below(*columns, limit=0.0) == 1.0
+    # Below the rate that the clusters and the unseen one have together nothing is shown.
+    for weighed in likelihoods(DESIGNS[design]):
+        rate = sum(a * k for a, _, k in weighed) / sum(b * k for _, b, k in weighed)
+        assert p_value_below(*columns, limit=0.999 * rate) == 1.0
 
 
 def test_groups_of_unlike_clusters_fit_one_array() -> None:

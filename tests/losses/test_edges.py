@@ -1,0 +1,44 @@
+"""Sizes, shapes and numbers at the edge of what a loss takes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from flipguard import losses
+from flipguard.losses import SharedClasses
+
+
+def test_a_long_match_is_shown_in_part():
+    def shown(count: int) -> str:
+        return repr(SharedClasses.by_index(range(count), old_count=count))
+
+    assert shown(20) == f"SharedClasses({list(range(20))}, old_count=20)"
+    start = ", ".join(map(str, range(20)))
+    assert shown(21) == f"SharedClasses([{start}, … 21 in all], old_count=21)"
+
+
+def test_old_head_on_the_features_of_tokens_is_that_on_a_list_of_them():
+    made = torch.Generator().manual_seed(2)
+    features = torch.randn(2, 3, 6, generator=made)
+    weight, projection = (torch.randn(4, 5, generator=made), torch.randn(5, 6, generator=made))
+    target = torch.randint(4, (2, 3), generator=made)
+    arguments = {"weight": weight, "projection": projection, "reduction": "none"}
+    together = losses.backward_compatible(new_features=features, target=target, **arguments)
+    listed = losses.backward_compatible(
+        new_features=features.flatten(0, 1), target=target.flatten(), **arguments
+    )
+    torch.testing.assert_close(together.flatten(), listed)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_without_smoothing_a_confusion_is_a_table_of_shares(classes: int):
+    predicted, target = torch.tensor([0, 1, 1, 1, 2, 2]), torch.tensor([0, 0, 1, 1, -100, 2])
+    if classes == 2:
+        predicted, target = predicted[:5], target[:5]
+        predicted[4] = 7  # whatever stands where there is no target
+    found = losses.estimate_confusion(
+        predicted=predicted, target=target, classes=classes, smoothing=1e-9
+    )
+    shares = torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    torch.testing.assert_close(found, shares[:classes, :classes], atol=1e-6, rtol=0)
