@@ -43,7 +43,13 @@ UNDER_TEST = ("methods", "losses", "statistics", "counts.py", "metrics.py", "gat
 # What runs in a few minutes on one core, and the examples in the docstrings under test.
 TESTS = (
     *("tests/statistics", "tests/losses", "tests/methods", "tests/references"),
-    *("tests/test_gate.py", "tests/test_metrics.py", "tests/test_policy.py", "tests/test_api.py"),
+    *(
+        "tests/test_counts.py",
+        "tests/test_gate.py",
+        "tests/test_metrics.py",
+        "tests/test_policy.py",
+        "tests/test_api.py",
+    ),
     *("tests/test_doubts.py", "tests/test_peers.py", "tests/test_ensemble.py"),
     *("tests/test_equality.py", "tests/test_matrix.py", "tests/test_markdown.py"),
     *("tests/training/test_loop.py", "tests/training/test_refusals.py"),

@@ -72,7 +72,7 @@ def test_a_metric_is_what_it_is_by_hand(name: str) -> None:
 
 
 def test_every_metric_of_labels_is_here() -> None:
-    scored = {name for name, metric in METRICS.items() if any("s" == n[-1] for n in metric.needs)}
+    scored = {name for name, metric in METRICS.items() if any(n[-1] == "s" for n in metric.needs)}
     assert set(BY_HAND) == set(METRICS) - scored
 
 
