@@ -5,8 +5,42 @@ from __future__ import annotations
 import pytest
 import torch
 
-from flipguard import losses
-from flipguard.losses import SharedClasses
+from flipguard import InputError, losses
+from flipguard.losses import SharedClasses, ranking
+from tests.losses.cases import CASES, Batch, value_and_gradient
+
+
+class Tokens(Batch):
+    """The same samples as six texts of eight tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("new", "old", "target", "soft"):
+            setattr(self, name, getattr(self, name).detach().unflatten(0, (6, 8)))
+        self.new.requires_grad_()
+
+
+@pytest.mark.parametrize("name", CASES.keys() - {"ract"})
+def test_tokens_are_samples(name: str):
+    flat, folded = Batch(), Tokens()
+    value, gradient = value_and_gradient(*CASES[name](flat)[:1], flat, CASES[name](flat)[1])
+    term, inputs = CASES[name](folded)
+    together, slopes = value_and_gradient(term, folded, inputs)
+    torch.testing.assert_close(together, value)
+    torch.testing.assert_close(slopes.flatten(0, 1), gradient)
+
+
+def test_features_that_are_compared_with_each_other_are_a_list():
+    term, inputs = CASES["ract"](Tokens())
+    with pytest.raises(InputError, match=r"the shape \[samples, width\], but got \[6, 8, 20\]"):
+        term(**inputs)
+
+
+@pytest.mark.parametrize("classes", [40, 2561])
+def test_the_highest_of_many_classes_are_those_of_each_token(classes: int):
+    logits = torch.randn(2, 3, classes, generator=torch.Generator().manual_seed(0))
+    found = ranking.highest(logits, 10).sort(-1).values
+    assert torch.equal(found, logits.topk(10, -1).indices.sort(-1).values)
 
 
 def test_a_long_match_is_shown_in_part():

@@ -81,6 +81,16 @@ TENSORS = [
         "same batch.",
     ),
     Refused(
+        "old on another device",
+        focal(old=LOGITS.to("meta")),
+        "Expected `old` to be on the device of `new`, cpu, but got meta; move it there.",
+    ),
+    Refused(
+        "a target on another device",
+        focal(target=TARGET.to("meta")),
+        "Expected `target` to be on the device of `new`, cpu, but got meta; move it there.",
+    ),
+    Refused(
         "labels for logits",
         focal(new=LOGITS.long()),
         "Expected `new` to be floating-point scores, but got int64; pass what the model gives "
@@ -369,6 +379,9 @@ SOMEHOW = {
     "a prior of other classes": update(prior=torch.ones(2) / 2),
     "a confusion module of other classes": lambda: losses.BayesianUpdate(
         old_confusion=torch.eye(3), new_confusion=torch.zeros(2, 3)
+    ),
+    "a confusion module of a list": lambda: losses.BayesianUpdate(
+        old_confusion=torch.ones(3), new_confusion=torch.eye(3)
     ),
     "soft targets for a confusion": confusion(target=LOGITS),
     "a target for a confusion of other samples": confusion(target=TARGET[:1]),
