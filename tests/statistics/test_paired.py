@@ -88,6 +88,18 @@ def test_tangos_limits_without_a_flip_are_wilsons(confidence: float) -> None:
     assert low[0] == -high[0]
 
 
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.99999])
+def test_limits_of_few_samples_are_gains(confidence: float) -> None:
+    positive, negative, n = (
+        x.ravel() for x in np.meshgrid(np.arange(13), np.arange(13), np.arange(1, 13))
+    )
+    there = positive + negative <= n
+    positive, negative, n = positive[there], negative[there], n[there]
+    low, high = paired_difference(positive, negative, n, confidence=confidence)
+    gain = (positive - negative) / n
+    assert ((low >= -1) & (low <= gain) & (gain <= high) & (high <= 1)).all()
+
+
 def test_edges() -> None:
     low, high = paired_difference([10, 0, 0], [0, 10, 0], [10, 10, 0], confidence=0.95)
     assert high[0] == 1.0
