@@ -256,13 +256,12 @@ class _Walker:
                     yield from self._made("logic", *self._token(_end(a), _start(b), old), new)
             case ast.Compare():
                 yield from self._comparison(node)
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                yield from self._whole("logic", node, self._code(operand))
-            case ast.UnaryOp(op=ast.USub() | ast.Invert(), operand=operand):
-                texts = [self._code(operand)]
-                if texts == ["1"]:
-                    texts.append("0")  # the first axis for the last
-                yield from self._whole("sign", node, *texts)
+            case ast.UnaryOp(op=op, operand=operand):
+                start, width = _start(node), 4 if isinstance(op, ast.Not) else 1
+                kind = "logic" if isinstance(op, ast.Not) else "sign"
+                yield from self._made(kind, start, (start[0], start[1] + width), "")
+                if isinstance(operand, ast.Constant) and operand.value == 1:
+                    yield from self._whole("sign", node, "0")  # the first axis for the last
             case ast.Constant(value=value):
                 yield from self._constant(node, value)
                 return
@@ -300,10 +299,14 @@ class _Walker:
         at = self._token(_end(node.left), _start(node.right), old)
         yield from self._made("operator", *at, new)
         if isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div):
-            texts = [self._code(node.left)]
+            texts = [self._whole_operand(node.left)]
             if isinstance(node.op, ast.Add | ast.Mult):
-                texts.append(self._code(node.right))
+                texts.append(self._whole_operand(node.right))
             yield from self._whole("term", node, *texts)
+
+    def _whole_operand(self, node: ast.expr) -> str:
+        code = self._code(node)
+        return f"({code})" if isinstance(node, ast.BinOp | ast.IfExp | ast.Compare) else code
 
     def _comparison(self, node: ast.Compare) -> Iterator[Mutant]:
         operands = [node.left, *node.comparators]

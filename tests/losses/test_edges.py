@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -76,3 +79,30 @@ def test_without_smoothing_a_confusion_is_a_table_of_shares(classes: int):
     )
     shares = torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     torch.testing.assert_close(found, shares[:classes, :classes], atol=1e-6, rtol=0)
+
+
+def _function_of(module: type) -> Callable[..., object] | None:
+    name = "".join(f"_{c.lower()}" if c.isupper() else c for c in module.__name__).lstrip("_")
+    return getattr(losses, {"co_distillation": "codistillation"}.get(name, name), None)
+
+
+PAIRS = [
+    (module, function)
+    for module in vars(losses).values()
+    if isinstance(module, type) and (function := _function_of(module))
+]
+
+
+@pytest.mark.parametrize(("module", "function"), PAIRS, ids=lambda x: x.__name__)
+def test_a_module_has_the_defaults_of_its_function(module, function):
+    ours, its = (inspect.signature(x).parameters for x in (module, function))
+    shared = [
+        name
+        for name in ours.keys() & its.keys()
+        if inspect.Parameter.empty not in (ours[name].default, its[name].default)
+    ]
+    assert {n: ours[n].default for n in shared} == {n: its[n].default for n in shared}
+
+
+def test_there_are_pairs_of_modules_and_functions():
+    assert len(PAIRS) >= 12
