@@ -106,3 +106,12 @@ def test_a_module_has_the_defaults_of_its_function(module, function):
 
 def test_there_are_pairs_of_modules_and_functions():
     assert len(PAIRS) >= 12
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_function_refuses_a_reduction_that_there_is_not(name: str):
+    term, inputs = CASES[name](Batch())
+    assert term.reduction == "mean"
+    term.reduction = "average"
+    with pytest.raises(InputError, match="Expected `reduction` to be one of 'mean', 'sum', 'none'"):
+        term(**inputs)
