@@ -261,7 +261,7 @@ def churn_ratio(case: Case) -> float:
         return NAN
     own = sum(row.old != row.new for row in case.rows)
     theirs = [sum(row.old != row.controls[i] for row in case.rows) for i in range(len(controls[0]))]
-    return ratio(own, sum(theirs) / len(theirs))
+    return math.inf if own and not sum(theirs) else ratio(own, sum(theirs) / len(theirs))
 
 
 def negative_flip_ratio(case: Case) -> float:
@@ -273,7 +273,7 @@ def negative_flip_ratio(case: Case) -> float:
         sum(row.old == row.target and row.controls[i] != row.target for row in known)
         for i in range(len(known[0].controls))
     ]
-    return ratio(own, sum(theirs) / len(theirs))
+    return math.inf if own and not sum(theirs) else ratio(own, sum(theirs) / len(theirs))
 
 
 METRICS: dict[str, Callable[[Case], float]] = {

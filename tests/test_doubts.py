@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import cProfile
+import json
+import tracemalloc
+
 import numpy as np
 import polars as pl
 import pytest
 
 from flipguard import InputError, Policy, PolicyError, Predictions, check, compare, matrix
+from flipguard.documents import json_text
 
 TEN = [f"s{i}" for i in range(10)]
 RULE = {"rule": [{"metric": "negative_flip_rate", "max": 0.5}]}
@@ -174,3 +179,32 @@ def test_a_result_is_a_line_and_not_a_flood():
     assert len(repr(result)) < 300
     assert len(repr(result.by["user"])) < 300
     assert len(repr(result.by["user"].groups[0])) < 300
+
+
+def test_many_groups_and_rules_take_no_more_work_each_than_few():
+    """Calls are counted, not seconds: ten times as many may take ten times the calls."""
+
+    def calls(many):
+        ids = range(many)
+        old = labels(["a"] * many, ids=ids, targets=["a"] * many, slices={"g": ids})
+        limits = [0.5 + i / 1_000 for i in ids]
+        rules = [{"metric": "negative_flip_rate", "max": limit} for limit in limits]
+        with cProfile.Profile() as profile:
+            check(compare(old=old, new=old, by=["g"]), Policy.from_dict({"rule": rules})).to_json()
+        return sum(row.callcount for row in profile.getstats())
+
+    calls(1)  # so that all is imported
+    assert calls(200) < 12 * calls(20)
+
+
+def test_a_large_document_is_not_held_in_pieces():
+    """The peak of memory, in the length of the text: lists of its pieces take seven times that."""
+    document = {"by": [{"group": str(i), "n": i, "low": None} for i in range(20_000)]}
+    tracemalloc.start()
+    try:
+        text = json_text(document)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * len(text)
+    assert json.loads(text) == document

@@ -138,7 +138,9 @@ def test_groups_of_truth_values(make, tmp_path):
 
 
 @every_format
-@pytest.mark.parametrize("values", [["u", "", "u", "v"], [1.0, None, 1.0, 2.0]])
+@pytest.mark.parametrize(
+    "values", [["u", "", "u", "v"], [1.0, None, 1.0, 2.0], [1.0, NAN, 1.0, 2.0]]
+)
 def test_a_row_without_a_cluster_is_refused_in_every_format(make, values, tmp_path):
     table = make(tmp_path, {**GOOD, "user": values})
     with pytest.raises(InputError, match=r"no value in column 'user', by which .* for id 's1'"):
@@ -444,9 +446,10 @@ def test_float_targets_with_nan_are_indices_into_class_names(tmp_path):
     path = tmp_path / "o.npz"
     targets = np.array([0, 1, NAN])
     np.savez(path, ids=np.arange(3), targets=targets, logits=np.eye(3), class_names=[*"abc"])
-    table = read_predictions(path)
-    counts = compare(old=table, new=table).counts
-    assert (counts["both_right"], counts["unlabelled_same"]) == (2, 1)
+    given = Predictions.from_arrays(targets=[0, 1, None], logits=np.eye(3), class_names=[*"abc"])
+    for table in (read_predictions(path), given):
+        counts = compare(old=table, new=table).counts
+        assert (counts["both_right"], counts["unlabelled_same"]) == (2, 1)
     with pytest.raises(InputError, match="is no index into its 2 class names"):
         Predictions.from_arrays(targets=[2.0, None], logits=np.eye(2), class_names=["a", "b"])
 
@@ -513,13 +516,13 @@ def test_classes_that_are_counted_from_another_number_are_noted():
     [pl.Series([1, 2, 3, 4]).cast(pl.Duration("ms")), pl.Series([b"a", b"b", b"a", b"b"])],
     ids=["duration", "binary"],
 )
-@pytest.mark.parametrize("role", ["id", "target", "label", "group"])
+@pytest.mark.parametrize("role", ["id", "target", "label", "group", "user"])
 def test_durations_and_bytes_are_neither_classes_nor_groups(values, role):
-    frame = pl.DataFrame({**GOOD, "group": [*"ppqq"], role: values})
+    frame = pl.DataFrame({**GOOD, "group": [*"ppqq"], "user": [*"uvuv"], role: values})
     table = Predictions.from_frame(frame, name="old")
-    by = ["group"] if role == "group" else []
+    by, cluster = ["group"] if role == "group" else [], "user" if role == "user" else None
     with pytest.raises(InputError, match=f"old has a column '{role}' of type "):
-        compare(old=table, new=arrays(GOOD), by=by)
+        compare(old=table, new=arrays(GOOD), by=by, cluster=cluster)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import cProfile
 import csv
-import gzip
 import io
 import json
 import random
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ import pytest
 
 from flipguard import InputError, Policy, Predictions, check, compare, read_predictions
 from flipguard.errors import PolicyError
-from flipguard.predictions import json_lines, text
+from flipguard.predictions import json_lines, scores, text
 from flipguard.predictions.npz import read_arrays
 from flipguard.predictions.write import write_predictions
 
@@ -118,16 +119,31 @@ def test_line_ends_of_old_macs_are_refused_at_once(tmp_path: Path) -> None:
     assert "has a carriage return without a line feed in line 1;" in refusal(path)
 
 
-@pytest.mark.parametrize("suffix", [".csv.gz", ".jsonl.gz"])
+@pytest.mark.parametrize("suffix", [".csv.gz", ".csv.zst", ".jsonl.gz"])
 @pytest.mark.parametrize("filler", [b"x", b'"' * 2, b" "])
 def test_an_endless_line_is_refused_before_it_is_in_memory(
     filler: bytes, suffix: str, tmp_path: Path
 ) -> None:
     path = tmp_path / f"t{suffix}"
-    start = b"id,label\n1,a" if suffix == ".csv.gz" else b'{"id": 1, "label": 2}\n'
-    path.write_bytes(gzip.compress(start + filler * (40 << 20), 1))
+    start = b'{"id": 1, "label": 2}\n' if suffix == ".jsonl.gz" else b"id,label\n1,a"
+    with pa.output_stream(path) as file:  # which compresses by the name of the file
+        file.write(start + filler * (40 << 20))
     with pytest.raises(InputError, match=r"more than 16 MiB|quotation mark"):
         read_predictions(path)
+
+
+def test_a_long_field_is_not_joined_again_with_every_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at a row that is not whole yet doubles what is looked at."""
+    monkeypatch.setattr(text, "PIECE", 64)
+    path = tmp_path / "t.csv"
+    path.write_text("id,label\n1," + "x" * (1 << 18) + "\n")
+    with cProfile.Profile() as profile:
+        text.check_separated(path, ",")
+    stats = profile.getstats()
+    (looks,) = [row.callcount for row in stats if getattr(row.code, "co_name", "") == "check"]
+    assert looks < 20  # not one for each of the 4,096 pieces
 
 
 def test_blank_lines_without_end_are_refused(
@@ -200,6 +216,16 @@ def test_targets_that_only_the_last_rows_have(tmp_path: Path) -> None:
         found.append(compare(old=table, new=table).counts)
     assert found[0] == found[1]
     assert (found[0]["both_right"], found[0]["unlabelled_same"]) == (500, 1_000)
+
+
+def test_groups_that_only_the_last_rows_have(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"id": i, "target": "a", "label": "a"} for i in range(1_500)]
+    for row in rows[1_000:]:
+        row["g"] = "x"
+    for some in (rows, rows[::-1]):
+        table = read_predictions(write_lines(tmp_path / "t.jsonl", some))
+        result = compare(old=table, new=table, by=["g"])
+        assert {group.name: group.n for group in result.by["g"]} == {"x": 500, "(missing)": 1_000}
 
 
 JSON_TYPES: list[tuple[list[str], pl.DataType, list[Any]]] = [
@@ -458,6 +484,17 @@ def test_a_parquet_page_of_less_than_no_values(tmp_path: Path) -> None:
     assert "its footer or a page is damaged" in refusal(path)
 
 
+def test_a_parquet_page_of_an_encoding_that_there_is_not(tmp_path: Path) -> None:
+    """Over which Polars panics while it reads, after the schema was sound."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table(BASE), path)
+    sound = bytearray(path.read_bytes())
+    # What follows the number of values in the header of a page.
+    sound[sound.index(b"\x2c\x15\x06") + 4] ^= 1
+    path.write_bytes(bytes(sound))
+    assert f"{path} cannot be read (" in refusal(path)
+
+
 def test_damage_to_the_footer_of_a_parquet_file(tmp_path: Path) -> None:
     path, whole = tmp_path / "t.parquet", tmp_path / "whole.parquet"
     pq.write_table(pa.table(BASE), whole)
@@ -573,10 +610,15 @@ def test_single_floats_come_back_as_they_were(
     assert compare(old=table, new=back)["logit_displacement"].value == 0.0
 
 
-def test_a_disk_without_room_for_scores_is_told(tmp_path: Path) -> None:
+def test_a_disk_without_room_for_scores_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file may not grow beyond a limit, which is what a full disk comes to."""
     import resource
 
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(spool))
     ids, logits = np.arange(4_000), np.zeros((4_000, 20))
     paths = [tmp_path / "old.csv", tmp_path / "new.csv"]
     for path, order in zip(paths, (ids, ids[::-1]), strict=True):
@@ -590,3 +632,12 @@ def test_a_disk_without_room_for_scores_is_told(tmp_path: Path) -> None:
             compare(old=old, new=new)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(spool.iterdir()) == []
+
+
+def test_room_for_scores_is_taken_before_it_is_written_to(tmp_path: Path) -> None:
+    """A write to a hole in a mapped file ends the process when the disk is full."""
+    path = tmp_path / "t.scores"
+    path.touch()
+    scores._reserve(path, 1 << 20)
+    assert (path.stat().st_size, path.stat().st_blocks * 512 >= 1 << 20) == (1 << 20, True)

@@ -641,6 +641,14 @@ def test_a_damaged_file_of_pins_is_refused(tmp_path: Path) -> None:
         check(compare(old=old, new=new), pins)
 
 
+def test_a_folder_of_pins_is_refused(tmp_path: Path) -> None:
+    old, new = update(SIX)
+    (tmp_path / "pins").mkdir()
+    pins = Policy.from_dict({"pinned": {"ids": "pins"}}, folder=tmp_path)
+    with pytest.raises(PolicyError, match="is a folder, not a file"):
+        check(compare(old=old, new=new), pins)
+
+
 def test_pins_need_ids_and_targets(tmp_path: Path) -> None:
     pins = pinned_policy(tmp_path, "pins.txt", ["s0"])
     old, new = update(SIX, ids=False)

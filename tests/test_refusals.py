@@ -356,33 +356,33 @@ TABLES = [
     Refused(
         "rows with different numbers of scores",
         "{new} has 3 scores in column 'probabilities' where the first row has 2, for id 'c'; give "
-        "every row one score a class.",
+        "every row one score per class.",
         old=chances(SOUND_CHANCES, target=None),
         new=chances([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5, 0.0], [1.0, 0.0]], target=None),
     ),
     Refused(
         "a row without scores",
         "{new} has no scores in column 'probabilities' where the first row has 2, for id 'b'; give "
-        "every row one score a class.",
+        "every row one score per class.",
         old=chances(SOUND_CHANCES, target=None),
         new=chances([[0.5, 0.5], None, [0.5, 0.5], [1.0, 0.0]], target=None),
     ),
     Refused(
         "a first row without scores",
         "{new} has no scores in the first row of column 'probabilities'; give every row one score "
-        "a class.",
+        "per class.",
         old=chances(SOUND_CHANCES, target=None),
         new=chances([[], [0.5, 0.5], [0.5, 0.5], [1.0, 0.0]], target=None),
     ),
     Refused(
         "a score missing from a list",
-        "{new} has no score for some class, for id 'b'; give every row one score a class.",
+        "{new} has no score for some class, for id 'b'; give every row one score per class.",
         old=chances(SOUND_CHANCES, target=None),
         new=chances([[0.5, 0.5], [None, 1.0], [0.5, 0.5], [1.0, 0.0]], target=None),
     ),
     Refused(
         "a score missing from a column",
-        "{new} has no score for some class, for id 'b'; give every row one score a class.",
+        "{new} has no score for some class, for id 'b'; give every row one score per class.",
         old=SOUND_LOGITS,
         new=scored([1.0, None, 3.0, 4.0], [0.0, 3.0, 4.0, 5.0]),
     ),

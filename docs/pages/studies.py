@@ -18,7 +18,7 @@ from flipguard.studies.costs import in_words
 from flipguard.studies.explaining import Explanation, contradictions
 from flipguard.studies.overview import Tally, overview_line, pairs_of
 from flipguard.studies.reading import studies, study_of
-from flipguard.studies.render import markdown_of
+from flipguard.studies.render import made_before, markdown_of
 from flipguard.studies.results import Result, Row, read_result
 from flipguard.studies.scales import scales
 from flipguard.studies.words import ratio, short
@@ -117,6 +117,8 @@ def overview_page() -> str:
         lines += [f"## {scale}", "", scales()[scale].sentence, ""]
         lines += _scale_table(names)
         lines += ["", overview_line([results()[name] for name in names]), ""]
+        if marked := _made_before(names):
+            lines += [marked, ""]
         if told := _how_explained(names):
             lines += [told, ""]
     lines += ["```{toctree}", ":hidden:", ":glob:", "", "studies/*", "```", ""]
@@ -144,6 +146,17 @@ def _scale_table(names: list[str]) -> list[str]:
         )
         lines.append("| " + " | ".join(map(str, told)) + " |")
     return lines
+
+
+def _made_before(names: list[str]) -> str:
+    """The results of which some rows are from before a change of their method."""
+    marked = [name for name in names if made_before(results()[name])]
+    if not marked:
+        return ""
+    told = ", ".join(f"[{results()[name].study.id}](studies/{name}.md)" for name in marked)
+    return (
+        f"Some rows of these were made before a change of their method, as their pages say: {told}."
+    )
 
 
 def _how_explained(names: list[str]) -> str:
@@ -196,7 +209,8 @@ def _goals() -> list[str]:
                     f"| {says} | [{study}](studies/{name}.md) | {result.line(row).label} | {result.scale} "
                     f"| {short(metric)} | {ratio(result.paper_ratio(row, metric))} "
                     f"| {ratio(result.ratio(row, metric))} | {_errors(result, row, of_paper=True)} "
-                    f"| {_errors(result, row, of_paper=False)} | {_verdict(result, row, metric)} |"
+                    f"| {_errors(result, row, of_paper=False)} | {_verdict(result, row, metric)}"
+                    f"{', before a change of the method' * bool(row.made_before)} |"
                 )
     return lines
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from flipguard.counts import CELLS, UNLABELLED, FlipCounts, Layout
+from flipguard.documents import json_text
 from flipguard.engines.plan import CountingPlan, RowCounts
 from flipguard.errors import InputError, listed
 from flipguard.estimates import Estimate, Sample
@@ -103,17 +103,23 @@ class Grouping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseFloor:
-    """What ordinary retrains do, and whether this update does more."""
+    """What ordinary retrains do, and whether this update does more.
+
+    `shows` is how far from the controls' mean the range reaches, so that only larger changes show,
+    and `five_show` how far it would with five controls of the same mean and spread.
+    """
 
     metric: str
     controls: tuple[float, ...]
     low: float
     high: float
     value: float
+    shows: float
+    five_show: float
 
     @property
     def verdict(self) -> Literal["above", "within", "below", "unknown"]:
-        """Where the new model is, beside the range in which one more retrain would be expected."""
+        """Where the new model is, next to the range in which one more retrain is expected."""
         if np.isnan(self.low) or np.isnan(self.value):
             return "unknown"
         if self.value > self.high:
@@ -242,6 +248,8 @@ class Comparison:
                     "high": _finite(floor.high),
                     "controls": [_finite(value) for value in floor.controls],
                     "verdict": floor.verdict,
+                    "shows": _finite(floor.shows),
+                    "five_show": _finite(floor.five_show),
                 }
                 for floor in self.noise_floor
             }
@@ -253,7 +261,7 @@ class Comparison:
 
     def to_json(self) -> str:
         """The comparison as a JSON document."""
-        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json_text(self.as_dict())
 
 
 def _counts_json(counts: FlipCounts) -> dict[str, int | None]:

@@ -236,6 +236,12 @@ class FlipCounts:
         values = self.columns(names)
         return values.reshape(*values.shape[:-1], 2, width)
 
+    def of_controls(self, kind: str) -> FloatArray:
+        """The flips of each control against old, shape (..., controls)."""
+        each = [self.control(i) for i in range(self.layout.controls)]
+        found = [c.different if kind == "churn" else c[kind] for c in each]
+        return np.stack(found, axis=-1)
+
     def control(self, index: int) -> FlipCounts:
         """Old against one control, as a comparison of its own."""
         layout = Layout(has_target=self.layout.has_target)

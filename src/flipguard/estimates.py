@@ -54,7 +54,7 @@ class Estimate:
         return not math.isnan(self.value)
 
     def as_json(self) -> dict[str, float | int | None]:
-        """Undefined is null: JSON has no nan, and 0 would be a lie."""
+        """Undefined and infinite are null, which JSON has in their place; 0 would be a lie."""
         return {
             "value": _number(self.value),
             "low": _number(self.low),
@@ -64,7 +64,7 @@ class Estimate:
 
 
 def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+    return float(value) if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +221,9 @@ def intervals(
             **design,
         )
     if isinstance(shape, PairedRatio):
-        return statistics.paired_ratio(counts.joint(shape.kind), **design)
+        return statistics.paired_ratio(
+            counts.joint(shape.kind), controls=counts.of_controls(shape.kind), **design
+        )
     if isinstance(shape, Mean):
         if math.isinf(degrees):
             design["degrees"] = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy as np
 
 from flipguard import statistics
 from flipguard.comparison import Comparison, Group
+from flipguard.documents import json_text
 from flipguard.engines.classes import is_scalar
 from flipguard.errors import InputError, PolicyError, listed
 from flipguard.metrics import METRICS, Metric
@@ -135,7 +135,7 @@ class Verdict:
 
     def to_json(self) -> str:
         """The verdict as a JSON document."""
-        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json_text(self.as_dict())
 
 
 def check(result: Comparison, policy: Policy) -> Verdict:

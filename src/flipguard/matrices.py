@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from flipguard.documents import json_text
 from flipguard.engines.expressions import NEW, OLD, TARGET, control_column
 from flipguard.engines.local import with_labels
 from flipguard.engines.pairing import Pairing, settled
@@ -61,7 +61,7 @@ class Matrix:
 
     def to_json(self) -> str:
         """The matrix as a JSON document."""
-        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json_text(self.as_dict())
 
 
 def matrix(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -245,23 +245,43 @@ def _badness(grouping: Grouping, group: Group) -> tuple[bool, float, float, str]
 
 
 def _noise_floor(whole: Group, confidence: float) -> tuple[NoiseFloor, ...]:
-    layout = whole.counts.layout
-    if layout.controls < 2:
+    counts = whole.counts
+    if counts.layout.controls < 2:
         return ()
+    each = [counts.control(i) for i in range(counts.layout.controls)]
     floors = []
     for name in FLOOR_METRICS:
-        metric = METRICS[name]
-        values = [float(metric.value(whole.counts.control(i))) for i in range(layout.controls)]
-        low, high = statistics.prediction_interval(values, confidence=confidence)
-        if name != "accuracy_gain":
-            low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+        values = [float(METRICS[name].value(control)) for control in each]
+        low, high = _retrain_range(name, counts, confidence)
+        mean = float(np.mean(values))
+        five = _retrain_range(name, counts, confidence, controls=5)
         floors.append(
             NoiseFloor(
                 metric=name,
                 controls=tuple(values),
-                low=float(low),
-                high=float(high),
+                low=low,
+                high=high,
                 value=whole[name].value,
+                shows=max(high - mean, mean - low),
+                five_show=max(five[1] - mean, mean - five[0]),
             )
         )
     return tuple(floors)
+
+
+def _retrain_range(
+    name: str, counts: FlipCounts, confidence: float, *, controls: int | None = None
+) -> tuple[float, float]:
+    """Where one more retrain would lie, from these controls or from another number like them."""
+    seen: dict[str, Any] = {"confidence": confidence, "controls": controls}
+    labelled = counts.labelled
+    if name == "churn":
+        ends = statistics.retrain_rate(counts.of_controls("churn"), counts.rows, **seen)
+    elif name == "negative_flip_rate":
+        ends = statistics.retrain_rate(counts.of_controls("negative_flip"), labelled, **seen)
+    else:
+        positive, negative = (
+            counts.of_controls(f"{kind}_flip") for kind in ("positive", "negative")
+        )
+        ends = statistics.retrain_gain(positive, negative, labelled, **seen)
+    return float(ends[0]), float(ends[1])

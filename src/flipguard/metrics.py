@@ -106,7 +106,7 @@ class CalibrationError(Shape):
 
 @dataclass(frozen=True, slots=True)
 class PairedRatio(Shape):
-    """New's rate over the controls' mean rate, on the same samples."""
+    """New's rate over the controls' mean rate, on the same samples; infinite if theirs is 0."""
 
     kind: Literal["churn", "negative_flip"]
 
@@ -114,7 +114,8 @@ class PairedRatio(Shape):
         joint = counts.joint(self.kind)
         controls = joint.shape[-1] - 1
         flagged = (joint * np.arange(controls + 1)).sum(axis=(-2, -1)) / controls
-        return ratio(joint[..., 1, :].sum(axis=-1), flagged)
+        new = joint[..., 1, :].sum(axis=-1)
+        return np.where((flagged == 0) & (new > 0), np.inf, ratio(new, flagged))
 
     def size(self, counts: FlipCounts) -> FloatArray:
         return np.asarray(counts.joint(self.kind).sum(axis=(-2, -1)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import polars as pl
@@ -36,6 +37,7 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
     yield from _missing_spellings(plan)
     if counts.different == 0:
         yield "old and new give every sample the same label; are these the files you meant?"
+    yield from _of_controls(whole, plan)
     yield from _new_classes(plan)
     yield from _unused_scores(plan)
     # A model that is never right is more often a class spelled in two ways than a bad model.
@@ -46,6 +48,31 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
                 f"{name}: no prediction equals its target; check that predictions and targets "
                 "name the classes alike (3 and cat are different names)"
             )
+
+
+def _of_controls(whole: Group, plan: CountingPlan) -> Iterator[str]:
+    """Controls that say less than their number promises, or that never flip."""
+    counts, paths = whole.counts, [control.path for control in plan.controls]
+    copies = [c.name for i, c in enumerate(plan.controls) if c.path and c.path in paths[:i]]
+    if copies:
+        yield (
+            f"{listed(dict.fromkeys(copies))} is given as a control more than once, which says "
+            "nothing about how retrains differ; give each retrain once"
+        )
+    elif len(paths) > 1:
+        flags = counts.joint("churn").sum(axis=-2)
+        if flags[-1] > 0 and not flags[1:-1].any():
+            yield (
+                f"all {len(paths)} controls change the same samples, so they say nothing about how "
+                "retrains differ; are they copies of one model?"
+            )
+    for metric, kind, flips in (
+        ("churn_ratio", "churn", "changed labels"),
+        ("negative_flip_ratio", "negative_flip", "negative flips"),
+    ):
+        if math.isinf(whole[metric].value):
+            new = counts.joint(kind)[1].sum()
+            yield f"{metric} is infinite: new has {new:,.0f} {flips} and no control has any"
 
 
 def forgotten_target(plan: CountingPlan | None) -> str:

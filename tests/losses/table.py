@@ -263,6 +263,8 @@ def focal_options(random: Random, c: int) -> dict[str, Any]:
         options["class_reduction"] = random.choice(("mean", "sum"))
     if random.random() < 0.6:
         options["direction"] = random.choice(("forward", "reverse"))
+    if random.random() < 0.6:
+        options["t_squared"] = random.choice((True, False))
     if random.random() < 0.3:
         options["preset"] = "paper"
     return options

@@ -185,13 +185,13 @@ def test_the_papers_sums_over_classes():
     assert focal(preset="paper") == pytest.approx(6 * 8.25 / 2)
     assert focal(preset="paper", class_reduction="mean") == pytest.approx(6 * 8.25 / 2 / 4)
     assert focal() == pytest.approx(6 * 8.25 / 2 / 4)
-    # PCT eq. 8 writes new first.
+    # PCT eq. 8 writes new first, without a factor.
     kl: dict[str, Any] = {"distance": "kl", "temperature": 2.0}
     rows = list(new[0].unbind()), list(other[0].unbind())
     printed, usual = plain.kl(*rows, 2.0), plain.kl(*rows[::-1], 2.0)
-    assert focal(**kl, preset="paper") == pytest.approx(6 * 4 * float(printed))
+    assert focal(**kl, preset="paper") == pytest.approx(6 * float(printed))
     assert focal(**kl) == pytest.approx(6 * 4 * float(usual))
-    assert focal(**kl, preset="paper", direction="forward") == focal(**kl)
+    assert focal(**kl, preset="paper", direction="forward", t_squared=True) == focal(**kl)
 
 
 @pytest.mark.parametrize("p", [1.0, 1.25, 1.5, 2.0, 3.0])

@@ -147,9 +147,11 @@ def cross_entropy(first: Row, second: Row) -> Tensor:
     return -total([a * b for a, b in zip(p, q, strict=True)])
 
 
-def distillation(new: Row, old: Row, temperature: float, direction: str) -> Tensor:
+def distillation(
+    new: Row, old: Row, temperature: float, direction: str, t_squared: bool = True
+) -> Tensor:
     divergence = kl(old, new, temperature) if direction == "forward" else kl(new, old, temperature)
-    return temperature * temperature * divergence
+    return temperature * temperature * divergence if t_squared else divergence
 
 
 def together(new: Row, old: Row, match: Match) -> tuple[Row, Row]:
@@ -185,12 +187,10 @@ def mixture(target: Target, count: int, of_class: Callable[[int], Tensor]) -> Te
 def weigh(
     new: Row, old: Row, target: Target, match: Match, base: float, focus: float, filter: str
 ) -> Tensor:
-    """PCT eq. 7: base + focus * [condition]; nothing for a class that old lacks."""
+    """PCT eq. 7: base + focus * [condition], on every sample."""
     old_says, new_says = match.in_new(prediction(old)), prediction(new)
 
     def of_class(label: int) -> Tensor:
-        if not match.known(label):
-            return ZERO
         condition = holds(filter, old_says == label, new_says != label)
         return ZERO + base + (focus if condition else 0.0)
 
@@ -286,6 +286,7 @@ def focal_distillation(
     class_reduction: str | None = None,
     filter: str = "old_right",
     direction: str | None = None,
+    t_squared: bool | None = None,
     preset: str | None = None,
     classes: Match | None = None,
     reduction: str = "mean",
@@ -296,6 +297,7 @@ def focal_distillation(
     news, olds = rows(new), constants(old)
     class_reduction = class_reduction or ("sum" if preset == "paper" else "mean")
     direction = direction or ("reverse" if preset == "paper" else "forward")
+    t_squared = preset != "paper" if t_squared is None else t_squared
 
     def of_sample(i: int, label: Target) -> Tensor:
         mine, theirs = together(news[i], olds[i], match)
@@ -304,7 +306,7 @@ def focal_distillation(
             if class_reduction == "mean":
                 away = away / len(mine)
         else:
-            away = distillation(mine, theirs, temperature, direction)
+            away = distillation(mine, theirs, temperature, direction, t_squared)
         return weigh(news[i], olds[i], label, match, base, focus, filter) * away
 
     return over_samples(of_sample, targets(target, len(news)), reduction, ignore_index)
@@ -479,8 +481,6 @@ def muscle(
             to_control = distillation(news[i], controls[i], temperature, "forward")
 
         def of_class(label: int) -> Tensor:
-            if not match.known(label):
-                return ZERO
             return to_old if new_says != label else to_control
 
         return mixture(label, len(news[i]), of_class)

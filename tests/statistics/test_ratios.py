@@ -7,7 +7,6 @@ import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 from statsmodels.stats.proportion import confint_proportions_2indep
 
 from flipguard.statistics import (
@@ -16,7 +15,6 @@ from flipguard.statistics import (
     paired_ratio,
     relative_negative_flip_rate,
 )
-from flipguard.statistics.ratios import PSEUDO_FLAGS
 
 Z = scipy.stats.norm.ppf(0.975)
 
@@ -131,51 +129,126 @@ def ratio_of(joint: np.ndarray) -> float:
     return float(new / controls)
 
 
-def squared_score(joint: np.ndarray, ratio: float) -> float:
-    """Tang's score: the likeliest table with this ratio, found by a general optimiser."""
-    k = joint.shape[1] - 1
-    contrast = (np.array([[0.0], [1.0]]) - ratio * np.linspace(0, 1, k + 1)).ravel()
-    pseudo = np.concatenate(
-        [[0], np.full(k, PSEUDO_FLAGS / k), np.full(k + 1, PSEUDO_FLAGS / (k + 1))]
-    )
-    counts = joint.ravel() + pseudo
-    counts = counts / counts.sum()
-    start = np.log(counts)
-    found = minimize(
-        lambda x: -(counts * x).sum(),
-        start,
-        jac=lambda x: -counts,
-        method="SLSQP",
-        constraints=[
-            {"type": "eq", "fun": lambda x: np.exp(x).sum() - 1, "jac": lambda x: np.exp(x)},
-            {
-                "type": "eq",
-                "fun": lambda x: (np.exp(x) * contrast).sum(),
-                "jac": lambda x: np.exp(x) * contrast,
-            },
-        ],
-        options={"maxiter": 2000, "ftol": 1e-14},
-    )
-    assert found.success
-    n = joint.sum()
-    seen = (joint.ravel() * contrast).sum() / n
-    return float(seen**2 / ((np.exp(found.x) * contrast**2).sum() / n))
+def share_limits(hits: int, n: int, reach: float) -> tuple[float, float]:
+    """Clopper and Pearson's limits of a share, by the law of the binomial."""
+    if n == 0:
+        return 0.0, 1.0
+    tail = scipy.stats.norm.sf(reach)
+    low = 0.0 if hits == 0 else scipy.stats.beta.ppf(tail, hits, n - hits + 1)
+    high = 1.0 if hits == n else scipy.stats.beta.isf(tail, hits + 1, n - hits)
+    return float(low), float(high)
 
 
 @pytest.mark.parametrize(
-    "joint",
+    "cells", [(900, 50, 20, 30), (180, 8, 9, 3), (970, 10, 0, 20), (90, 4, 6, 0), (95, 0, 5, 0)]
+)
+def test_ratio_ends_are_extremes_over_two_independent_shares(cells: tuple[int, ...]) -> None:
+    rest, control, new, both = cells
+    found = []
+    for angle in np.linspace(0, np.pi / 2, 7):
+        for side in share_limits(new, new + control, Z * np.cos(angle)):
+            for one in share_limits(new + control, new + control + both, Z * np.sin(angle)):
+                top, bottom = 1 - one * (1 - side), 1 - one * side
+                found.append(top / bottom if bottom > 0 else math.inf)
+    ends = paired_ratio([[rest, control], [new, both]], confidence=0.95)
+    np.testing.assert_allclose(ends, (min(found), max(found)), rtol=1e-6)
+
+
+def test_ratio_of_flips_that_never_coincide_has_at_least_the_exact_limits_of_their_odds() -> None:
+    low, high = paired_ratio([[9000, 40], [25, 0]], confidence=0.95)
+    exact = scipy.stats.binomtest(25, 65).proportion_ci(0.95)
+    odds = exact.low / (1 - exact.low), exact.high / (1 - exact.high)
+    assert low == pytest.approx(odds[0], rel=1e-6)
+    assert high == pytest.approx(odds[1], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "cells", "n"),
     [
-        [[900, 50], [20, 30]],
-        [[180, 8], [9, 3]],
-        [[150, 20, 8, 2], [6, 5, 4, 5]],
-        [[400, 10, 0, 4], [12, 3, 2, 1]],
+        # A few flips of new against few of the control, at a level corrected for 100 groups.
+        (0.9995, (0.004, 0.018, 0.002), 1000),
+        (0.8, (0.005, 0.005, 0.0), 200),
+        (0.95, (0.001, 0.001, 0.049), 1000),
+        (0.95, (0.03, 0.05, 0.0), 200),
     ],
 )
-def test_ratio_limits_solve_the_score_equation(joint: list[list[int]]) -> None:
-    for limit in paired_ratio(joint, confidence=0.95):
-        assert squared_score(np.array(joint, dtype=float), float(limit)) == pytest.approx(
-            Z**2, rel=1e-3
-        )
+def test_ratio_errs_seldom_on_either_side(
+    confidence: float, cells: tuple[float, float, float], n: int
+) -> None:
+    new, control, both = cells
+    draws = np.random.default_rng(0).multinomial(
+        n, [1 - sum(cells), control, new, both], size=200_000
+    )
+    tables, times = np.unique(draws, axis=0, return_counts=True)
+    low, high = paired_ratio(tables.reshape(-1, 2, 2), confidence=confidence)
+    truth = (new + both) / (control + both)
+    allowed = (1 - confidence) / 2
+    for missed in (low > truth, high < truth):
+        assert times[missed].sum() / 200_000 <= allowed + 3 * math.sqrt(allowed / 200_000)
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.9995])
+def test_ratio_to_three_controls_errs_seldom_on_either_side(confidence: float) -> None:
+    # 0.3 times as many flips as the controls, which never flip the same sample.
+    draws = np.random.default_rng(1).multinomial(200, [0.934, 0.06, 0, 0, 0.006], size=100_000)
+    tables, times = np.unique(draws, axis=0, return_counts=True)
+    joint = np.zeros((len(tables), 2, 4))
+    joint.reshape(len(tables), 8)[:, :5] = tables
+    low, high = paired_ratio(joint, confidence=confidence)
+    allowed = (1 - confidence) / 2
+    for missed in (low > 0.3, high < 0.3):
+        assert times[missed].sum() / 100_000 <= allowed + 3 * math.sqrt(allowed / 100_000)
+
+
+def test_ratio_of_copies_of_one_control_is_that_to_the_control() -> None:
+    one = paired_ratio([[900, 50], [20, 30]], confidence=0.95)
+    three = paired_ratio([[900, 0, 0, 50], [20, 0, 0, 30]], controls=[80] * 3, confidence=0.95)
+    np.testing.assert_allclose(three, one, rtol=1e-9)
+    low, high = paired_ratio([[900, 0, 0, 0], [0, 0, 0, 90]], confidence=0.95)
+    assert 0.9 < low < 1 < high < 1.1
+
+
+def test_ratio_to_controls_without_any_flip_is_infinite_and_not_undefined() -> None:
+    low, high = paired_ratio([[9000, 0], [1000, 0]], confidence=0.95)
+    assert 100 < low < 1000
+    assert high == math.inf
+    low, high = paired_ratio([[9000, 0, 0], [1000, 0, 0]], controls=[0, 0], confidence=0.95)
+    assert 10 < low < 1000
+    assert high == math.inf
+
+
+def test_ratio_to_several_controls_allows_for_their_spread() -> None:
+    joint = np.array([[9300, 150, 50], [350, 100, 50]])
+    alone = paired_ratio(joint, confidence=0.95)
+    alike = paired_ratio(joint, controls=[200, 200], confidence=0.95)
+    apart = paired_ratio(joint, controls=[150, 250], confidence=0.95)
+    assert alike == alone
+    assert apart[0] < 0.5 * alone[0]
+    assert apart[1] > 2 * alone[1]
+    # With one control nothing is known of the spread.
+    table = [[900, 50], [20, 30]]
+    assert paired_ratio(table, controls=[80], confidence=0.9) == paired_ratio(table, confidence=0.9)
+
+
+@pytest.mark.parametrize(("k", "truth"), [(2, 1.0), (3, 1.0), (3, 0.5), (5, 1.0)])
+def test_ratio_of_recipes_is_covered_though_seeds_differ(k: int, truth: float) -> None:
+    rng = np.random.default_rng(k)
+    draws, n, variation = 1000, 20_000, 0.1
+    rates = 0.05 * np.exp(variation * rng.standard_normal((draws, k + 1)))
+    rates[:, 0] *= truth
+    patterns = np.array(np.unravel_index(np.arange(2 ** (k + 1)), (2,) * (k + 1))).T
+    law = np.prod(np.where(patterns, rates[:, None], 1 - rates[:, None]), axis=-1)
+    seen = rng.multinomial(n, law / law.sum(axis=-1, keepdims=True))
+    joint = np.zeros((draws, 2, k + 1))
+    for i, pattern in enumerate(patterns):
+        joint[:, pattern[0], pattern[1:].sum()] += seen[:, i]
+    controls = seen @ patterns[:, 1:]
+
+    def covered(low: np.ndarray, high: np.ndarray) -> float:
+        return float(np.mean((low <= truth) & (truth <= high)))
+
+    assert covered(*paired_ratio(joint, controls=controls, confidence=0.95)) > 0.93
+    assert covered(*paired_ratio(joint, confidence=0.95)) < 0.75
 
 
 def test_ratio_agrees_with_the_delta_method_on_many_samples() -> None:
@@ -190,7 +263,7 @@ def test_ratio_agrees_with_the_delta_method_on_many_samples() -> None:
 
 
 def test_ratio_edges() -> None:
-    joint = [[[90, 10], [0, 0]], [[90, 0], [10, 0]], [[0, 0], [0, 0]], [[50, 0], [0, 50]]]
+    joint = [[[90, 10], [0, 0]], [[90, 0], [0, 0]], [[0, 0], [0, 0]], [[50, 0], [0, 50]]]
     low, high = paired_ratio(joint, confidence=0.95)
     assert low[0] == 0 < high[0] < 1  # new is never flagged
     assert np.isnan(low[1:3]).all()
@@ -220,24 +293,25 @@ def test_ratio_properties(cells: list[int], rest: int) -> None:
     joint[0, 0] += rest
     low, high = paired_ratio(joint, confidence=0.95)
     if joint[:, 1:].sum() == 0:
-        assert math.isnan(low)
-        assert math.isnan(high)
+        assert math.isnan(low) if joint[1].sum() == 0 else 0 < low < high == math.inf
         return
-    assert 0 <= low <= ratio_of(joint) <= high < math.inf
+    assert 0 <= low <= ratio_of(joint) * (1 + 1e-12)
+    assert high >= ratio_of(joint) * (1 - 1e-12)
     halved = paired_ratio(2 * joint, confidence=0.95, design_effect=2.0)
     np.testing.assert_allclose(halved, (low, high), rtol=1e-9, atol=1e-12)
     twice_low, twice_high = paired_ratio(2 * joint, confidence=0.95)
-    assert twice_high - twice_low < high - low
+    assert twice_low >= low * (1 - 1e-9)
+    assert twice_high <= high * (1 + 1e-9)
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.lists(st.integers(1, 80), min_size=4, max_size=4))
+@given(st.lists(st.integers(0, 80), min_size=4, max_size=4))
 def test_one_control_and_new_may_change_places(cells: list[int]) -> None:
     joint = np.array(cells).reshape(2, 2)
-    # The pseudo-flags lean towards the new side by their share of the corner; hence the tolerance.
-    low, high = paired_ratio(joint, confidence=0.95)
+    ends = np.array(paired_ratio(joint, confidence=0.95))
     other_low, other_high = paired_ratio(joint.T, confidence=0.95)
-    np.testing.assert_allclose([1 / other_high, 1 / other_low], [low, high], rtol=0.05)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(np.divide(1.0, [other_high, other_low]), ends, rtol=1e-9)
 
 
 def test_groups_are_independent_of_each_other() -> None:

@@ -1,21 +1,23 @@
 """Committed results are of the runs that their commands would make today.
 
-A run's name is made of all that decides what it becomes. Where a scale, a study or a method has
-changed since, rows and commands no longer belong together, and whoever repeats one gets another.
+A run's name is made of all that decides what it becomes, the version of its method's formula too.
+Where a scale, a study or a method has changed since, rows and commands no longer belong together,
+and repeating one gives another. Rows from before a change of a formula say so, and no others do.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from flipguard.studies.differences import differences
-from flipguard.studies.joining import is_of
-from flipguard.studies.planning import plan_of
+from flipguard.studies.joining import names_of
+from flipguard.studies.planning import Plan, plan_of
 from flipguard.studies.reading import study_of
-from flipguard.studies.results import read_result
+from flipguard.studies.results import Row, read_result
 from flipguard.studies.running import recipe_of
 from flipguard.studies.scales import scale_of
 
@@ -26,6 +28,23 @@ RESULTS = [
     for path in sorted((ROWS / folder).glob("*.json"))
     if {"study", "rows"} <= json.loads(path.read_text(encoding="utf-8")).keys()
 ]
+
+
+def changes_since(row: Row, plan: Plan) -> tuple[str, ...]:
+    """The changes of formulas that a row was made before; none if its runs are today's."""
+    if {side: list(names) for side, names in row.runs.items()} == names_of(plan)[row.place]:
+        return ()
+    nodes = {node.folder: node for node in plan.nodes}
+
+    def behind(folder: Path) -> Iterator[str]:
+        for needed in sorted(nodes[folder].after):
+            yield from behind(needed)
+        yield from nodes[folder].changes
+
+    sides = [u.sides for u in plan.updates if u.line == row.place]
+    changes = [one for old, new in sides for folder in (*old, *new) for one in behind(folder)]
+    assert changes, f"{row.place}: its runs would be others now"
+    return tuple(dict.fromkeys(changes))
 
 
 def test_there_are_some() -> None:
@@ -39,9 +58,21 @@ def test_a_result_is_of_the_runs_of_its_command(path: Path) -> None:
     result = read_result(path, study)
     scale = scale_of(result.scale).set(result.given)
     plan = plan_of(study, scale, seeds=result.seeds, out=Path(), machine={})
-    assert is_of(result, plan)
+    rows = [row for row in result.rows if row.why_not is None]
+    assert {row.place for row in rows} == names_of(plan).keys()
+    for row in rows:
+        assert row.made_before == changes_since(row, plan)
     assert document["differences"] == differences(plan)
     if "setting" in document:
         assert document["setting"]["recipe"] == recipe_of(plan)
     for setting in result.given:
         assert f"--set {setting}" in document["command"]
+
+
+def test_settings_of_clipped_co_distillation_are_marked() -> None:
+    """These rows have no runs to tell by, and nothing but a new run clears them."""
+    for path in sorted(ROWS.glob("settings_*.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        for row in document["rows"] if "--clip" in document["command"] else []:
+            coupled = row["method"].startswith("codistill")
+            assert row.get("made_before", []) == ["clipping per model"] * coupled, path.stem

@@ -13,6 +13,7 @@ import pytest
 from flipguard.errors import InputError
 from flipguard.training import Config, Run, Seeds, train
 from flipguard.training.folder import CHECKPOINT, HISTORY, MODEL, PREDICTIONS, RUN, TIMING
+from flipguard.training.presets import PRESETS
 from tests.training.test_refusals import refused, sentence, stopped_run
 from tests.training.tiny import bytes_of, images_file, make_old, tiny, trained, with_old
 
@@ -136,7 +137,7 @@ def test_a_finished_run_that_lost_what_it_ended_in(name: str, tmp_path: Path) ->
     assert CHECKPOINT in sentence(problem)
 
 
-@pytest.mark.parametrize("name", [MODEL, HISTORY, PREDICTIONS])
+@pytest.mark.parametrize("name", [MODEL, HISTORY, PREDICTIONS, CHECKPOINT])
 def test_files_of_an_unknown_run_are_not_overwritten(name: str, tmp_path: Path) -> None:
     path = tmp_path / "run" / name
     path.parent.mkdir(parents=True)
@@ -151,6 +152,7 @@ def test_files_of_an_unknown_run_are_not_overwritten(name: str, tmp_path: Path) 
     "changes",
     [
         {"recipe": {"augment": "cutout"}},
+        {"recipe": PRESETS["churn-cifar"]},
         {"recipe": DIVERGES},
         {"recipe": DIVERGES, "machine": {"processes": 2}},
         {"method": "elodi", "recipe": DIVERGES, "machine": {"fuse": "off"}},

@@ -123,6 +123,7 @@ def test_fine_tuning_needs_one_old_of_the_same_architecture(
         ({"recipe": {"augment": "magic"}}, "magic"),
         ({"machine": {"processes": 0}}, "machine.processes"),
         ({"machine": {"threads": 0}}, "machine.threads"),
+        ({"machine": {"threads": 100_000}}, "machine.threads"),
         ({"machine": {"device": "magic"}}, "magic"),
     ],
 )

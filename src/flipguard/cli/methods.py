@@ -28,7 +28,9 @@ def register(app: typer.Typer) -> None:
 
 
 def methods(name: Name = None, json: AsJson = False) -> None:
-    """What training methods there are, a line each; or one of them, with its options.
+    """What training methods there are, one per line; or one of them, with its options.
+
+    Says which defaults differ from the paper.
 
     Example: [bold]flipguard methods elodi[/bold]
     """
@@ -48,16 +50,17 @@ def methods(name: Name = None, json: AsJson = False) -> None:
                 "sentence": method.sentence,
                 "paper": method.paper,
                 "needs": sorted(method.needs),
-                "options": {option.name: option.default for option in method.options},
+                "options": {option.name: option.default for option in method.settable},
+                "departures": method.default_departures(),
             }
             for method in chosen
         ]
         write_text(json_module.dumps(rows, indent=2, ensure_ascii=False) + "\n", "-")
-    parts = [_listed(chosen)] if name is None else _card(chosen[0])
+    parts = _listed(chosen) if name is None else _card(chosen[0])
     show(parts, stdout_taken=json)
 
 
-def _listed(methods: list[Method]) -> RenderableType:
+def _listed(methods: list[Method]) -> Iterator[RenderableType]:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -65,7 +68,15 @@ def _listed(methods: list[Method]) -> RenderableType:
         table.add_column(column, no_wrap=column == "method")
     for method in methods:
         table.add_row(method.name, method.sentence, method.paper)
-    return table
+    yield table
+    yield ""
+    yield "Defaults that are not the paper's (--set options.preset=paper gives the paper's):"
+    departures = Table(box=None, pad_edge=False, show_header=False)
+    departures.add_column(no_wrap=True)
+    for method in methods:
+        for index, departure in enumerate(method.default_departures()):
+            departures.add_row("" if index else method.name, departure)
+    yield departures
 
 
 def _card(method: Method) -> Iterator[RenderableType]:
@@ -86,11 +97,15 @@ def _card(method: Method) -> Iterator[RenderableType]:
     table = Table(box=None, pad_edge=False)
     for column in ("option", "default", "what it is"):
         table.add_column(column, no_wrap=column != "what it is")
-    for option in method.options:
+    for option in method.settable:
         choices = f" One of {', '.join(option.choices)}." if option.choices else ""
         # What is left out is said so: a configuration has no word for nothing.
         default = "none" if option.default is None else written(option.default)
         table.add_row(option.name, default, f"{option.sentence}{choices}")
     yield table
     yield ""
+    if departures := method.default_departures():
+        yield "By default not as in the paper:"
+        yield from (f"- {departure}" for departure in departures)
+        yield ""
     yield f"Set one with: flipguard train --method {method.name} --set options.NAME=VALUE"

@@ -20,7 +20,11 @@ STANDARD_ERROR = 2
 
 Method = Annotated[
     str | None,
-    typer.Option("--method", metavar="NAME", help="How to train; `flipguard methods` lists them."),
+    typer.Option(
+        "--method",
+        metavar="NAME",
+        help="How to train; `flipguard methods` lists them, and says what differs from papers.",
+    ),
 ]
 Data = Annotated[
     str | None,

@@ -48,6 +48,7 @@ def focal_distillation(
     class_reduction: ClassReduction | None = None,
     filter: Filter = "old_right",
     direction: Direction | None = None,
+    t_squared: bool | None = None,
     classes: SharedClasses | None = None,
     ignore_index: int = IGNORED,
     reduction: Reduction = "mean",
@@ -59,7 +60,7 @@ def focal_distillation(
     ``T^2 KL(old || new)`` of the softened probabilities (FD-KL), or ``T^2 KL(new || old)`` with
     ``direction="reverse"``. See :class:`FocalDistillation`.
     """
-    class_reduction, direction = _chosen(class_reduction, direction, preset)
+    class_reduction, direction, t_squared = _chosen(class_reduction, direction, t_squared, preset)
     _check_focal(base, focus, distance, temperature, class_reduction, filter, direction, reduction)
     check_classes("old", old=old, new=new, classes=classes)
     aim = read_target(target, new=new, ignore_index=ignore_index)
@@ -68,6 +69,10 @@ def focal_distillation(
         sloped = squared_difference(student, teacher, over=class_reduction)
     else:
         sloped = divergence(student, teacher, temperature=temperature, direction=direction)
+        if not t_squared:
+            value, slopes, value_factor, slope_factor = sloped
+            square = temperature**2
+            sloped = Sloped(value, slopes, value_factor / square, slope_factor / square)
     weight = focal_weight(
         filter,
         base=base,
@@ -116,12 +121,18 @@ def divergence(
 
 
 def _chosen(
-    class_reduction: ClassReduction | None, direction: Direction | None, preset: Preset | None
-) -> tuple[ClassReduction, Direction]:
+    class_reduction: ClassReduction | None,
+    direction: Direction | None,
+    t_squared: bool | None,
+    preset: Preset | None,
+) -> tuple[ClassReduction, Direction, bool]:
     """What was asked for, else what the preset says."""
-    if as_printed(preset):
-        return class_reduction or "sum", direction or "reverse"
-    return class_reduction or "mean", direction or "forward"
+    printed = as_printed(preset)
+    return (
+        class_reduction or ("sum" if printed else "mean"),
+        direction or ("reverse" if printed else "forward"),
+        not printed if t_squared is None else t_squared,
+    )
 
 
 def _check_focal(
@@ -167,11 +178,15 @@ class FocalDistillation(Term):
         filter: what gets the focus: ``"old_right"`` (the paper's), ``"all"``, ``"new_wrong"``
             or ``"negative_flip"``.
         direction: of ``"kl"``: ``"forward"`` is ``KL(old || new)``, ``"reverse"`` the other one.
-        classes: which classes are the same, if old knows other ones than new.
+        t_squared: whether ``"kl"`` is multiplied by ``T^2``. Without it the pull at T = 100 is ten
+            thousand times weaker.
+        classes: which classes are the same, if old knows other ones than new. A sample of a class
+            that old lacks weighs `base`: old is not right on it.
         ignore_index: a target that marks samples without one.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
         preset: ``"paper"`` takes what the paper prints where it differs from these defaults:
-            ``class_reduction="sum"`` and ``direction="reverse"``. Options given beside it win.
+            ``class_reduction="sum"``, ``direction="reverse"`` and ``t_squared=False``. Options
+            given with it win.
 
     >>> import torch
     >>> pull = FocalDistillation(base=1.0, focus=5.0, distance="logits")
@@ -191,6 +206,7 @@ class FocalDistillation(Term):
         *,
         filter: Filter = "old_right",
         direction: Direction | None = None,
+        t_squared: bool | None = None,
         classes: SharedClasses | None = None,
         ignore_index: int = IGNORED,
         reduction: Reduction = "mean",
@@ -201,7 +217,9 @@ class FocalDistillation(Term):
         self.focus = focus
         self.distance = distance
         self.temperature = temperature
-        self.class_reduction, self.direction = _chosen(class_reduction, direction, preset)
+        self.class_reduction, self.direction, self.t_squared = _chosen(
+            class_reduction, direction, t_squared, preset
+        )
         self.filter = filter
         self.classes = classes
         self.ignore_index = ignore_index
@@ -230,6 +248,7 @@ class FocalDistillation(Term):
             class_reduction=self.class_reduction,
             filter=self.filter,
             direction=self.direction,
+            t_squared=self.t_squared,
             classes=self.classes,
             ignore_index=self.ignore_index,
             reduction=self.reduction,

@@ -25,8 +25,11 @@ def focal_weight(
     classes: SharedClasses | None,
     dtype: torch.dtype,
 ) -> PerSample:
-    """The weight ``base + focus * [picked]``; 0 for ignored samples and classes that old lacks."""
-    weight = target.known_mass(classes).to(dtype, copy=True)
+    """The weight ``base + focus * [picked]``; 0 for ignored samples.
+
+    A sample of a class that old lacks has the base as well (PCT, equation 7): old is wrong on it.
+    """
+    weight = target.mass().to(dtype, copy=True)
     if base != 1:
         weight.mul_(base)
     if focus == 0:
@@ -45,26 +48,17 @@ def picked(
 ) -> PerSample:
     """How much of each sample's target the filter picks, from 0 to 1."""
     if which == "all":
-        return target.known_mass(classes)
+        return target.mass()
     if which == "old_right":
         return target.mass_at(old_prediction(old, classes))
     if which == "negative_flip":
         old_says = old_prediction(old, classes)
         return target.mass_at(old_says) * (old_says != new.argmax(-1))
-    return missed(new.argmax(-1), target=target, classes=classes)
+    return missed(new.argmax(-1), target=target)
 
 
-def missed(
-    says: Labels, *, target: HardTarget | SoftTarget, classes: SharedClasses | None
-) -> PerSample:
-    """How much of each sample's target is not the class that is said.
-
-    Counts the target's mass on the classes that old knows.
-    """
-    known = target.known_mass(classes)
+def missed(says: Labels, *, target: HardTarget | SoftTarget) -> PerSample:
+    """How much of each sample's target is not the class that is said."""
     if isinstance(target, HardTarget):
-        return known & (target.labels != says)
-    hit = target.mass_at(says)
-    if classes is not None:
-        hit = hit * classes.on(says.device).known[says]
-    return known - hit
+        return target.valid & (target.labels != says)
+    return target.mass() - target.mass_at(says)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from flipguard.losses.classes import SharedClasses, check_classes, shared_scores
 from flipguard.losses.divergences import kl_to_student
 from flipguard.losses.filters import missed
@@ -42,12 +40,7 @@ def muscle(
     check_classes("old", old=old, new=new, classes=classes)
     aim = read_target(target, new=new, ignore_index=ignore_index)
     says = new.detach().argmax(-1)
-    wrong = missed(says, target=aim, classes=classes)
-    right = (
-        aim.known_mass(classes) & ~wrong
-        if wrong.dtype == torch.bool
-        else (aim.known_mass(classes) - wrong)
-    )
+    wrong, right = missed(says, target=aim), aim.mass_at(says)
 
     def pull(student: Logits, teacher: Logits, weight: PerSample) -> Loss:
         sloped = kl_to_student(student, teacher, temperature=temperature)

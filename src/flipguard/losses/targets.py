@@ -31,10 +31,14 @@ class HardTarget:
         """1 where the target is the class at `index` (below 0: no class), else 0."""
         return (self.labels == index) & self.valid
 
+    def mass(self) -> PerSample:
+        """1 where there is a target, else 0."""
+        return self.valid
+
     def known_mass(self, classes: SharedClasses | None) -> PerSample:
         """1 where old knows the target, else 0."""
         if classes is None:
-            return self.valid
+            return self.mass()
         return classes.on(self.labels.device).known[self.index()] & self.valid
 
     def count(self) -> int | Tensor:
@@ -53,10 +57,14 @@ class SoftTarget:
         mass = self.mixture.gather(-1, index.clamp(min=0).unsqueeze(-1)).squeeze(-1)
         return torch.where(index >= 0, mass, torch.zeros_like(mass))
 
+    def mass(self) -> PerSample:
+        """How much of a target there is: 1, to rounding."""
+        return self.mixture.sum(-1)
+
     def known_mass(self, classes: SharedClasses | None) -> PerSample:
         """How much of the target lies on classes that old knows."""
         if classes is None:
-            return self.mixture.sum(-1)
+            return self.mass()
         return self.mixture.index_select(-1, classes.on(self.mixture.device).shared_new).sum(-1)
 
     def count(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -43,6 +43,20 @@ KINDS: Mapping[type, str] = {
 }
 
 
+HELD_OUT = 0.1
+"""The share of the training samples that a method holds out, where it needs some to measure on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printed:
+    """What a paper has for an option, and what another value changes."""
+
+    value: Scalar
+    words: str | None = None
+    formula: bool = False  # whether another value is another equation, and not another amount
+    only: tuple[str, Scalar] | None = None  # the option, and its value, without which it is idle
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """A number or word that a method may be told."""
@@ -51,6 +65,17 @@ class Option:
     default: Scalar
     sentence: str
     choices: tuple[str, ...] = ()
+    printed: Printed | None = None
+    # Added when runs had names already: at its default it is no part of the name of a run.
+    added: bool = False
+
+
+PRESET = Option(
+    name="preset",
+    default=None,
+    sentence="What the paper has, for every option that is not given and that the paper states.",
+    choices=("paper",),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +88,37 @@ class Method:
     build: Callable[[Setting], Objective]
     options: tuple[Option, ...] = ()
     needs: frozenset[Need] = frozenset()
+    unlike: tuple[str, ...] = ()  # how it differs from the paper whatever the options are
+    revisions: tuple[Revision, ...] = ()  # of its formula, the first one first
+
+    @property
+    def settable(self) -> tuple[Option, ...]:
+        """All that may be set: the options, and a preset for them."""
+        return (*self.options, PRESET) if self.options else ()
 
     def needed(self) -> str:
         """What it cannot do without, in words; nothing if it can do without all."""
         return ", ".join(words for need, words in NEEDS.items() if need in self.needs)
 
+    def named(self, options: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """The options that are part of the name of a run.
+
+        Without those that were added since runs have names, where they are at their defaults: what
+        was trained before is the same run.
+        """
+        usual = {option.name: option.default for option in self.options if option.added}
+        return {n: v for n, v in options.items() if n not in usual or v != usual[n]}
+
     def complete(self, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """All options: those given, checked, and the defaults of the others."""
-        known = {option.name: option for option in self.options}
+        """All options: those given, checked, and the paper's values or defaults of the others.
+
+        The preset itself is no part of them: it is a way to write the others.
+
+        >>> from flipguard.methods import METHODS
+        >>> METHODS["fd-lm"].complete({"preset": "paper"})["class_reduction"]
+        'sum'
+        """
+        known = {option.name: option for option in self.settable}
         unknown = [name for name in given if name not in known]
         if unknown:
             if not known:
@@ -83,7 +131,57 @@ class Method:
                 f"Expected the options of `{self.name}`, but got {listed(unknown)}; "
                 + nearest(unknown[0], known, all_in=where)
             )
-        return {name: _checked(self.name, option, given) for name, option in known.items()}
+        printed = _checked(self.name, PRESET, given) == "paper"
+        return {
+            option.name: _checked(self.name, option, given, printed=printed)
+            for option in self.options
+        }
+
+    def departures(
+        self, options: Mapping[str, Scalar], *, formula_only: bool = False
+    ) -> Iterator[str]:
+        """Yield what differs from the paper with these options, one by one, in words.
+
+        With `formula_only`, leave out what changes no equation.
+
+        >>> from flipguard.methods import METHODS
+        >>> skl = METHODS["skl"]
+        >>> list(skl.departures(skl.complete({"preset": "paper"})))
+        []
+        """
+        for option in self.options:
+            value, printed = options[option.name], option.printed
+            if printed is None or value == printed.value:
+                continue
+            if printed.only is not None and options[printed.only[0]] != printed.only[1]:
+                continue
+            if formula_only and not printed.formula:
+                continue
+            because = f": {printed.words}" if printed.words else ""
+            yield f"{option.name} = {_said(value)}, {_said(printed.value)} in the paper{because}"
+        if "held_out" in self.needs or options.get("guide") == "calibrated":
+            yield f"learns from {HELD_OUT:.0%} fewer samples, which are held out"
+        yield from self.unlike
+
+    def default_departures(self) -> list[str]:
+        """What differs from the paper where no option is given."""
+        return list(self.departures(self.complete({})))
+
+    def formula(self, facts: Set[Fact]) -> int:
+        """How often its formula has changed for runs of which these facts are true."""
+        return sum(revision.where <= facts for revision in self.revisions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """A change of a method's formula: results from before it are not results of the method now."""
+
+    words: str  # of what is different now
+    where: frozenset[Fact]  # which runs it changes: those of which all of these are true
+
+
+Fact: TypeAlias = Literal["clip", "new_classes", "other_model"]
+"""What decides whether a change of a formula changes a run."""
 
 
 def written(value: Scalar) -> str:
@@ -91,12 +189,21 @@ def written(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _checked(method: str, option: Option, given: Mapping[str, Scalar]) -> Scalar:
+def _said(value: Scalar) -> str:
+    return "none" if value is None else written(value)
+
+
+def _checked(
+    method: str, option: Option, given: Mapping[str, Scalar], *, printed: bool = False
+) -> Scalar:
     if option.name not in given:
-        return option.default
+        of_paper = option.printed if printed else None
+        return option.default if of_paper is None else of_paper.value
     value, default = given[option.name], option.default
     if value == "none" and value not in option.choices:  # as a person writes it
         value = None
+    if value is None and default is None:
+        return None
     if option.choices and value not in option.choices:
         raise InputError(
             f"Expected `{option.name}` of `{method}` to be one of {', '.join(option.choices)}, but "
@@ -188,6 +295,7 @@ class Objective:
     """What is minimised, and what has to be trained, stepped and saved along with it."""
 
     parts: Callable[[Step], Parts]
+    # One model, or a container of several.
     trained: nn.Module = field(default_factory=lambda: nn.ModuleDict())
     after_step: Callable[[], None] = lambda: None
     after_epoch: Callable[[], None] = lambda: None
@@ -198,8 +306,6 @@ class Objective:
     forward: Callable[[nn.Module, Inputs], Tensor] | None = None
     # Which weights decay: not vectors, that is biases and norms.
     decays: Callable[[nn.Parameter], bool] = lambda parameter: parameter.dim() > 1
-    # How gradients are scaled down to a norm, if not all that is trained as one.
-    clip: Callable[[float], None] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)  # what `run.json` says of it
     # Whether a step may be captured and replayed: what it decides must not be Python's decision.
     replayable: bool = True
@@ -250,4 +356,4 @@ def beside_old(setting: Setting, name: str, loss: Callable[[Old], nn.Module]) ->
     return with_task(setting, name, over_olds(setting, term))
 
 
-WEIGHT = Option(name="weight", default=1.0, sentence="Weight of the term beside the task's loss.")
+WEIGHT = Option(name="weight", default=1.0, sentence="Weight of the term next to the task's loss.")

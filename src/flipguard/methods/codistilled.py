@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from flipguard.losses import CoDistillation, EntropyRegularizer, Ramp, UniformDivergence
-from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step, task
+from flipguard.methods.base import Method, Objective, Option, Parts, Revision, Setting, Step, task
 from flipguard.methods.regularized import FLOOR as FLOOR_ALONE
 from flipguard.references import Peer
 
@@ -26,7 +26,14 @@ ALPHA = Option(
     name="alpha", default=0.1, sentence="Strength of that regulariser, which also grows."
 )
 
-FLOOR = dataclasses.replace(FLOOR_ALONE, sentence=f"Of skl beside it. {FLOOR_ALONE.sentence}")
+assert FLOOR_ALONE.printed is not None
+FLOOR = dataclasses.replace(
+    FLOOR_ALONE,
+    sentence=f"Of skl as the regulariser. {FLOOR_ALONE.sentence}",
+    printed=dataclasses.replace(FLOOR_ALONE.printed, only=("plus", "skl")),
+)
+# The gradients of both models were scaled down as one vector.
+CLIPPING = Revision(words="clipping per model", where=frozenset({"clip"}))
 
 
 def _regulariser(setting: Setting) -> Any:
@@ -108,6 +115,7 @@ CODISTILL_SKL = Method(
     paper="Reproducibility, equations 9 and 19",
     build=_build_skl,
     options=(BETA, RAMP, PLUS, ALPHA, FLOOR),
+    revisions=(CLIPPING,),
 )
 CODISTILL_CE = Method(
     name="codistill-ce",
@@ -115,4 +123,5 @@ CODISTILL_CE = Method(
     paper="Reproducibility, equation 18; Anil et al., 2018",
     build=_build_ce,
     options=(BETA, BURN_IN, EVERY),
+    revisions=(CLIPPING,),
 )

@@ -43,11 +43,3 @@ class Companions(nn.Module):
         if isinstance(self.members, Fused):
             return all(parameter is not vector for vector in self.members.decaying()[1])
         return parameter.dim() > 1
-
-    def clip(self, largest: float) -> None:
-        """Scales each member's gradient down to a norm, whatever the others' are."""
-        if isinstance(self.members, Fused):
-            self.members.clip(largest)
-            return
-        for member in self.members:
-            nn.utils.clip_grad_norm_(member.parameters(), largest)

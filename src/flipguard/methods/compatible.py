@@ -7,10 +7,31 @@ from torch import Tensor
 
 from flipguard.errors import InputError
 from flipguard.losses import BackwardCompatible, RegressionAlleviating
-from flipguard.methods.base import WEIGHT, Method, Objective, Option, Setting, Step, with_task
+from flipguard.methods.base import (
+    WEIGHT,
+    Method,
+    Objective,
+    Option,
+    Printed,
+    Revision,
+    Setting,
+    Step,
+    with_task,
+)
 from flipguard.models import head_of, with_features
 
-TEMPERATURE = Option(name="temperature", default=0.05, sentence="Of the similarities.")
+TEMPERATURE = Option(
+    name="temperature",
+    default=0.05,
+    sentence="Of the similarities.",
+    printed=Printed(value=0.05),
+)
+# The gradient of the projection, which features of another width need, was scaled down together
+# with the student's.
+CLIPPING = Revision(
+    words="clipping per model",
+    where=frozenset({"clip", "other_model"}),
+)
 
 
 def _build_bct(setting: Setting) -> Objective:
@@ -61,6 +82,7 @@ BCT = Method(
     build=_build_bct,
     options=(WEIGHT,),
     needs=frozenset({"old", "one_old", "same_classes"}),
+    revisions=(CLIPPING,),
 )
 RACT = Method(
     name="ract",
@@ -69,4 +91,5 @@ RACT = Method(
     build=_build_ract,
     options=(WEIGHT, TEMPERATURE),
     needs=frozenset({"old", "one_old"}),
+    revisions=(CLIPPING,),
 )

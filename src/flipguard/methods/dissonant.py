@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flipguard.losses import Muscle, NewError, StrictImitation
 from flipguard.methods.base import WEIGHT, Method, Objective, Option, Setting, beside_old
+from flipguard.methods.focal import GROWTH
 
 
 def _build_new_error(setting: Setting) -> Objective:
@@ -42,4 +43,6 @@ MUSCLE = Method(
     build=_build_muscle,
     options=(WEIGHT, Option(name="temperature", default=1.0, sentence="Of the softmax.")),
     needs=frozenset({"old"}),
+    unlike=("what new gets right is drawn to nothing, where the paper draws it to a control",),
+    revisions=(GROWTH,),
 )

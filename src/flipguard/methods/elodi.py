@@ -12,6 +12,7 @@ from flipguard.methods.base import (
     Old,
     Option,
     Parts,
+    Printed,
     Setting,
     Step,
     over_olds,
@@ -20,10 +21,27 @@ from flipguard.methods.base import (
 from flipguard.methods.one_phase import one_phase
 from flipguard.methods.views import VIEWS, VIEWS_DTYPE, VIEWS_TOP, views_of
 
-MEMBERS = Option(name="members", default=8, sentence="How many models the ensemble has.")
-ALPHA = Option(name="alpha", default=0.8, sentence="Share of the pull in the loss.")
-TOP = Option(name="k", default=None, sentence="How many of the highest logits; all if none.")
-POWER = Option(name="p", default=2.0, sentence="Power of the difference.")
+MEMBERS = Option(
+    name="members",
+    default=8,
+    sentence="How many models the ensemble has.",
+    printed=Printed(value=8),
+)
+ALPHA = Option(
+    name="alpha",
+    default=0.8,
+    sentence="Share of the pull in the loss.",
+    printed=Printed(value=0.8),
+)
+TOP = Option(
+    name="k",
+    default=None,
+    sentence="How many of the highest logits; all if none.",
+    printed=Printed(value=10),
+)
+POWER = Option(
+    name="p", default=2.0, sentence="Power of the difference.", printed=Printed(value=2.0)
+)
 RANK_BY = Option(
     name="rank_by",
     default="student",
@@ -35,6 +53,11 @@ REDUCTION = Option(
     default="mean",
     sentence="Mean or sum over the classes.",
     choices=("mean", "sum"),
+    printed=Printed(
+        value="sum",
+        words="the mean over C classes is 1/C of the printed pull at the same alpha",
+        formula=True,
+    ),
 )
 LEGACY = Option(
     name="legacy",
@@ -47,6 +70,7 @@ ONLINE = Option(
     name="online",
     default=True,
     sentence="Ask the ensemble at every step, on augmented inputs; else once, on plain ones.",
+    printed=Printed(value=True),
 )
 GUIDE = Option(
     name="guide",
@@ -57,12 +81,14 @@ GUIDE = Option(
 ONE_PHASE = Option(
     name="one_phase",
     default=False,
-    sentence="Train the members beside the student, in one loop; they end with it.",
+    sentence="Train the members together with the student, in one loop; they end with it.",
+    printed=Printed(value=False, words="the student follows members that are still learning"),
 )
 REUSE = Option(
     name="reuse",
     default=0,
     sentence="How many of the members are taken over from old's ensemble, instead of trained.",
+    printed=Printed(value=0),
 )
 
 

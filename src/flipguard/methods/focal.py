@@ -2,23 +2,82 @@
 
 from __future__ import annotations
 
-from flipguard.losses import FocalDistillation, NaiveCongruence
-from flipguard.methods.base import WEIGHT, Method, Objective, Option, Setting, beside_old
+import dataclasses
 
-BASE = Option(name="base", default=1.0, sentence="Weight of every sample.")
-FOCUS = Option(name="focus", default=5.0, sentence="Further weight of what old gets right.")
-TEMPERATURE = Option(name="temperature", default=100.0, sentence="Of the softmax on both sides.")
+from flipguard.losses import FocalDistillation, NaiveCongruence
+from flipguard.methods.base import (
+    WEIGHT,
+    Method,
+    Objective,
+    Option,
+    Printed,
+    Revision,
+    Setting,
+    beside_old,
+)
+
+# PCT, section 5.1: lambda of equation 4.
+PRINTED_WEIGHT = dataclasses.replace(WEIGHT, printed=Printed(value=1.0))
+BASE = Option(
+    name="base", default=1.0, sentence="Weight of every sample.", printed=Printed(value=1.0)
+)
+FOCUS = Option(
+    name="focus",
+    default=5.0,
+    sentence="Further weight of what old gets right.",
+    printed=Printed(value=5.0),
+)
+TEMPERATURE = Option(
+    name="temperature",
+    default=100.0,
+    sentence="Of the softmax on both sides.",
+    printed=Printed(value=100.0),
+)
+DIRECTION = Option(
+    name="direction",
+    default="forward",
+    sentence="Forward is KL(old, new), reverse is KL(new, old).",
+    choices=("forward", "reverse"),
+    printed=Printed(
+        value="reverse",
+        words="KL(old, new), where PCT's equation 8 prints KL(new, old)",
+        formula=True,
+    ),
+    added=True,
+)
+T_SQUARED = Option(
+    name="t_squared",
+    default=True,
+    sentence="Multiply by the squared temperature.",
+    printed=Printed(
+        value=False,
+        words="times the squared temperature, 10,000 at 100, which PCT's equation 8 does not have",
+        formula=True,
+    ),
+    added=True,
+)
 REDUCTION = Option(
     name="class_reduction",
     default="mean",
     sentence="Mean or sum over the classes.",
     choices=("mean", "sum"),
+    printed=Printed(
+        value="sum",
+        words="the mean over C classes is 1/C of the printed pull at the same weight",
+        formula=True,
+    ),
 )
 FILTER = Option(
     name="filter",
     default="old_right",
     sentence="What gets the focus.",
     choices=("old_right", "all", "new_wrong", "negative_flip"),
+    printed=Printed(value="old_right", formula=True),
+)
+# A sample of a class that old lacks had the weight 0.
+GROWTH = Revision(
+    words="samples of classes that the old model lacks get the base weight",
+    where=frozenset({"new_classes"}),
 )
 
 
@@ -31,7 +90,13 @@ def _build_kl(setting: Setting) -> Objective:
         setting,
         "pull",
         lambda old: FocalDistillation(
-            base, focus, distance="kl", temperature=temperature, classes=old.classes
+            base,
+            focus,
+            distance="kl",
+            temperature=temperature,
+            direction=setting.word("direction"),
+            t_squared=setting.word("t_squared"),
+            classes=old.classes,
         ),
     )
 
@@ -59,7 +124,7 @@ NAIVE = Method(
     sentence="Cross-entropy again on what old gets right.",
     paper="PCT, equation 6",
     build=_build_naive,
-    options=(WEIGHT,),
+    options=(PRINTED_WEIGHT,),
     needs=frozenset({"old"}),
 )
 KD = Method(
@@ -67,22 +132,31 @@ KD = Method(
     sentence="Distillation from old, on every sample alike.",
     paper="Hinton et al., 2015; PCT",
     build=_build_kl,
-    options=(WEIGHT, TEMPERATURE),
+    # Hinton et al. print this direction and this factor, and no weight or temperature.
+    options=(
+        WEIGHT,
+        dataclasses.replace(TEMPERATURE, printed=None),
+        dataclasses.replace(DIRECTION, printed=Printed(value="forward", formula=True)),
+        dataclasses.replace(T_SQUARED, printed=Printed(value=True, formula=True)),
+    ),
     needs=frozenset({"old"}),
+    revisions=(GROWTH,),
 )
 FD_KL = Method(
     name="fd-kl",
     sentence="Focal distillation of old's softened probabilities.",
     paper="PCT, equations 7 and 8",
     build=_build_kl,
-    options=(WEIGHT, BASE, FOCUS, TEMPERATURE),
+    options=(PRINTED_WEIGHT, BASE, FOCUS, TEMPERATURE, DIRECTION, T_SQUARED),
     needs=frozenset({"old"}),
+    revisions=(GROWTH,),
 )
 FD_LM = Method(
     name="fd-lm",
     sentence="Focal distillation of old's logits.",
     paper="PCT, equations 7 and 9",
     build=_build_logits,
-    options=(WEIGHT, BASE, FOCUS, REDUCTION, FILTER),
+    options=(PRINTED_WEIGHT, BASE, FOCUS, REDUCTION, FILTER),
     needs=frozenset({"old"}),
+    revisions=(GROWTH,),
 )

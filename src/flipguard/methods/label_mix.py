@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from flipguard.losses.classes import shared_scores
 from flipguard.losses.inputs import computed
-from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step
+from flipguard.methods.base import Method, Objective, Option, Parts, Revision, Setting, Step
 
 SHARE = Option(name="share", default=0.5, sentence="Share of old's prediction in the target.")
 
@@ -16,15 +17,12 @@ def _build(setting: Setting) -> Objective:
     (old,) = setting.olds
 
     def parts(step: Step) -> Parts:
-        says = torch.softmax(computed(step.call(old.reference)), -1)
+        _, scores = shared_scores(step.logits, step.call(old.reference), old.classes)
+        says = torch.softmax(computed(scores), -1)
         mixture = F.one_hot(step.target, setting.classes).to(says.dtype)
-        if old.classes is not None:
-            spread = torch.zeros_like(mixture)
-            positions = old.classes.on(mixture.device)
-            spread.index_copy_(-1, positions.shared_new, says[..., positions.shared_old])
-            # A sample of a class that old lacks keeps its target.
-            known = positions.known[step.target].unsqueeze(-1)
-            says = torch.where(known, spread / spread.sum(-1, keepdim=True), mixture)
+        if old.classes is not None:  # classes that old lacks get nothing from it
+            places = old.classes.on(mixture.device).shared_new
+            says = torch.zeros_like(mixture).index_copy_(-1, places, says)
         mixed = (1 - share) * mixture + share * says
         return {
             "task": F.cross_entropy(step.logits, mixed, label_smoothing=setting.label_smoothing)
@@ -40,4 +38,10 @@ LABEL_MIX = Method(
     build=_build,
     options=(SHARE,),
     needs=frozenset({"old", "one_old"}),
+    revisions=(
+        Revision(
+            words="samples of classes that the old model lacks are mixed like all others",
+            where=frozenset({"new_classes"}),
+        ),
+    ),
 )

@@ -117,8 +117,8 @@ def _build_mixout(setting: Setting) -> Objective:
         for name, parameter in model.named_parameters():
             anchor = anchors[name] = anchors[name].to(parameter.device)
             kept = torch.rand_like(parameter) >= share
-            # Scaled, so that the expected weight is the trained one.
-            mixed[name] = anchor + torch.where(kept, parameter - anchor, 0) / (1 - share)
+            # Shifted and scaled, so that the expected weight is the trained one.
+            mixed[name] = (torch.where(kept, parameter, anchor) - share * anchor) / (1 - share)
         arguments = ((), dict(inputs)) if isinstance(inputs, dict) else ((inputs,), {})
         output = torch.func.functional_call(model, mixed, *arguments)
         return output if isinstance(output, Tensor) else output.logits

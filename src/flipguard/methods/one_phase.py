@@ -44,15 +44,10 @@ def one_phase(setting: Setting, drawn: Callable[[Step, Tensor], Parts]) -> Objec
     def decays(parameter: nn.Parameter) -> bool:
         return parameter.dim() > 1 and members.decays(parameter)
 
-    def clip(largest: float) -> None:
-        nn.utils.clip_grad_norm_(setting.model.parameters(), largest)
-        members.clip(largest)
-
     return Objective(
         parts=parts,
         trained=members,
         decays=decays,
-        clip=clip,
         facts={"companions": {"count": members.count, "way": members.way}},
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step, task
+from flipguard.methods.base import Method, Objective, Option, Parts, Printed, Setting, Step, task
 
 
 def build(setting: Setting) -> Objective:
@@ -25,5 +25,12 @@ DROPOUT = Method(
     sentence="Untreated, with dropout before the last layer.",
     paper="ELODI",
     build=build,
-    options=(Option(name="rate", default=0.1, sentence="The share of features that is dropped."),),
+    options=(
+        Option(
+            name="rate",
+            default=0.1,
+            sentence="The share of features that is dropped.",
+            printed=Printed(value=0.2),
+        ),
+    ),
 )

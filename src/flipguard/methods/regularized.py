@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flipguard.errors import InputError
 from flipguard.losses import EntropyRegularizer, UniformDivergence
-from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step, task
+from flipguard.methods.base import Method, Objective, Option, Parts, Printed, Setting, Step, task
 
 ALPHA = Option(name="alpha", default=0.15, sentence="Share of the regulariser in the loss.")
 # Without it the divergence from uniform has no bound, and a net that learns its samples by heart
@@ -13,6 +13,11 @@ FLOOR = Option(
     name="floor",
     default=1e-7,
     sentence="Added to probabilities under the logarithm; 0 is as printed, without bound.",
+    printed=Printed(
+        value=0.0,
+        words="added to probabilities under SKL's logarithm, which has no bound as printed",
+        formula=True,
+    ),
 )
 TOP = Option(name="k", default=None, sentence="How many of the likeliest classes; all if none.")
 

@@ -96,7 +96,7 @@ def _width(predictions: Predictions) -> int:
     if classes == 0:
         raise InputError(
             f"{predictions.name} has no scores in the first row of column '{scores.list_column}'; "
-            "give every row one score a class."
+            "give every row one score per class."
         )
     if scores.class_names is not None and len(scores.class_names) != classes:
         raise InputError(
@@ -234,7 +234,7 @@ def _floating(array: Array) -> Array:
 def _refuse_row(predictions: Predictions, row: int, what: str) -> None:
     raise InputError(
         f"{predictions.name} {what}, for {name_of_row(predictions, row)}; "
-        "give every row one score a class."
+        "give every row one score per class."
     )
 
 

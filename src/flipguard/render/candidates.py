@@ -39,6 +39,7 @@ def candidate_parts(
         table.add_row("", *(Text(one, style="dim") for one in intervals), "")
     yield table
     yield Text("NFR: negative flips, of all samples; relative, of what chance would flip.", "dim")
+    yield Text("NFR/control compares two models; another seed of either would change it.", "dim")
     yield ""
     for name, verdict in verdicts.items():
         yield _reasons(name, verdict)

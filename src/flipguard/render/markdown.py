@@ -19,6 +19,8 @@ from flipguard.render.text import (
     limit,
     number,
     percent,
+    what_controls_show,
+    what_ratios_say,
     what_would_decide,
 )
 
@@ -78,6 +80,8 @@ def _comparison(result: Comparison) -> list[str]:
     known = [name for name in METRICS if METRICS[name].needs <= result.layout.available]
     key = [name for name in KEY_METRICS if name in known]
     lines += _metric_table(result, key)
+    if result.controls:
+        lines += ["", what_ratios_say(result)]
     if result.noise_floor:
         lines += ["", *_noise(result)]
     for grouping in result.by.values():
@@ -110,9 +114,9 @@ def _noise(result: Comparison) -> list[str]:
         for floor in result.noise_floor
     ]
     told = count(len(result.controls), "retrain")
-    return _table(
-        [f"beside {told}", "this update", "a retrain", "so it changes"], rows, right=(1, 2)
-    )
+    header = [f"beside {told}", "this update", "a retrain", "so it changes"]
+    shown = what_controls_show(result)
+    return [*_table(header, rows, right=(1, 2)), *(["", _sentence(shown)] if shown else [])]
 
 
 def _grouping(grouping: Grouping) -> list[str]:

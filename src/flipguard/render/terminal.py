@@ -14,7 +14,7 @@ from rich.text import Text
 from flipguard.comparison import Comparison, Group, Grouping
 from flipguard.errors import printable
 from flipguard.gate import Judgement, RuleVerdict, Verdict
-from flipguard.metrics import METRICS
+from flipguard.metrics import METRICS, PairedRatio
 from flipguard.render.text import (
     beside_retrains,
     count,
@@ -25,6 +25,8 @@ from flipguard.render.text import (
     limit,
     number,
     percent,
+    what_controls_show,
+    what_ratios_say,
     what_would_decide,
 )
 
@@ -61,7 +63,9 @@ def comparison_parts(result: Comparison) -> Iterator[RenderableType]:
     yield Text()
     if result.layout.has_target:
         yield Padding(_square(result), (0, 0, 1, 2), expand=False)
-    yield Padding(_metrics(result), (0, 0, 1, 2), expand=False)
+    yield Padding(_metrics(result), (0, 0, 0 if result.controls else 1, 2), expand=False)
+    if result.controls:
+        yield Padding(Text(what_ratios_say(result), style="dim"), (0, 0, 1, 2))
     if result.noise_floor:
         yield from _noise(result)
     for grouping in result.by.values():
@@ -92,6 +96,8 @@ def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
     yield _title(result)
     yield Text(headline(result))
     yield from _warnings(result)
+    if any(isinstance(METRICS[rule.rule.metric].shape, PairedRatio) for rule in verdict.rules):
+        yield Padding(Text(what_ratios_say(result), style="dim"), (0, 0, 0, 2))
     yield Text()
     if result.noise_floor:
         yield from _noise(result)
@@ -221,7 +227,10 @@ def _noise(result: Comparison) -> Iterator[RenderableType]:
             interval(floor.metric, floor.low, floor.high),
             beside_retrains(floor),
         )
-    yield Padding(table, (0, 0, 1, 2), expand=False)
+    told = what_controls_show(result)
+    yield Padding(table, (0, 0, 0 if told else 1, 2), expand=False)
+    if told:
+        yield Padding(Text(told, style="dim"), (0, 0, 1, 2))
 
 
 def _grouping(grouping: Grouping) -> Iterator[RenderableType]:

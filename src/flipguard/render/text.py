@@ -25,6 +25,41 @@ def beside_retrains(floor: NoiseFloor) -> str:
     return f"{word} than a retrain would"
 
 
+def what_controls_show(result: Comparison) -> str:
+    """How large a change these few controls can show, and how large a one five would; or nothing.
+
+    Five are where more controls begin to say little more.
+    """
+    floors = [floor for floor in result.noise_floor if not math.isnan(floor.value)]
+    k = len(result.controls)
+    if not floors or k >= 5:
+        return ""
+    seen = _listed([f"{100 * floor.shows:.2f}" for floor in floors])
+    five = _listed([f"{100 * floor.five_show:.2f}" for floor in floors])
+    names = _listed([floor.metric for floor in floors])
+    return (
+        f"{k} controls only show changes of more than about {seen} points ({names}); "
+        f"five that vary as much would show {five}."
+    )
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def what_ratios_say(result: Comparison) -> str:
+    """What the intervals of ratios to a control allow for; nothing without controls."""
+    k = len(result.controls)
+    if not k:
+        return ""
+    if k == 1:
+        return (
+            "Ratios to one control compare these two models, not their recipes: another seed alone "
+            "can move a ratio out of its interval. Two or more controls allow for that."
+        )
+    return f"Ratios to {k} controls allow for another seed of the new model and of the controls."
+
+
 def number(metric: str, value: float, *, unit: bool = True) -> str:
     """A metric's value: a percentage with two places, or a plain number.
 
@@ -32,9 +67,13 @@ def number(metric: str, value: float, *, unit: bool = True) -> str:
     ('2.31 %', '+0.51 %')
     >>> number("churn_ratio", 0.5), number("mcnemar_p", 1e-9), number("churn", float("nan"))
     ('0.500', '<0.0001', '–')
+    >>> number("negative_flip_ratio", float("inf"))
+    '∞'
     """
     if math.isnan(value):
         return "–"
+    if math.isinf(value):
+        return "∞"
     if metric == "mcnemar_p":
         return "<0.0001" if value < 1e-4 else f"{value:.4f}"
     if metric == "pinned":

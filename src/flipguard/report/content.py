@@ -17,6 +17,8 @@ from flipguard.render.text import (
     interval,
     left_out,
     number,
+    what_controls_show,
+    what_ratios_say,
 )
 
 Tone = Literal["harm", "gain", "plain"]
@@ -109,7 +111,7 @@ class Square:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """A rate beside the range in which one more retrain would be expected."""
+    """A rate and the range in which one more retrain would be expected."""
 
     metric: str
     value: float | None
@@ -128,7 +130,9 @@ class Numbers:
     cards: tuple[Card, ...]
     metrics: tuple[Number, ...]
     controls: tuple[str, ...]
+    ratios: str  # what the intervals of ratios to the controls allow for
     noise: tuple[Noise, ...]
+    shows: str  # how large a change these controls can show
     square: Square | None
 
 
@@ -141,6 +145,7 @@ def numbers_of(result: Comparison) -> Numbers:
         cards=tuple(_card(result, *row) for row in CARDS if row[0] in known),
         metrics=tuple(Number.of(name, result[name]) for name in known),
         controls=result.controls,
+        ratios=what_ratios_say(result),
         noise=tuple(
             Noise(
                 metric=floor.metric,
@@ -152,6 +157,7 @@ def numbers_of(result: Comparison) -> Numbers:
             )
             for floor in result.noise_floor
         ),
+        shows=what_controls_show(result),
         square=_square(result),
     )
 

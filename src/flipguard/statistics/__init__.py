@@ -18,7 +18,12 @@ from flipguard.statistics.hypotheses import (
     holm,
     p_value_by_inversion,
 )
-from flipguard.statistics.means import mean, mean_variance, prediction_interval
+from flipguard.statistics.means import mean, mean_variance
+from flipguard.statistics.noise import (
+    prediction_interval,
+    retrain_gain,
+    retrain_rate,
+)
 from flipguard.statistics.one_more_cluster import p_value_below, upper_end
 from flipguard.statistics.paired import (
     equivalence_p,
@@ -60,6 +65,8 @@ __all__ = [
     "prediction_interval",
     "proportion_variance",
     "relative_negative_flip_rate",
+    "retrain_gain",
+    "retrain_rate",
     "upper_end",
     "wilson",
 ]

@@ -1,4 +1,4 @@
-"""Means of bounded or unbounded numbers, and the spread of a handful of retrains."""
+"""Means of bounded or unbounded numbers."""
 
 from __future__ import annotations
 
@@ -44,25 +44,3 @@ def mean_variance(total: ArrayLike, total_of_squares: ArrayLike, n: ArrayLike) -
     # Rounding can turn the spread of equal numbers slightly negative.
     spread = np.maximum(squares - count * centre**2, 0.0)
     return divide(divide(spread, np.maximum(count - 1, 0.0)), count)[()]
-
-
-def prediction_interval(values: ArrayLike, *, confidence: ArrayLike) -> Interval:
-    """Where one further draw will fall, from the draws seen so far (last axis).
-
-    This is the noise floor of retraining: k control retrains say what another one would measure.
-    Student's t, so normal scatter is assumed; nan for fewer than two draws.
-
-    >>> low, high = prediction_interval([0.031, 0.028, 0.034], confidence=0.95)
-    >>> print(f"{low:.4f} {high:.4f}")
-    0.0161 0.0459
-    """
-    (draws,) = floats(values)
-    draws = np.atleast_1d(draws)
-    k = draws.shape[-1]
-    if k < 2:
-        nothing = np.full(draws.shape[:-1], np.nan)
-        return nothing[()], nothing.copy()[()]
-    spread = np.sqrt(draws.var(axis=-1, ddof=1) * (1 + 1 / k))
-    half = critical_value(confidence=confidence, degrees=k - 1) * spread
-    centre = draws.mean(axis=-1)
-    return (centre - half)[()], (centre + half)[()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -10,10 +12,10 @@ from flipguard.statistics._arrays import (
     Interval,
     critical_value,
     divide,
-    find_root,
     floats,
     tail_of,
 )
+from flipguard.statistics.noise import retraining_variance
 from flipguard.statistics.proportions import exact_limits, wilson
 
 
@@ -46,12 +48,12 @@ def relative_negative_flip_rate(
     )
     flips, right, wrong, total = (divide(x, effect) for x in (flips, right, wrong, total))
     value = divide(flips * total, right * wrong)
-    low, high = value, value
-    for angle in np.linspace(0.0, np.pi / 2, ANGLES):
-        odds = _risk_share(flips, right, wrong - flips, total - right, critical * np.cos(angle))
-        share = _score_and_exact(right, total, critical * np.sin(angle))
-        corners = [divide(o, s * o + (1 - s) * (1 - o)) for o in odds for s in share]
-        low, high = np.fmin(low, np.fmin.reduce(corners)), np.fmax(high, np.fmax.reduce(corners))
+    low, high = _extremes(
+        value,
+        lambda reach: _risk_share(flips, right, wrong - flips, total - right, critical * reach),
+        lambda reach: _score_and_exact(right, total, critical * reach),
+        lambda odds, share: divide(odds, share * odds + (1 - share) * (1 - odds)),
+    )
     # Old was never wrong: nothing is known of new's errors there, so any risk ratio is possible.
     blind = (right == total) & ~np.isnan(value)
     low = np.where(blind, 0.0, low)
@@ -60,8 +62,23 @@ def relative_negative_flip_rate(
     return np.where(known, low, np.nan)[()], np.where(known, high, np.nan)[()]
 
 
-# Directions in which the share and the ratio of error rates are moved together.
+# Directions in which two parts of a ratio are moved together.
 ANGLES = 7
+
+
+def _extremes(
+    value: FloatArray,
+    first: Callable[[float], Interval],
+    second: Callable[[float], Interval],
+    combined: Callable[[FloatArray, FloatArray], FloatArray],
+) -> Interval:
+    """The extremes of a function of two independent parts whose reaches lie on one circle."""
+    low, high = value, value
+    for angle in np.linspace(0.0, np.pi / 2, ANGLES):
+        ends = first(float(np.cos(angle))), second(float(np.sin(angle)))
+        corners = [combined(a, b) for a in ends[0] for b in ends[1]]
+        low, high = np.fmin(low, np.fmin.reduce(corners)), np.fmax(high, np.fmax.reduce(corners))
+    return low, high
 
 
 def _score_and_exact(hits: FloatArray, n: FloatArray, critical: FloatArray) -> Interval:
@@ -103,97 +120,117 @@ def log_relative_negative_flip_rate_variance(
     return np.maximum(variance, 0.0)[()]
 
 
-# Pseudo-flags on each side of the table, so that cells nobody fell into may still have a chance.
-# Of 0.1, 0.25, 0.5, 1 and 2 the least covers best: never too little, and the others too much.
-PSEUDO_FLAGS = 0.1
-
-
 def paired_ratio(
     joint: ArrayLike,
     *,
     confidence: ArrayLike,
+    controls: ArrayLike | None = None,
     design_effect: ArrayLike = 1.0,
     degrees: ArrayLike = np.inf,
 ) -> Interval:
-    """Score interval of mean(new flagged) / mean(share of k controls flagged), same samples.
+    """Interval of mean(new flagged) / mean(share of k controls flagged), same samples.
 
     `joint` (..., 2, k + 1) counts samples by new's flag and by how many of the k controls are
-    flagged. A ratio r is inside when mean(new - r * controls) lies within the critical value of 0,
-    in standard errors taken from the most likely table *in which the ratio is r*: for one control
-    this is Tang's score interval, and it holds for any number. Where fewer than about five flags
-    are expected it covers more than it says. nan where no control is ever flagged.
+    flagged. Without `controls` the interval is about these models on other samples. It is made of
+    two independent binomials: how many of the flagged samples are flagged on one side only, and how
+    many of those on new's side. Both have exact limits, and the ends are the extremes over all
+    pairs whose distances, in critical values, lie on one circle.
+
+    `controls` (..., k) counts the flags of each control. With two or more, the interval is about
+    the recipes: it also allows for another seed of new and of the controls.
+
+    Where no control is flagged the ratio is infinite: the lower end still says how small it can be.
+    nan where neither new nor a control is ever flagged.
 
     >>> low, high = paired_ratio([[900, 50], [20, 30]], confidence=0.95)
     >>> print(f"{low:.3f} {high:.3f}")
-    0.479 0.807
+    0.467 0.820
     """
-    critical = critical_value(confidence=confidence, degrees=degrees)
     table = _joint(joint)
-    effect, critical = floats(design_effect, critical)
+    effect = np.asarray(design_effect, dtype=np.float64)
     table = divide(table, effect[..., np.newaxis, np.newaxis])
-    shape = np.broadcast_shapes(table.shape[:-2], critical.shape)
-    table = np.broadcast_to(table, shape + table.shape[-2:])
-    low, high = _ratio_limits(table, np.broadcast_to(critical, shape))
+    critical = critical_value(confidence=confidence, degrees=degrees)
+    low, high = _sampling_limits(table, critical)
+    if controls is not None and table.shape[-1] > 2:
+        flagged = divide(controls, effect[..., np.newaxis])
+        more = retraining_variance(flagged, _apart(table), confidence=confidence)
+        low, high = _widened(table, low, high, more)
     return low[()], high[()]
 
 
-def _ratio_limits(table: FloatArray, critical: FloatArray) -> Interval:
-    moments = _Moments(table)
-    k = table.shape[-1] - 1
-    # On the bounded scale s = r / (1 + r) the contrast is (1 - s) * new - s * controls.
-    estimate = divide(moments.new, moments.new + moments.control)
-    square = divide(critical**2, moments.n)
-    new, share = np.repeat([0.0, 1.0], k + 1), np.tile(np.linspace(0.0, 1.0, k + 1), 2)
-    pseudo = np.concatenate(
-        [[0.0], np.full(k, PSEUDO_FLAGS / k), np.full(k + 1, PSEUDO_FLAGS / (k + 1))]
+def _sampling_limits(table: FloatArray, critical: FloatArray) -> Interval:
+    both, new, control, worth = _against_one(table)
+    one_sided = new + control
+    value = _quotient(both + new, both + control) + np.zeros(critical.shape)
+
+    def ratio(side: FloatArray, share: FloatArray) -> FloatArray:
+        with np.errstate(all="ignore"):
+            return np.asarray((1 - share + share * side) / (1 - share * side))
+
+    low, high = _extremes(
+        value,
+        lambda reach: _any_or_exact(new, one_sided, critical * reach),
+        lambda reach: _any_or_exact(one_sided, both + one_sided, critical * reach),
+        ratio,
     )
-    counts = table.reshape(*table.shape[:-2], 2 * (k + 1)) + pseudo
-
-    def excess(scaled: FloatArray) -> FloatArray:
-        contrast = (1 - scaled[..., np.newaxis]) * new - scaled[..., np.newaxis] * share
-        seen = (1 - scaled) * moments.new - scaled * moments.control
-        return seen**2 - square * _variance_at_zero(counts, contrast)
-
-    # Both limits in one search. It starts beside the estimate, which is a root where a count is 0.
-    near = np.stack([estimate * (1 - 1e-6), estimate + 1e-6 * (1 - estimate)])
-    far = np.stack([np.full(estimate.shape, 1e-9), np.full(estimate.shape, 1 - 1e-9)])
-    low, high = find_root(excess, low=near, high=far)
-    low = np.where(moments.new > 0, divide(low, 1 - low), 0.0)
-    undefined = ~(moments.control > 0) | np.isnan(critical)
-    return np.where(undefined, np.nan, low), np.where(undefined, np.nan, divide(high, 1 - high))
+    known = ~np.isnan(value + critical)
+    return np.where(known, worth * low, np.nan), np.where(known, worth * high, np.nan)
 
 
-def _variance_at_zero(counts: FloatArray, contrast: FloatArray) -> FloatArray:
-    """Variance of the contrast under the most likely cell chances with a mean contrast of 0.
+def _widened(table: FloatArray, low: FloatArray, high: FloatArray, more: FloatArray) -> Interval:
+    """The limits with further variance of the logarithm, added to the squares of their reaches."""
+    both, new, control, worth = _against_one(table)
+    # Half a flag stands for none, which has no logarithm.
+    centre = worth * np.maximum(both + new, 0.5) / np.maximum(both + control, 0.5)
+    with np.errstate(all="ignore"):
+        down = np.exp(-np.hypot(np.log(centre / low), np.sqrt(more)))
+        up = np.exp(np.hypot(np.log(high / centre), np.sqrt(more)))
+        return np.minimum(low, centre * down), np.maximum(high, centre * up)
 
-    Those chances are counts / (total (1 + tilt * contrast)): multinomial likelihood under one
-    linear constraint has a single multiplier, whichever the number of cells.
+
+def _against_one(table: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Samples flagged by new and control, by new alone, and by the control alone; and its worth.
+
+    Several controls stand as one that flags `worth` times as many samples as they do on average:
+    k times if they never flag the same samples, once if they always do. Its log ratio to new has
+    the sampling variance of theirs.
     """
-
-    def mean_contrast(tilt: FloatArray) -> FloatArray:
-        return np.asarray((counts * contrast / (1 + tilt[..., np.newaxis] * contrast)).sum(axis=-1))
-
-    # Every cell keeps a positive chance between these two.
-    least, most = -1 / contrast.max(axis=-1), -1 / contrast.min(axis=-1)
-    tilt = find_root(mean_contrast, low=least * (1 - 1e-12), high=most * (1 - 1e-12))
-    chances = counts / (1 + tilt[..., np.newaxis] * contrast)
-    return np.asarray((chances * contrast**2).sum(axis=-1) / chances.sum(axis=-1))
+    first, second, squares, both = _moments(table)
+    worth = np.where(second > 0, divide(second, squares), table.shape[-1] - 1)
+    both = np.minimum(worth * both, first)
+    # Rounding may leave a hair less than none.
+    return both, first - both, np.maximum(worth * second - both, 0.0), worth
 
 
-class _Moments:
-    """Means, variances and covariance per sample of new's flag and of the controls' share."""
+def _moments(table: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Sums over samples: new's flag, the controls' share, its square, and flag times share."""
+    share = np.linspace(0.0, 1.0, table.shape[-1])
+    flagged, either = table[..., 1, :], table.sum(axis=-2)
+    return (
+        flagged.sum(axis=-1),
+        (either * share).sum(axis=-1),
+        (either * share**2).sum(axis=-1),
+        (flagged * share).sum(axis=-1),
+    )
 
-    def __init__(self, table: FloatArray) -> None:
-        share = np.linspace(0.0, 1.0, table.shape[-1])
-        self.n = table.sum(axis=(-2, -1))
-        flagged = table[..., 1, :]
-        either = table.sum(axis=-2)
-        self.new = divide(flagged.sum(axis=-1), self.n)
-        self.control = divide((either * share).sum(axis=-1), self.n)
-        square = divide((either * share**2).sum(axis=-1), self.n)
-        self.control_variance = np.maximum(square - self.control**2, 0.0)
-        product = divide((flagged * share).sum(axis=-1), self.n)
-        self.covariance = product - self.new * self.control
+
+def _apart(table: FloatArray) -> FloatArray:
+    """On how many samples two of the k controls differ, on average over the pairs."""
+    k = table.shape[-1] - 1
+    flagged = np.arange(k + 1)
+    return np.asarray((table.sum(axis=-2) * flagged * (k - flagged)).sum(axis=-1) * 2 / (k * k - k))
+
+
+def _any_or_exact(hits: FloatArray, n: FloatArray, critical: FloatArray) -> Interval:
+    """Exact limits of a share, and all shares where there is no sample."""
+    low, high = exact_limits(hits, n, critical)
+    return np.where(n > 0, low, 0.0), np.where(n > 0, high, 1.0)
+
+
+def _quotient(top: FloatArray, bottom: FloatArray) -> FloatArray:
+    """Division where anything over 0 is infinite; nan for 0 over 0."""
+    with np.errstate(all="ignore"):
+        return np.asarray(top / bottom)
 
 
 def _joint(joint: ArrayLike) -> FloatArray:
@@ -209,11 +246,6 @@ def log_paired_ratio_variance(joint: ArrayLike) -> FloatArray:
     >>> print(f"{log_paired_ratio_variance([[900, 50], [20, 30]]):.5f}")
     0.01750
     """
-    moments = _Moments(_joint(joint))
-    new, control = moments.new, moments.control
-    variance = (
-        divide(new * (1 - new), new**2)
-        + divide(moments.control_variance, control**2)
-        - 2 * divide(moments.covariance, new * control)
-    )
-    return divide(np.maximum(variance, 0.0), moments.n)[()]
+    first, second, squares, both = _moments(_joint(joint))
+    variance = divide(1.0, first) + divide(squares, second**2) - 2 * divide(both, first * second)
+    return np.maximum(variance, 0.0)[()]

@@ -16,7 +16,6 @@ from flipguard.methods import method_of
 from flipguard.studies.planning import Plan
 from flipguard.studies.study import Line, Model, Scalar
 from flipguard.training.config import Config
-from flipguard.training.material import HELD_OUT
 
 LIBRARIES: Final = ("timm:", "torchvision:")
 # The data sets of the paper-sized scales, as the papers call them.
@@ -70,23 +69,8 @@ def _changed(model: Model, config: Config) -> Iterator[str]:
 def _of_formula(config: Config) -> Iterator[str]:
     """Where a method computes another function than the paper prints."""
     method, named = method_of(config.method)
-    options = {**config.options, **named}
-    name = method.name
-    if name in ("fd-lm", "elodi") and options.get("class_reduction") == "mean":
-        yield f"{name}: the mean over classes, where the paper prints a sum"
-    if name == "fd-kl":
-        yield (
-            "fd-kl: KL(old, new) times the squared temperature, where PCT's equation 8 prints "
-            "KL(new, old) without that factor"
-        )
-    if options.get("floor") and (name == "skl" or options.get("plus") == "skl"):
-        yield (
-            f"{config.method}: {_said(options['floor'])} added to probabilities under SKL's "
-            "logarithm, which has no bound as printed"
-        )
-    if "held_out" in method.needs or options.get("guide") == "calibrated":
-        of = f"{name}, calibrated" if "guide" in options else name
-        yield f"{of}: learns from {HELD_OUT:.0%} fewer samples, which are held out"
+    for one in method.departures({**config.options, **named}, formula_only=True):
+        yield f"{config.method}: {one}"
 
 
 def _of_scope(plan: Plan) -> Iterator[str]:

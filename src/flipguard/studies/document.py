@@ -96,6 +96,7 @@ def _row(study: Study, seeds: int) -> Reader:
         ),
         "runs": table_of(list_of(text)),
         "notes": list_of(text),
+        "made_before": list_of(text),
         "curves": table_of(record({name: grid(number_or_null) for name in CURVES}, {})),
     }
     if histogram is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from flipguard.studies.study import OLD, Model, Scalar, Study
 from flipguard.training.checks import completed
 from flipguard.training.config import Config, as_dict, fixed, from_dict
 from flipguard.training.folder import is_finished
+from flipguard.training.formulas import facts_for
 from flipguard.training.members import member_config, member_count, member_folder
 from flipguard.training.starts import own_starts
 
@@ -40,6 +42,7 @@ class Node:
     role: str
     seed: int
     members: tuple[Path, ...] = ()  # that it trains for itself, in their order
+    changes: tuple[str, ...] = ()  # of its method's formula, as far as they change this run
 
     @property
     def name(self) -> str:
@@ -85,10 +88,12 @@ class Graph:
         guides = [node.folder for node in self._guides(model, method, options, seed)]
         config = self._config(model, options, seed, [one.folder for one in olds], guides)
         _, config = completed(config)
-        folder = self._runs / key_of(config)
+        facts = facts_for(config, [one.config for one in olds], new_classes=_grows(config, olds))
+        folder = self._runs / key_of(config, formula=method.formula(facts))
         members = self._members(config, method, model, seed, olds)
         after = {one.folder for one in olds} | set(guides) | set(members)
-        return self._keep(folder, config, after, model.role, seed, members)
+        changes = tuple(one.words for one in method.revisions if one.where <= facts)
+        return self._keep(folder, config, after, model.role, seed, members, changes)
 
     def parts(self, model: Model, *, seed: int) -> list[Node]:
         """The runs whose mean a model is, where it is an ensemble of given ones; else none."""
@@ -105,6 +110,7 @@ class Graph:
         role: str | None,
         seed: int,
         members: Iterable[Path] = (),
+        changes: tuple[str, ...] = (),
     ) -> Node:
         node = Node(
             folder=folder,
@@ -113,6 +119,7 @@ class Graph:
             role=role or "",
             seed=seed,
             members=tuple(members),
+            changes=changes,
         )
         return self.nodes.setdefault(folder, node)
 
@@ -250,9 +257,24 @@ def _inherited(model: Model, follower: Model) -> Model:
     )
 
 
-def key_of(config: Config) -> str:
-    """The name of a run's folder: a hash of all that decides what the run becomes."""
+def _grows(config: Config, olds: Iterable[Node]) -> bool:
+    """Whether an old run knew fewer of the classes."""
+
+    def known(one: Config) -> float:
+        return math.inf if one.scope.classes is None else one.scope.classes
+
+    return any(known(old.config) < known(config) for old in olds)
+
+
+def key_of(config: Config, *, formula: int = 0) -> str:
+    """The name of a run's folder: a hash of all that decides what the run becomes.
+
+    `formula` is how often the formula of its method has changed for such a run.
+    """
     values = as_dict(config)
+    values["options"] = method_of(config.method)[0].named(config.options)
+    if formula:
+        values["formula"] = formula
     for place in ("machine", "data_root"):
         values.pop(place)
     # A history with gaps is another run, for those that show the rates of every epoch.

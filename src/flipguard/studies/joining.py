@@ -100,13 +100,19 @@ def _samples(result: Result) -> Any:
     return result.facts.get("setting", {}).get("samples")
 
 
+def names_of(plan: Plan) -> dict[int, dict[str, list[str]]]:
+    """The names of the runs of each line's sides, seed by seed."""
+    names: dict[int, dict[str, list[str]]] = {}
+    for update in plan.updates:
+        for side, name in update.names.items():
+            names.setdefault(update.line, {}).setdefault(side, []).append(name)
+    return names
+
+
 def is_of(result: Result, plan: Plan) -> bool:
     """Whether a result is of the runs that the plan would have for its seeds."""
     planned = plan_of(plan.study, plan.scale, seeds=result.seeds, out=Path(), machine={})
-    names: dict[int, dict[str, list[str]]] = {}
-    for update in planned.updates:
-        for side, name in update.names.items():
-            names.setdefault(update.line, {}).setdefault(side, []).append(name)
+    names = names_of(planned)
     found = {
         row.place: {side: list(runs) for side, runs in row.runs.items()}
         for row in result.rows

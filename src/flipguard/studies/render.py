@@ -59,6 +59,8 @@ def result_parts(result: Result) -> Iterator[RenderableType]:
     """What `flipguard study show` prints."""
     yield Text(title_of(result), style="bold")
     yield Text(_told(result), style="dim")
+    if marked := made_before(result):
+        yield Text(marked, style="bold")
     yield Text()
     yield _table(result)
     yield Text()
@@ -155,6 +157,20 @@ def _tally(pairs: Sequence[Pair]) -> Text:
     agree = sum(pair.verdict == "agree" for pair in pairs)
     against = any(pair.verdict == "disagree" for pair in pairs)
     return Text(f"{agree}/{len(pairs)}", style="red" if against else "")
+
+
+def made_before(result: Result) -> str | None:
+    """Which rows are of runs from before a change of their method's formula, in one sentence."""
+    rows: dict[str, list[str]] = {}
+    for _, row in _listed(result):
+        for change in row.made_before:
+            rows.setdefault(change, []).append(_shortest(result, row))
+    if not rows:
+        return None
+    told = "; ".join(
+        f"{change} ({', '.join(dict.fromkeys(names))})" for change, names in rows.items()
+    )
+    return f"Made before a change of the method, and not run again since: {told}."
 
 
 def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> Iterator[str]:
@@ -377,6 +393,8 @@ def markdown_of(result: Result) -> str:
     heads += ["ratio"] if headline is not None else []
     heads += ["agrees"] if found.pairs else []
     lines = [f"# {title_of(result)}", "", f"{_told(result)}.", ""]
+    if marked := made_before(result):
+        lines += [f"**{marked}**", ""]
     lines += [cells_of(heads), cells_of(["---", "---", *["---:"] * (len(heads) - 2)])]
     group = None
     for index, row in _listed(result):

@@ -49,6 +49,8 @@ class Row:
     curves: Mapping[str, Any] = field(default_factory=dict)
     histogram: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    # Changes of a method's formula that its runs were made before; a new run has none of them.
+    made_before: tuple[str, ...] = ()
 
     def known(self, metric: str) -> tuple[float, ...]:
         """The values of the seeds that have one: without flips, say, flips have no mean rank."""
@@ -252,6 +254,8 @@ def _row(result: Result, row: Row) -> dict[str, Any]:
         document["histogram"] = row.histogram
     if row.notes:
         document["notes"] = list(row.notes)
+    if row.made_before:
+        document["made_before"] = list(row.made_before)
     return document
 
 
@@ -307,6 +311,7 @@ def _read_row(row: Mapping[str, Any]) -> Row:
         curves=row.get("curves", {}),
         histogram=row.get("histogram", {}),
         notes=tuple(row.get("notes", ())),
+        made_before=tuple(row.get("made_before", ())),
     )
 
 

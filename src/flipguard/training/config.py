@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from flipguard.errors import InputError, listed, printable
+from flipguard.methods import method_of
 from flipguard.training.presets import PRESETS
 from flipguard.training.seeds import FIXED, HARDWARE, SOURCES, Seeds
 
@@ -129,6 +130,7 @@ def decisive(config: Config) -> dict[str, Any]:
     """
     values = as_dict(config)
     del values["machine"], values["data_root"]
+    values["options"] = method_of(config.method)[0].named(config.options)
     return {**values, **machine_settings(config.machine)}
 
 

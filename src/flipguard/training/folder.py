@@ -25,6 +25,7 @@ from typing import Any
 
 from flipguard.errors import InputError, listed, printable
 from flipguard.training.config import Config, as_dict, from_dict
+from flipguard.training.formulas import departures_of
 from flipguard.training.lock import remove_empty
 
 SCHEMA = "flipguard.run/1"
@@ -115,7 +116,13 @@ def is_finished(folder: Path) -> bool:
 
 def write_run(folder: Path, config: Config, *, status: str, **more: Any) -> None:
     """Writes `run.json`."""
-    document = {"schema": SCHEMA, "status": status, "config": as_dict(config), **more}
+    document = {
+        "schema": SCHEMA,
+        "status": status,
+        "config": as_dict(config),
+        "departures": departures_of(config),
+        **more,
+    }
     text = json.dumps(document, indent=1) + "\n"
     with written(folder / RUN) as path:
         path.write_text(text)

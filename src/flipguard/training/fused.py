@@ -18,6 +18,7 @@ from torch import Tensor
 
 from flipguard.errors import DivergedError
 from flipguard.fusion import CapturedStep, Fused, tune
+from flipguard.training.clipping import clip
 from flipguard.training.config import Config, is_measured
 from flipguard.training.devices import compile_as, peak_memory, seed_dropout
 from flipguard.training.folder import (
@@ -144,7 +145,7 @@ def _train(
 
     def update() -> None:
         if recipe.clip is not None:
-            fused.clip(recipe.clip)
+            clip(fused, recipe.clip)
         optimizer.step()
         optimizer.zero_grad()
 

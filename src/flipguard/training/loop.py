@@ -21,6 +21,7 @@ from flipguard.errors import DivergedError, InputError
 from flipguard.fusion import CapturedStep
 from flipguard.methods import Objective, Step
 from flipguard.models import Inputs, classify, head_of, with_features
+from flipguard.training.clipping import clip, unscale
 from flipguard.training.config import Config, Recipe, is_measured
 from flipguard.training.devices import peak_memory, seed_dropout
 from flipguard.training.folder import CHECKPOINT, HISTORY, TIMING, save, write_lines
@@ -131,6 +132,14 @@ def train_loop(
     rate_there = torch.zeros((), device=device)
     number_there = torch.tensor(progress.step, device=device)
 
+    def seed_piece(*place: int) -> None:
+        # The first process draws what a single one would; the others something else. Each piece is
+        # seeded anew: what a twin draws for one must not change what the student draws next.
+        epoch, step, *index = place
+        rank = fabric.global_rank
+        own = (epoch, step, *index, rank) if rank or any(index) else (epoch, step)
+        seed_dropout(seeds.of("dropout", *own), device)
+
     def learn(
         inputs: Inputs, target: Tensor, places: Tensor, number: int | Tensor, share: float = 1.0
     ) -> None:
@@ -143,13 +152,10 @@ def train_loop(
             sums[name].add_(part.detach(), alpha=share)
 
     def update() -> None:
-        if recipe.clip is not None and objective.clip is not None:
-            objective.clip(recipe.clip)
-        elif recipe.clip is not None:
-            # Whether all is finite is asked after the epoch: the host would have to wait for it.
-            fabric.clip_gradients(
-                trainee, optimizer, max_norm=recipe.clip, error_if_nonfinite=False
-            )
+        if recipe.clip is not None:
+            unscale(fabric, optimizer)
+            clip(student, recipe.clip)
+            clip(objective.trained, recipe.clip)
         optimizer.step()
         optimizer.zero_grad()
 
@@ -183,19 +189,18 @@ def train_loop(
             total.zero_()
         trainee.train()
         for step in range(steps):
-            # The first process draws what a single one would; the others something else.
-            place = (epoch, step, fabric.global_rank)[: 3 if fabric.global_rank else 2]
-            seed_dropout(seeds.of("dropout", *place), device)
             rate = learning_rate(recipe, step=progress.step, steps_an_epoch=steps)
             if step_at_once is not None:
                 rate_there.fill_(rate)
+                seed_piece(epoch, step)
                 inputs, target = next(coming)
                 assert isinstance(inputs, Tensor)  # texts are not replayed
                 step_at_once(inputs, target, pieces[step][0])
             else:
                 for group in optimizer.param_groups:
                     group["lr"] = rate
-                for piece in pieces[step]:
+                for index, piece in enumerate(pieces[step]):
+                    seed_piece(epoch, step, index)
                     share = len(piece) / len(wholes[step])
                     learn(*next(coming), piece, progress.step, share)
                 update()

@@ -21,12 +21,12 @@ from flipguard.data import (
     seen_before,
 )
 from flipguard.errors import InputError
+from flipguard.methods.base import HELD_OUT
 from flipguard.models import Inputs, tokenizer_for
 from flipguard.training.config import Config, Scope
 from flipguard.training.texts import EncodedTexts
 
 # Held out from training for the methods that have to measure something along the way.
-HELD_OUT = 0.1
 EVALUATED = 5000  # samples in a batch without gradients, at most
 AHEAD = 32 * 2**20  # bytes of inputs that are prepared at once
 AHEAD_ON_CPU = 2**18  # what still lies in the cache when it is used

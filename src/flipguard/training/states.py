@@ -16,12 +16,13 @@ from flipguard.errors import InputError, printable
 from flipguard.training.config import Config, decisive
 
 
-def state_digest(config: Config, *, data: str, follows: Mapping[str, str]) -> str:
-    """A digest of all that decides a state: settings, data, and the weights that are followed.
+def state_digest(config: Config, *, data: str, follows: Mapping[str, str], formula: int = 0) -> str:
+    """A digest of all that decides a state: settings, formula, data, and the weights followed.
 
-    `follows` is by path, of which the digest does not depend: a folder of runs may be moved.
+    `follows` is by path, of which the digest does not depend: a folder of runs may be moved. A
+    method whose formula never changed for such a run has the digest that it always had.
     """
-    what = [decisive(config), data, list(follows.values())]
+    what = [decisive(config), data, list(follows.values()), *([formula] if formula else [])]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
@@ -40,7 +41,8 @@ def state_at(path: Path, *, of: Path, digest: str | list[str]) -> Iterator[dict[
     if not is_same:
         raise InputError(
             f"Expected {printable(str(path))} to be a checkpoint of this run, but it was saved "
-            "with other settings, other data, or other weights of old models or members; restore "
+            "with other settings, other data, another version of the method's formula, or other "
+            "weights of old models or members; restore "
             f"these, or remove {printable(str(of))} to begin again."
         )
     try:

@@ -61,6 +61,7 @@ from flipguard.training.folder import (
     write_run,
 )
 from flipguard.training.follows import changed_since, follows
+from flipguard.training.formulas import facts_for
 from flipguard.training.fusing import teachers_asked
 from flipguard.training.interrupting import time_is_up
 from flipguard.training.lock import alone_in, tidy
@@ -229,7 +230,11 @@ def _train_one(
         "test": Yardstick(test, [olds], autocast=fabric.autocast),
     }
     plan = plan_of(config, out, data, material)
-    facts = {**facts_of(data, student), "follows": follows(out, old_runs)}
+    lacked = any(set(data.class_names) - set(run.class_names) for run in old_runs)
+    formula = method.formula(
+        facts_for(config, [run.config for run in old_runs], new_classes=lacked)
+    )
+    facts = {**facts_of(data, student), "formula": formula, "follows": follows(out, old_runs)}
     fabric.barrier()  # all have looked at the folder before one writes to it
     if fabric.is_global_zero:
         sweep(out)
@@ -333,7 +338,9 @@ def _train_one(
         objective=objective,
         material=material,
         yardsticks=yardsticks,
-        digest=state_digest(config, data=data.fingerprint, follows=facts["follows"]),
+        digest=state_digest(
+            config, data=data.fingerprint, follows=facts["follows"], formula=formula
+        ),
         resume=resume,
         deadline=deadline,
         report=report,

@@ -1,0 +1,143 @@
+"""The noise of retraining: what one more retrain would measure, from a handful of them.
+
+Every range joins two: one from the scatter of the retrains, by Student's t, and one from the number
+of flips, as if retrains flipped samples independently with one rate. The first alone has no width
+where few retrains happen to flip equally many samples; the second knows nothing of the seed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flipguard.statistics._arrays import (
+    FloatArray,
+    Interval,
+    critical_value,
+    divide,
+    floats,
+    tail_of,
+)
+
+
+def prediction_interval(
+    values: ArrayLike, *, confidence: ArrayLike, controls: int | None = None
+) -> Interval:
+    """Where one further draw will fall, from the draws seen so far (last axis).
+
+    Student's t, so normal scatter is assumed; nan for fewer than two draws. With `controls` the
+    range that so many draws with the same mean and spread would give.
+
+    >>> low, high = prediction_interval([0.031, 0.028, 0.034], confidence=0.95)
+    >>> print(f"{low:.4f} {high:.4f}")
+    0.0161 0.0459
+    """
+    (draws,) = floats(values)
+    draws = np.atleast_1d(draws)
+    if draws.shape[-1] < 2:
+        nothing = np.full(draws.shape[:-1], np.nan)
+        return nothing[()], nothing.copy()[()]
+    k = controls or draws.shape[-1]
+    spread = np.sqrt(draws.var(axis=-1, ddof=1) * (1 + 1 / k))
+    half = critical_value(confidence=confidence, degrees=k - 1) * spread
+    centre = draws.mean(axis=-1)
+    return (centre - half)[()], (centre + half)[()]
+
+
+def retrain_rate(
+    flips: ArrayLike, n: ArrayLike, *, confidence: ArrayLike, controls: int | None = None
+) -> Interval:
+    """The range in which the rate of one more retrain lies, on the same n samples.
+
+    `flips` (..., k) counts those of each retrain. nan for fewer than two retrains.
+
+    >>> low, high = retrain_rate([1, 1], 200, confidence=0.95)
+    >>> print(f"{low:.4f} {high:.4f}")
+    0.0000 0.0236
+    """
+    (seen,) = floats(flips)
+    size = np.asarray(n, dtype=np.float64)
+    scatter = prediction_interval(
+        divide(seen, size[..., np.newaxis]), confidence=confidence, controls=controls
+    )
+    few = _next_count(seen, confidence=confidence, controls=controls)
+    low, high = _joined(scatter, (divide(few[0], size), divide(few[1], size)))
+    return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+
+
+def retrain_gain(
+    positive: ArrayLike,
+    negative: ArrayLike,
+    n: ArrayLike,
+    *,
+    confidence: ArrayLike,
+    controls: int | None = None,
+) -> Interval:
+    """The range in which the accuracy gain of one more retrain lies, on the same n samples.
+
+    `positive` and `negative` (..., k) count the flips of each retrain. From the ranges of both the
+    squares of their reaches add.
+
+    >>> low, high = retrain_gain([3, 1], [1, 1], 200, confidence=0.95)
+    >>> print(f"{low:.4f} {high:.4f}")
+    -0.1050 0.1150
+    """
+    gains, losses = floats(positive, negative)
+    size = np.asarray(n, dtype=np.float64)
+    difference = gains - losses
+    scatter = prediction_interval(
+        divide(difference, size[..., np.newaxis]), confidence=confidence, controls=controls
+    )
+    up = _next_count(gains, confidence=confidence, controls=controls)
+    down = _next_count(losses, confidence=confidence, controls=controls)
+    gain, loss = gains.mean(axis=-1), losses.mean(axis=-1)
+    low = gain - loss - np.hypot(gain - up[0], down[1] - loss)
+    high = gain - loss + np.hypot(up[1] - gain, loss - down[0])
+    low, high = _joined(scatter, (divide(low, size), divide(high, size)))
+    return np.clip(low, -1.0, 1.0), np.clip(high, -1.0, 1.0)
+
+
+def _joined(scatter: Interval, few: Interval) -> Interval:
+    return np.minimum(scatter[0], few[0]), np.maximum(scatter[1], few[1])
+
+
+def _next_count(
+    seen: FloatArray, *, confidence: ArrayLike, controls: int | None = None
+) -> Interval:
+    """Exact range of the flips of one more retrain, if all have the same rate.
+
+    Given the sum over all retrains and the further one, the further one's part is binomial with a
+    chance of 1 / (k + 1). The limits are those of a negative binomial law.
+    """
+    from scipy.special import nbdtrik
+
+    k = controls or seen.shape[-1]
+    tail = 0.5 * tail_of(critical_value(confidence=confidence))
+    total, tail = floats(seen.mean(axis=-1) * k, tail)
+    with np.errstate(all="ignore"):
+        low = np.where(total > 0, nbdtrik(tail, np.maximum(total, 1.0), k / (k + 1)), 0.0)
+        high = nbdtrik(1.0 - tail, total + 1.0, k / (k + 1))
+    return np.where(np.isnan(low), 0.0, low), high
+
+
+def retraining_variance(
+    controls: ArrayLike, apart: ArrayLike, *, confidence: ArrayLike
+) -> FloatArray:
+    """What the seed adds to the squared reach of the log of a ratio to k controls.
+
+    `controls` (..., k) counts the flips of each and `apart` on how many samples two of them differ.
+    The scatter of the logs, with Student's t, less what independent samples explain of it. The seed
+    of the new model counts once, that of the k controls 1 / k times.
+
+    >>> more = retraining_variance([100, 120, 90], 60.0, confidence=0.95)
+    >>> print(f"{more:.2f}")
+    0.50
+    """
+    flips, differing = np.asarray(controls, dtype=np.float64), np.asarray(apart, dtype=np.float64)
+    k = flips.shape[-1]
+    # Half a flip more, because none has no logarithm.
+    spread = np.log(flips + 0.5).var(axis=-1, ddof=1)
+    sampling = differing / (2 * (flips.mean(axis=-1) + 0.5) ** 2)
+    student = critical_value(confidence=confidence, degrees=k - 1)
+    excess = student**2 * spread - critical_value(confidence=confidence) ** 2 * sampling
+    return np.asarray((1 + 1 / k) * np.maximum(excess, 0.0))

@@ -1,0 +1,296 @@
+"""The whole objective of the papers' methods, as printed: loops over samples and classes.
+
+Nothing here may be imported from flipguard. Where our default departs from the print, the
+departure is an argument whose default is the print. PCT is Yan et al. (CVPR 2021), ELODI is Zhao
+et al. (TPAMI 2024), churn is Bhojanapalli et al. (2021). Equation 7 of PCT prints a minus before
+the sum and no 1/N; its text penalises the distance and equation 6 is a mean, and so is this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.losses import transcription as plain
+from tests.losses.transcription import ZERO, Match, Row, log_softmax, prediction, softmax, total
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """What all models say about one batch, row by row, and when."""
+
+    new: list[Row]
+    target: list[int]
+    olds: list[list[Row]] = field(default_factory=list)
+    match: Match = field(default_factory=lambda: plain.everything(0))
+    twin: list[Row] = field(default_factory=list)
+    members: list[list[Row]] = field(default_factory=list)
+    number: int = 0  # of steps taken before
+    smoothing: float = 0.0
+
+    @property
+    def old(self) -> list[Row]:
+        (one,) = self.olds
+        return one
+
+
+Equation = Callable[[Said], Tensor]
+
+
+def mean(values: Sequence[Tensor]) -> Tensor:
+    return total(values) / len(values)
+
+
+def task(said: Said, rows: list[Row] | None = None) -> Tensor:
+    """PCT eq. 3: the mean of -log p(target); smoothed labels take a share from every class."""
+    losses = []
+    for scores, label in zip(said.new if rows is None else rows, said.target, strict=True):
+        log_p = log_softmax(scores)
+        share = said.smoothing / len(log_p)
+        losses.append(-(1 - said.smoothing) * log_p[label] - share * total(log_p))
+    return mean(losses)
+
+
+def over_olds(said: Said, of_sample: Callable[[Row, Row, int], Tensor]) -> Tensor:
+    """The mean over the samples; over a chain of old models, the mean of that (our departure)."""
+    terms = []
+    for old in said.olds:
+        samples = zip(said.new, old, said.target, strict=True)
+        terms.append(mean([of_sample(*sample) for sample in samples]))
+    return mean(terms)
+
+
+def old_right(said: Said, old: Row, label: int) -> bool:
+    return said.match.in_new(prediction(old)) == label
+
+
+def shared(said: Said, new: Row, old: Row) -> tuple[Row, Row]:
+    return plain.together(new, old, said.match)
+
+
+# --- PCT ---------------------------------------------------------------------
+
+
+def naive(said: Said, *, weight: float = 1.0) -> Tensor:
+    """Eq. 4 and 6."""
+
+    def of_sample(new: Row, old: Row, label: int) -> Tensor:
+        return -log_softmax(new)[label] if old_right(said, old, label) else ZERO
+
+    return task(said) + weight * over_olds(said, of_sample)
+
+
+def focal(
+    said: Said,
+    distance: Callable[[Row, Row], Tensor],
+    *,
+    weight: float,
+    base: float,
+    focus: float,
+    filter: str = "old_right",
+) -> Tensor:
+    """Eq. 4 and 7. The filters other than `old_right` are ours."""
+
+    def of_sample(new: Row, old: Row, label: int) -> Tensor:
+        right, wrong = old_right(said, old, label), prediction(new) != label
+        picked = plain.holds(filter, right, wrong)
+        return (base + focus * picked) * distance(new, old)
+
+    return task(said) + weight * over_olds(said, of_sample)
+
+
+PRINTED = "KL(new || old)"
+
+
+def softened(
+    said: Said, new: Row, old: Row, *, temperature: float, t_squared: bool, direction: str
+) -> Tensor:
+    """Eq. 8; with both departures, the soft targets of Hinton et al. (2015), section 2."""
+    mine, theirs = shared(said, new, old)
+    pair = (mine, theirs) if direction == PRINTED else (theirs, mine)
+    divergence = plain.kl(*pair, temperature)
+    return divergence * temperature * temperature if t_squared else divergence
+
+
+def fd_kl(
+    said: Said,
+    *,
+    weight: float = 1.0,
+    base: float = 1.0,
+    focus: float = 5.0,
+    temperature: float = 100.0,
+    t_squared: bool = False,
+    direction: str = PRINTED,
+) -> Tensor:
+    """Eq. 7 and 8."""
+    how: dict[str, Any] = {
+        "temperature": temperature,
+        "t_squared": t_squared,
+        "direction": direction,
+    }
+    return focal(said, partial(softened, said, **how), weight=weight, base=base, focus=focus)
+
+
+def kd(said: Said, *, weight: float = 1.0, **how: Any) -> Tensor:
+    """Ordinary distillation: eq. 7 with base 1 and focus 0, on every sample."""
+    return fd_kl(said, weight=weight, base=1.0, focus=0.0, **how)
+
+
+def half_squared(new: Row, old: Row) -> Tensor:
+    return total([(a - b) * (a - b) for a, b in zip(new, old, strict=True)]) / 2
+
+
+def fd_lm(
+    said: Said,
+    *,
+    weight: float = 1.0,
+    base: float = 1.0,
+    focus: float = 5.0,
+    over_classes: str = "sum",
+    filter: str = "old_right",
+) -> Tensor:
+    """Eq. 9."""
+
+    def distance(new: Row, old: Row) -> Tensor:
+        mine, theirs = shared(said, new, old)
+        squared = half_squared(mine, theirs)
+        return squared / len(mine) if over_classes == "mean" else squared
+
+    return focal(said, distance, weight=weight, base=base, focus=focus, filter=filter)
+
+
+# --- ELODI -------------------------------------------------------------------
+
+
+def ldi(
+    new: Row, reference: Row, *, k: int | None, p: float, rank_by: str, over_classes: str
+) -> Tensor:
+    """Eq. 8 over the classes of eq. 5 (`reference`) or of the text under it (`student`)."""
+    by_student = plain.highest_classes(new, k)
+    by_reference = plain.highest_classes(reference, k)
+    chosen = {
+        "student": set(by_student),
+        "reference": set(by_reference),
+        "both": {*by_student, *by_reference},  # ours
+    }[rank_by]
+    distance = total([torch.abs(new[c] - reference[c]) ** p for c in sorted(chosen)])
+    return distance / len(chosen) if over_classes == "mean" else distance
+
+
+def ensemble(members: list[list[Row]]) -> list[Row]:
+    """PCT eq. 10 and ELODI, algorithm 1: the members' mean logits, which do not learn from it."""
+    return [
+        [total(of_class).detach() / len(members) for of_class in zip(*rows, strict=True)]
+        for rows in zip(*members, strict=True)
+    ]
+
+
+def elodi(
+    said: Said,
+    *,
+    reference: list[Row] | None = None,
+    alpha: float = 0.8,
+    legacy: float = 0.0,
+    k: int | None = 10,
+    p: float = 2.0,
+    rank_by: str = "student",
+    over_classes: str = "sum",
+    members_learn: bool = False,
+) -> Tensor:
+    """Section 4.2, (1 - alpha) CE + alpha LDI; and eq. 9, whose lambda is 1 - `legacy`."""
+
+    def inhibited(new: Row, other: Row) -> Tensor:
+        return ldi(new, other, k=k, p=p, rank_by=rank_by, over_classes=over_classes)
+
+    says = ensemble(said.members) if reference is None else reference
+    pull = mean([inhibited(new, other) for new, other in zip(said.new, says, strict=True)])
+    if legacy:
+        to_old = over_olds(said, lambda new, old, _: inhibited(*shared(said, new, old)))
+        pull = (1 - legacy) * pull + legacy * to_old
+    found = (1 - alpha) * task(said) + alpha * pull
+    if members_learn:  # ours: each with the gradient that it has alone
+        found = found + total([task(said, rows) for rows in said.members])
+    return found
+
+
+# --- churn -------------------------------------------------------------------
+
+
+def entropy_of(scores: Row, k: int | None) -> Tensor:
+    p = softmax(scores)
+    return -total([p[j] * torch.log(p[j]) for j in plain.highest_classes(scores, k)])
+
+
+def skl_of(scores: Row, k: int | None, floor: float) -> Tensor:
+    """Appendix B: sum_j (p_j - 1/K) log(K p_j); the floor is ours."""
+    p, count = softmax(scores), len(scores)
+    chosen = plain.highest_classes(scores, k)
+    return total([(p[j] - 1 / count) * torch.log(count * (p[j] + floor)) for j in chosen])
+
+
+def entropy(said: Said, *, alpha: float = 0.15, k: int | None = None) -> Tensor:
+    """Eq. 6, over the k likeliest classes where there are many (section 4)."""
+    return (1 - alpha) * task(said) + alpha * mean([entropy_of(row, k) for row in said.new])
+
+
+def skl(said: Said, *, alpha: float = 0.05, k: int | None = None, floor: float = 0.0) -> Tensor:
+    """Eq. 7."""
+    away = mean([skl_of(row, k, floor) for row in said.new])
+    return (1 - alpha) * task(said) - alpha * away
+
+
+def codistill_skl(
+    said: Said,
+    *,
+    beta: float = 0.04,
+    growth: int,
+    plus: str = "nothing",
+    alpha: float = 0.1,
+    floor: float = 0.0,
+) -> Tensor:
+    """Eq. 9 and 19, with both strengths growing as min(c t, strength) (appendix C)."""
+
+    def grown(strength: float) -> float:
+        return min(strength / growth * said.number, strength) if growth else strength
+
+    found = task(said) + task(said, said.twin)
+    agreement = mean(
+        [plain.kl(a, b) + plain.kl(b, a) for a, b in zip(said.new, said.twin, strict=True)]
+    )
+    found = found + grown(beta) * agreement
+    if plus == "entropy":
+        both = zip(said.new, said.twin, strict=True)
+        ereg = mean([entropy_of(a, None) + entropy_of(b, None) for a, b in both])
+        found = found + grown(alpha) * ereg
+    if plus == "skl":
+        both = zip(said.new, said.twin, strict=True)
+        ereg = -mean([skl_of(a, None, floor) + skl_of(b, None, floor) for a, b in both])
+        found = found + grown(alpha) * ereg
+    return found
+
+
+def codistill_ce(
+    said: Said,
+    *,
+    stale_new: list[Row],
+    stale_twin: list[Row],
+    beta: float = 0.04,
+    burn_in: int,
+) -> Tensor:
+    """Eq. 18a and 18b, whose sum has the gradient of each; beta(t) > 0 iff t > t_0."""
+    found = task(said) + task(said, said.twin)
+    if said.number > burn_in:
+        # H(f(x; w_2^(t-T)), f(x; w_1)), and the same the other way round
+        to_new = mean(
+            [plain.cross_entropy(b, a) for a, b in zip(said.new, stale_twin, strict=True)]
+        )
+        to_twin = mean(
+            [plain.cross_entropy(a, b) for a, b in zip(stale_new, said.twin, strict=True)]
+        )
+        found = found + beta * to_new + beta * to_twin
+    return found

@@ -1,0 +1,100 @@
+"""What differs from the papers is stated once, with the option, and said wherever a user looks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flipguard.errors import InputError
+from flipguard.methods import METHODS
+from flipguard.methods.base import Fact, Revision
+from flipguard.studies.graph import key_of
+from flipguard.training.checks import completed
+from flipguard.training.config import Config, Recipe
+from flipguard.training.folder import RUN
+from tests.training.tiny import make_old, tiny, trained
+
+# What is not as in the paper where nothing is set, option by option.
+DEPARTING = {
+    "dropout": {"rate": 0.2},
+    "fd-kl": {"direction": "reverse", "t_squared": False},
+    "fd-lm": {"class_reduction": "sum"},
+    "elodi": {"k": 10, "class_reduction": "sum"},
+    "skl": {"floor": 0.0},
+}
+# Methods that differ whatever is set: they hold samples out, or leave a part of the loss out.
+ALWAYS = ("bu-cr", "ewc", "muscle")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_preset_takes_the_papers_values(name: str) -> None:
+    method = METHODS[name]
+    if not method.options:
+        with pytest.raises(InputError, match="Expected no options of `none`"):
+            method.complete({"preset": "paper"})
+        return
+    usual, printed = method.complete({}), method.complete({"preset": "paper"})
+    changed = {option: printed[option] for option in usual if printed[option] != usual[option]}
+    assert "preset" not in printed
+    assert method.complete({"preset": "none"}) == method.complete(usual) == usual
+    if name == "codistill-skl":
+        changed.pop("floor")  # idle, unless the regulariser is skl
+    assert changed == DEPARTING.get(name, {})
+    assert [one.partition(" = ")[0] for one in method.default_departures() if " = " in one] == list(
+        changed
+    )
+    assert bool(list(method.departures(printed))) == (name in ALWAYS)
+
+
+def test_an_option_that_is_given_wins_over_the_preset() -> None:
+    options = METHODS["elodi"].complete({"preset": "paper", "k": 3})
+    assert (options["k"], options["class_reduction"]) == (3, "sum")
+    assert list(METHODS["elodi"].departures(options)) == ["k = 3, 10 in the paper"]
+    with pytest.raises(InputError, match="Expected `preset` of `elodi` to be one of paper"):
+        METHODS["elodi"].complete({"preset": "print"})
+
+
+def test_a_floor_departs_only_where_it_is_used() -> None:
+    method = METHODS["codistill-skl"]
+    assert method.default_departures() == []
+    (said,) = method.departures(method.complete({"plus": "skl"}))
+    assert said.startswith("floor = 1e-07, 0.0 in the paper: ")
+
+
+def test_a_run_says_what_differs_with_its_settings(tmp_path: Path) -> None:
+    usual = trained(tiny("skl", epochs=1), tmp_path / "usual")
+    printed = trained(tiny("skl", epochs=1, options={"preset": "paper"}), tmp_path / "printed")
+    said = [json.loads((run.folder / RUN).read_text())["departures"] for run in (usual, printed)]
+    assert said == [METHODS["skl"].default_departures(), []]
+    assert printed.config.options["floor"] == 0.0
+
+
+def test_a_changed_formula_is_another_run() -> None:
+    """The name of a run tells by which formula it was trained, where that makes a difference."""
+    method = METHODS["codistill-skl"]
+    true: set[Fact] = {"clip"}
+    assert (method.formula(true), method.formula(set())) == (1, 0)
+    _, config = completed(Config(method="codistill-skl", recipe=Recipe(clip=1.0)))
+    assert key_of(config, formula=1) != key_of(config)
+    later = Revision(words="another", where=frozenset())
+    assert sum(one.where <= true for one in (*method.revisions, later)) == 2
+
+
+def test_an_option_at_its_default_that_came_later_is_no_part_of_a_name() -> None:
+    method = METHODS["fd-kl"]
+    assert not {"direction", "t_squared"} & method.named(method.complete({})).keys()
+    assert method.named(method.complete({"direction": "reverse"}))["direction"] == "reverse"
+
+
+def test_a_run_notes_its_formula(tmp_path: Path) -> None:
+    old = make_old(tmp_path / "old", classes=8)
+    for method, recipe, olds, formula in (
+        ("codistill-skl", {"clip": 1.0}, (), 1),
+        ("codistill-skl", {}, (), 0),
+        ("fd-lm", {}, (str(old.folder),), 1),
+    ):
+        config = tiny(method, epochs=1, recipe=recipe, old=olds)
+        run = trained(config, tmp_path / f"{method}-{len(recipe)}")
+        assert run.document["formula"] == formula

@@ -1,0 +1,141 @@
+"""What is said with one control, with several, and with controls that never flip."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flipguard import Policy, Predictions, check, compare, read_predictions
+from flipguard.comparison import Comparison
+from flipguard.policy import Rule
+from flipguard.render.markdown import comparison_markdown
+from flipguard.render.terminal import verdict_parts
+from flipguard.render.text import what_controls_show, what_ratios_say
+
+N = 200
+
+
+def model(*flips: int) -> Predictions:
+    labels = np.zeros(N, dtype=int)
+    labels[:20] = 1
+    labels[list(flips)] = 1 - labels[list(flips)]
+    return Predictions.from_arrays(labels=labels, targets=np.zeros(N, dtype=int))
+
+
+def update(new: Predictions, *controls: Predictions, by: tuple[str, ...] = ()) -> Comparison:
+    return compare(old=model(), new=new, control=controls, by=by)
+
+
+def floor(result: Comparison, metric: str = "negative_flip_rate") -> tuple[float, float, str]:
+    found = next(f for f in result.noise_floor if f.metric == metric)
+    return found.low, found.high, found.verdict
+
+
+def test_two_controls_with_one_flip_each_do_not_condemn_two_flips() -> None:
+    result = update(model(50, 51), model(60), model(70))
+    for metric in ("negative_flip_rate", "churn", "accuracy_gain"):
+        low, high, verdict = floor(result, metric)
+        assert low < high
+        assert verdict == "within"
+    assert floor(update(model(*range(50, 70)), model(60), model(70)))[2] == "above"
+
+
+def test_two_controls_without_a_flip_do_not_condemn_one() -> None:
+    low, high, verdict = floor(update(model(50), model(), model()))
+    assert low == 0 < high
+    assert verdict == "within"
+
+
+def test_how_little_few_controls_show_is_told() -> None:
+    two = update(model(50, 51), model(60), model(70))
+    rate = two.noise_floor[0]
+    assert rate.shows == pytest.approx(rate.high - 1 / N)
+    assert 0 < rate.five_show < rate.shows
+    told = what_controls_show(two)
+    assert told.startswith("2 controls only show changes of more than about 1.86, 1.86 and ")
+    assert f"{100 * rate.five_show:.2f}" in told
+    assert "controls only show" in comparison_markdown(two)
+    found = json.loads(two.to_json())["noise_floor"]["negative_flip_rate"]
+    assert found["shows"] == pytest.approx(rate.shows)
+    assert what_controls_show(update(model(50), *(model(60 + i) for i in range(5)))) == ""
+    assert what_controls_show(update(model(50), model(60))) == ""
+
+
+def test_a_control_that_is_given_twice_is_told(tmp_path: Path) -> None:
+    flips = {"old": [], "new": [50], "control": [60]}
+    for name, flipped in flips.items():
+        lines = [f"{i},0,{int((i < 20) != (i in flipped))}\n" for i in range(N)]
+        (tmp_path / f"{name}.csv").write_text("id,target,label\n" + "".join(lines))
+    old, new, control = (read_predictions(tmp_path / f"{name}.csv") for name in flips)
+    result = compare(old=old, new=new, control=[control, control])
+    assert any("is given as a control more than once" in note for note in result.notes)
+    assert floor(result)[0] < floor(result)[1]
+
+
+def test_controls_that_change_the_same_samples_are_told() -> None:
+    same = update(model(50), model(60, 61), model(60, 61))
+    assert any("controls change the same samples" in note for note in same.notes)
+    differ = update(model(50), model(60, 61), model(60, 62))
+    assert not any("same samples" in note for note in differ.notes)
+
+
+@pytest.mark.parametrize("controls", [1, 2])
+def test_a_ratio_to_controls_without_flips_is_infinite(controls: int) -> None:
+    result = update(model(*range(20, 150)), *[model()] * controls)
+    for name, flips in (("churn_ratio", "changed labels"), ("negative_flip_ratio", "negative")):
+        ratio = result[name]
+        assert ratio.is_defined
+        assert ratio.value == ratio.high == math.inf
+        assert 10 < ratio.low < 200
+        found = json.loads(result.to_json())["metrics"][name]
+        assert (found["value"], found["high"]) == (None, None)
+        assert found["low"] == pytest.approx(ratio.low)
+        assert any(f"{name} is infinite: new has 130 {flips}" in note for note in result.notes)
+    assert "| `negative_flip_ratio` | ∞ | " in comparison_markdown(result)
+
+
+def test_a_ratio_of_nothing_to_nothing_is_undefined() -> None:
+    result = update(model(), model())
+    assert math.isnan(result["negative_flip_ratio"].value)
+    assert math.isnan(result["negative_flip_ratio"].high)
+    assert not any("infinite" in note for note in result.notes)
+
+
+def test_a_ratio_to_controls_without_flips_is_infinite_with_clusters_too() -> None:
+    rows = {"labels": np.zeros(N, dtype=int), "targets": np.zeros(N, dtype=int)}
+    old = Predictions.from_arrays(**rows, slices={"user": np.arange(N) // 5})
+    new = Predictions.from_arrays(labels=(np.arange(N) % 2), targets=rows["targets"])
+    control = Predictions.from_arrays(labels=rows["labels"])
+    result = compare(old=old, new=new, control=control, cluster="user")
+    ratio = result["negative_flip_ratio"]
+    assert ratio.value == ratio.high == math.inf
+    assert 1 < ratio.low < math.inf
+    without = compare(old=old, new=old, control=control, cluster="user")["churn_ratio"]
+    assert math.isnan(without.value)
+    assert math.isnan(without.low)
+
+
+def test_what_the_interval_of_a_ratio_is_about_is_told_next_to_it() -> None:
+    one = update(model(*range(50, 70)), model(*range(60, 90)))
+    assert what_ratios_say(one).startswith("Ratios to one control compare these two models")
+    assert what_ratios_say(one) in comparison_markdown(one)
+    two = update(model(*range(50, 70)), model(*range(60, 90)), model(*range(60, 100)))
+    assert what_ratios_say(two).startswith("Ratios to 2 controls allow for another seed")
+    assert what_ratios_say(update(model(50))) == ""
+
+
+def test_a_ratio_to_two_controls_that_differ_is_wide() -> None:
+    new, few, many = model(*range(20, 60)), model(*range(20, 50)), model(*range(20, 90))
+    one = update(new, few)["negative_flip_ratio"]
+    two = update(new, few, many)["negative_flip_ratio"]
+    assert one.low > 1
+    assert two.low < 0.5 < 2 < two.high
+
+
+def test_a_gate_on_a_ratio_tells_what_its_interval_is_about() -> None:
+    policy = Policy(rules=(Rule(metric="negative_flip_ratio", max=2.0),))
+    verdict = check(update(model(50), model(60)), policy)
+    told = " ".join(str(getattr(part, "renderable", part)) for part in verdict_parts(verdict))
+    assert "Ratios to one control compare these two models" in told

@@ -1,0 +1,118 @@
+"""Models that are trained together: at strength 0 the student ends as it would alone, bit for bit.
+
+All gradients are clipped far below what they are, so that anything else that counts in the norm of
+the student's would show. Ten steps are made, so that a difference in the first would grow.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from flipguard.methods import METHODS
+from flipguard.training import Config, Run
+from flipguard.training.folder import MODEL
+from flipguard.training.material import without_held_out
+from tests.training.tiny import make_old, tiny, trained, with_old
+
+# 200 samples in batches of 18: eleven steps in an epoch, and ten where a tenth is held out.
+RECIPE: dict[str, Any] = {"batch_size": 18, "clip": 0.05, "optimizer": "sgd", "learning_rate": 0.1}
+# The options with which a method is no treatment.
+NEUTRAL: dict[str, dict[str, Any]] = {
+    "dropout": {"rate": 0.0},
+    **{name: {"weight": 0.0} for name in ("naive", "kd", "fd-kl", "fd-lm", "bct", "ract")},
+    **{name: {"weight": 0.0} for name in ("new-error", "strict-imitation", "muscle")},
+    "elodi": {"alpha": 0.0},
+    **{name: {"alpha": 0.0} for name in ("entropy", "skl")},
+    "codistill-ce": {"beta": 0.0},
+    "codistill-skl": {"beta": 0.0, "alpha": 0.0},
+    **{name: {"strength": 0.0} for name in ("l2-sp", "ewc")},
+    **{name: {"share": 0.0} for name in ("mixout", "label-mix")},
+}
+# `bu-cr` puts a Bayesian update in place of the task, and so has no strength; `ensemble` trains no
+# model itself: its members are runs of `none`.
+WITHOUT = ("none", "bu-cr", "ensemble")
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return make_old(tmp_path_factory.mktemp("old") / "old")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """An old model of another width, so that features need a projection, which is trained too."""
+    return make_old(tmp_path_factory.mktemp("small") / "old", model="mlp:hidden=12")
+
+
+def weights(config: Config, folder: Path) -> dict[str, Tensor]:
+    return load_file(trained(config, folder).folder / MODEL)
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def one_epoch(method: str, **changes: Any) -> Config:
+    return tiny(method, epochs=1, recipe={**RECIPE, **changes.pop("recipe", {})}, **changes)
+
+
+def check(
+    method: str, options: dict[str, Any], out: Path, olds: tuple[Run, ...], **changes: Any
+) -> None:
+    treated = with_old(one_epoch(method, options=options, **changes), *olds)
+    if "held_out" in METHODS[method].needs:  # the control learns from the same nine tenths
+        changes["scope"] = without_held_out(treated.scope)
+    control = with_old(one_epoch("none", **changes), *olds)
+    assert same(weights(treated, out / "treated"), weights(control, out / "control"))
+
+
+def test_every_method_is_here() -> None:
+    assert sorted((*NEUTRAL, *WITHOUT)) == sorted(METHODS)
+
+
+@pytest.mark.parametrize("method", NEUTRAL)
+def test_at_strength_0_a_method_is_no_treatment(method: str, old: Run, tmp_path: Path) -> None:
+    needs = METHODS[method].needs
+    olds = (old,) if "old" in needs else ()
+    check(method, NEUTRAL[method], tmp_path, olds, fine_tune="same_layout" in needs)
+
+
+@pytest.mark.parametrize("method", ["bct", "ract"])
+def test_a_projection_is_clipped_apart(method: str, small: Run, tmp_path: Path) -> None:
+    check(method, {"weight": 0.0}, tmp_path, (small,))
+
+
+@pytest.mark.parametrize("fuse", ["off", "on"])
+def test_members_in_one_phase_are_clipped_apart(fuse: str, tmp_path: Path) -> None:
+    options = {"alpha": 0.0, "one_phase": True, "members": 2}
+    treated = one_epoch("elodi", options=options, machine={"fuse": fuse})
+    assert same(weights(treated, tmp_path / "a"), weights(one_epoch("none"), tmp_path / "b"))
+
+
+@pytest.mark.parametrize("method", ["codistill-ce", "codistill-skl"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"recipe": {"batch_size": 9, "accumulate": 2}},
+        {"machine": {"precision": "bf16-mixed"}},
+        {"machine": {"precision": "64-true"}},
+        {"recipe": {"optimizer": "adamw", "learning_rate": 5e-3}},
+        {"model": "mlp:hidden=16,dropout=0.3", "recipe": {"batch_size": 9, "accumulate": 2}},
+    ],
+    ids=["accumulate", "bf16", "64", "adamw", "dropout"],
+)
+def test_a_twin_changes_nothing_at_strength_0(
+    method: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    check(method, NEUTRAL[method], tmp_path, (), **changes)
+
+
+def test_the_clip_is_binding(tmp_path: Path) -> None:
+    free = one_epoch("none", recipe={"clip": None})
+    assert not same(weights(free, tmp_path / "a"), weights(one_epoch("none"), tmp_path / "b"))
