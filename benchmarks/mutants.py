@@ -49,6 +49,7 @@ TESTS = (
         "tests/test_metrics.py",
         "tests/test_policy.py",
         "tests/test_api.py",
+        "tests/test_pages.py",
     ),
     *("tests/test_doubts.py", "tests/test_peers.py", "tests/test_ensemble.py"),
     *("tests/test_equality.py", "tests/test_matrix.py", "tests/test_markdown.py"),
@@ -60,6 +61,8 @@ TESTS = (
 )
 COPIED = ("src", "tests", "benchmarks", "docs", "examples", "pyproject.toml", "README.md")
 COPIED += ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "requirements.lock")
+# What is said outside of functions is also seen where it is listed.
+DECLARED = {"tests/test_pages.py", "tests/methods/test_registry.py"}
 # The tests of one change together, as they took when the lines were recorded.
 MOST_SECONDS, MOST_TESTS = 12.0, 400
 # A change may make a loop endless, or use up the memory.
@@ -232,7 +235,7 @@ class Recorded:
                     found.update(lines.get(node.lineno, ()))
         words = re.compile(r"\b(" + "|".join(map(re.escape, mutant.names or ("",))) + r")\b")
         files = {test.partition("::")[0] for test in self.tests}
-        named = {file for file in files if mutant.names and words.search(_read(file))}
+        named = {file for file in files if mutant.names and words.search(_read(file))} | DECLARED
         return found | {i for i, t in enumerate(self.tests) if t.partition("::")[0] in named}
 
     def _capped(self, found: Iterable[int]) -> list[str]:
