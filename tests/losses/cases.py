@@ -50,7 +50,7 @@ class Batch:
 
     @property
     def grown_old(self) -> Tensor:
-        return self.old[:, 2:]
+        return self.old[..., 2:]
 
 
 def _head(batch: Batch) -> nn.Linear:

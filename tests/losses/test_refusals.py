@@ -81,6 +81,16 @@ TENSORS = [
         "same batch.",
     ),
     Refused(
+        "old on another device",
+        focal(old=LOGITS.to("meta")),
+        "Expected `old` to be on the device of `new`, cpu, but got meta; move it there.",
+    ),
+    Refused(
+        "a target on another device",
+        focal(target=TARGET.to("meta")),
+        "Expected `target` to be on the device of `new`, cpu, but got meta; move it there.",
+    ),
+    Refused(
         "labels for logits",
         focal(new=LOGITS.long()),
         "Expected `new` to be floating-point scores, but got int64; pass what the model gives "
@@ -370,11 +380,19 @@ SOMEHOW = {
     "a confusion module of other classes": lambda: losses.BayesianUpdate(
         old_confusion=torch.eye(3), new_confusion=torch.zeros(2, 3)
     ),
+    "a confusion module of a list": lambda: losses.BayesianUpdate(
+        old_confusion=torch.ones(3), new_confusion=torch.eye(3)
+    ),
     "soft targets for a confusion": confusion(target=LOGITS),
     "a target for a confusion of other samples": confusion(target=TARGET[:1]),
     "a class beyond the confusion's": confusion(predicted=torch.tensor([2, 0])),
     "a target beyond the confusion's": confusion(target=torch.tensor([0, 2])),
     "a confusion of no classes": confusion(classes=0),
+    "a confusion of half a class": confusion(classes=2.5),
+    "a confusion table that is none": update(old_confusion=[[1.0]]),
+    "a reference of other width": lambda: losses.knowledge_distillation(
+        new=LOGITS, reference=WIDER
+    ),
     "a confusion smoothed below nothing": confusion(smoothing=-1.0),
     "a cost that is no ratio": update(cost_ratio=0.0),
     "labels for votes": update(old=TARGET, new=TARGET),
@@ -427,6 +445,12 @@ def test_a_floor_that_single_precision_cannot_divide_by_is_refused():
     told = sentence_of(lambda: losses.UniformDivergence(floor=1e-39))
     assert told.startswith("Expected `floor` to be 0 or at least 1e-30, below which")
     assert sentence_of(lambda: losses.uniform_divergence(new=LOGITS, floor=1e-39)) == told
+
+
+def test_the_hottest_temperature_is_allowed_and_in_double_precision_any():
+    focal(distance="kl", temperature=1000.0)()
+    wide = LOGITS.double()
+    focal(distance="kl", temperature=5000.0, new=wide, old=wide)()
 
 
 @pytest.mark.parametrize("k", [0, -2, 2.5, True])

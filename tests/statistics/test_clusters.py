@@ -91,6 +91,9 @@ def test_design_effect_where_nothing_was_seen() -> None:
     # Logarithms of no flip: nothing finite to go by.
     assert design_effect(np.full(100, -np.inf), np.nan, 50, largest=6.0) == 6.0
     assert design_effect([1.0, 2.0, 3.0], 1e9, 50) == 1.0
+    # One cluster says nothing about others.
+    assert np.isnan(design_effect([1.0, 2.0, 3.0], 2.0, 1))
+    assert design_effect([1.0, 2.0, 3.0], 2.0, 1, largest=7.0) == 7.0
 
 
 def test_leave_one_out_is_a_plain_loop() -> None:
@@ -109,3 +112,15 @@ def test_effective_degrees() -> None:
     assert effective_degrees([0.0, -np.inf], [99, 1]) == 1
     assert effective_degrees([0.3], [40]) == 39
     np.testing.assert_array_equal(effective_degrees([[0.0, 0.3], [1.0, 0.3]], [50, 50]), [99, 99])
+
+
+def test_effective_degrees_are_satterthwaites() -> None:
+    values, weights = np.array([1.0, 2.0, 3.5, 9.0]), np.array([30.0, 12.0, 7.0, 1.0])
+    moved = (values - np.average(values, weights=weights)) ** 2
+    variation = (weights * moved**2).sum() / (weights * moved).sum() ** 2 - 1 / 50
+    assert 2 / variation == pytest.approx(effective_degrees(values, weights))
+    # A metric without a value on some sums is known no better than from two numbers.
+    table = np.column_stack([values, np.where(values == 9.0, np.nan, values)])
+    np.testing.assert_allclose(effective_degrees(table, weights), [2 / variation, 1.0])
+    assert effective_degrees([], []) == 1.0
+    assert effective_degrees([5.0], [1.0]) == 1.0

@@ -110,6 +110,24 @@ def test_inversion_at_the_ends() -> None:
         p_value_by_inversion(at(40), limit=0.5, side="over")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("known", [lambda c: c > 0.5, lambda c: c < 0.5])
+def test_an_interval_that_is_undefined_at_some_levels_has_no_p_value(known) -> None:  # type: ignore[no-untyped-def]
+    def interval(confidence):  # type: ignore[no-untyped-def]
+        low, high = wilson(60, 100, confidence=confidence)
+        return np.where(known(confidence), low, np.nan), np.where(known(confidence), high, np.nan)
+
+    assert np.isnan(p_value_by_inversion(interval, limit=0.5, side="above"))
+
+
+def test_p_values_of_a_table_keep_its_shape() -> None:
+    table = np.array([[0.01, np.nan, 0.04], [0.03, 0.9, 0.005]])
+    expected = multipletests([0.01, 0.04, 0.03, 0.9, 0.005], method="holm")[1]
+    found = holm(table)
+    assert found.shape == (2, 3)
+    np.testing.assert_allclose(found[~np.isnan(table)], expected)
+    assert np.isnan(found[0, 1])
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 200), st.floats(0.01, 0.99), st.floats(0.001, 0.5))
 def test_interval_excludes_the_limit_exactly_when_p_is_below_alpha(

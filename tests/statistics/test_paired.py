@@ -80,6 +80,26 @@ def test_no_flip_at_all_still_has_a_width() -> None:
     assert low == -high
 
 
+@pytest.mark.parametrize("confidence", [0.01, 0.3, 0.95, 0.99999])
+def test_tangos_limits_without_a_flip_are_wilsons(confidence: float) -> None:
+    z = scipy.stats.norm.isf((1 - confidence) / 2)
+    low, high = tango(*np.array([0.0, 0.0, 400.0, z])[:, np.newaxis])
+    assert high[0] == pytest.approx(z**2 / (400 + z**2), rel=1e-9)
+    assert low[0] == -high[0]
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.99999])
+def test_limits_of_few_samples_are_gains(confidence: float) -> None:
+    positive, negative, n = (
+        x.ravel() for x in np.meshgrid(np.arange(13), np.arange(13), np.arange(1, 13))
+    )
+    there = positive + negative <= n
+    positive, negative, n = positive[there], negative[there], n[there]
+    low, high = paired_difference(positive, negative, n, confidence=confidence)
+    gain = (positive - negative) / n
+    assert ((low >= -1) & (low <= gain) & (gain <= high) & (high <= 1)).all()
+
+
 def test_edges() -> None:
     low, high = paired_difference([10, 0, 0], [0, 10, 0], [10, 10, 0], confidence=0.95)
     assert high[0] == 1.0
