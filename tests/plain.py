@@ -164,6 +164,12 @@ def surrogate_churn(case: Case) -> float:
     return ratio(math.fsum(halves), len(halves))
 
 
+def largest_surrogate_churn(case: Case) -> float:
+    """Of any row with these classes: one falls from 1 to 0, and all others rise to 1."""
+    row = case.rows[0]
+    return len({**(row.old_scores or {}), **(row.new_scores or {})}) / 2
+
+
 def backward_trust_compatibility(case: Case) -> float:
     right = [row for row in labelled(case) if row.old == row.target]
     return ratio(sum(row.new == row.target for row in right), len(right))

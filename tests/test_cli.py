@@ -536,7 +536,7 @@ def test_gate_tells_the_verdict_first_and_then_each_rule(
     assert lines[0] == "FAIL  a rule is broken: negative_flip_rate by site, pinned samples"
     assert re.search(r"^  PASS  negative_flip_rate +≤ 30\.00 % +15\.63 % ", ran.out, re.M)
     assert re.search(r"^  OPEN  accuracy_gain +≥ -16\.00 % +-15\.63 % ", ran.out, re.M)
-    assert re.search(r"about [\d,]+ more samples\s+needed", ran.out)
+    assert re.search(r"about [\d,]+ more\s+samples\s+for\s+an\s+even\s+chance", ran.out)
     assert re.search(r"^  FAIL  negative_flip_rate by site ", ran.out, re.M)
     assert "1 fail, 1 pass, 1 too small" in ran.out
     assert re.search(r"^  FAIL +bad +30\.00 % ", ran.out, re.M)

@@ -208,3 +208,20 @@ def test_a_large_document_is_not_held_in_pieces():
         tracemalloc.stop()
     assert peak < 4 * len(text)
     assert json.loads(text) == document
+
+
+def test_clusters_of_very_different_sizes_are_said() -> None:
+    def note(sizes: list[int]) -> list[str]:
+        users = [user for user, size in enumerate(sizes) for _ in range(size)]
+        right = Predictions.from_arrays(
+            labels=[0] * len(users), targets=[0] * len(users), slices={"user": users}
+        )
+        return [n for n in compare(old=right, new=right, cluster="user").notes if "cluster" in n]
+
+    assert note([100, *[1] * 99]) == [
+        "the largest of 100 clusters holds 50% of the rows; intervals assume that large clusters "
+        "flip as often as small ones"
+    ]
+    assert note([10] * 20) == []
+    assert note([20, 10, 5, 5]) == []
+    assert note([50]) == []

@@ -95,7 +95,18 @@ BY = RULE + 'by = "target"\n'
 
 # The words that each refusal must have, so that none can stand in for another.
 REFUSED = {
-    "unknown key": ("colour = 1\n" + RULE, ["unknown 'colour'", "confidence, rule, pinned"]),
+    "unknown key": (
+        "colour = 1\n" + RULE,
+        ["unknown 'colour'", "confidence, correction, rule, pinned"],
+    ),
+    "unknown correction over rules": (
+        'correction = "bonferroni"\n' + RULE,
+        ["`correction`", "none, holm, benjamini-hochberg", "'bonferroni'"],
+    ),
+    "nothing to correct over rules": (
+        'correction = "holm"\n' + RULE + 'judge = "point"\n',
+        ["`correction` widens intervals", "no rule is judged by its interval", "leave it out"],
+    ),
     "unknown rule key": (
         RULE + "maximum = 3\n",
         ["rule 1", "unknown 'maximum'", "metric, min, max, by, only, min_n, correction, judge"],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
+
+Promise = Literal["coverage", "wrong pass", "family-wise error", "decided"]
 
 
 class Rival(TypedDict):
@@ -20,7 +22,9 @@ class Row(TypedDict):
     n: int
     confidence: float
     draws: int
-    promise: Literal["coverage", "wrong pass", "family-wise error", "decided"]
+    # The shares are sums over all tables and free of the error of draws; `draws` counts the tables.
+    exact: NotRequired[bool]
+    promise: Promise
     nominal: float
     measured: float
     # Shares of the draws whose interval lies wholly above or wholly below the truth.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import tomllib
 
@@ -51,11 +52,8 @@ def metrics_page() -> str:
         needs = ", ".join(NEEDS[n] for n in sorted(metric.needs)) or "predicted labels only"
         estimate = example[name]
         better = {"lower": "lower is better", "higher": "higher is better", "neither": ""}
-        interval = (
-            ""
-            if estimate.low != estimate.low
-            else (f", interval {estimate.low:.3f} to {estimate.high:.3f}")
-        )
+        end = "or more" if math.isinf(estimate.high) else f"to {estimate.high:.3f}"
+        interval = "" if math.isnan(estimate.low) else f", interval {estimate.low:.3f} {end}"
         value = "undefined here" if not estimate.is_defined else f"{estimate.value:.4g}{interval}"
         lines += [
             "",

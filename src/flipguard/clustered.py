@@ -10,12 +10,14 @@ import numpy as np
 from flipguard import statistics
 from flipguard.counts import FlipCounts, FloatArray
 from flipguard.metrics import (
+    Mean,
     Metric,
     PairedDifference,
     PairedRatio,
     Proportion,
     RelativeRate,
     Shape,
+    has_largest_value,
 )
 
 # How many numbers the groups that are computed together may hold (32 MB).
@@ -23,19 +25,28 @@ MOST_NUMBERS = 4_000_000
 
 
 def has_cluster_interval(metric: Metric) -> bool:
-    """Whether the metric is a ratio of two sums over clusters."""
-    return isinstance(metric.shape, Proportion | PairedDifference | PairedRatio | RelativeRate)
+    """Whether the metric is a ratio of two sums over clusters, and has a largest value."""
+    ratios = Proportion | PairedDifference | PairedRatio | RelativeRate | Mean
+    return isinstance(metric.shape, ratios) and has_largest_value(metric)
 
 
-def cluster_sums(metric: Metric, clusters: FlipCounts) -> FloatArray:
+def cluster_sums(
+    metric: Metric, clusters: FlipCounts, times: FloatArray | None = None
+) -> FloatArray:
     """Per cluster: numerator, numerator of the opposite, denominator, and rows.
 
-    A rate is part / whole and its opposite the rest. A gain's opposite is the loss. A quotient
-    a / b has no upper bound, so it is taken as a / (a + b), whose opposite is b / (a + b).
+    `times` is how often each cluster occurs: once if left out.
+
+    A rate is part / whole and its opposite the rest. A mean is taken as a share of its largest
+    value. A gain's opposite is the loss. A quotient a / b has no upper bound, so it is taken as
+    a / (a + b), whose opposite is b / (a + b).
     """
     shape = metric.shape
     if isinstance(shape, Proportion):
         part, whole = shape.part(clusters), shape.whole(clusters)
+        return np.stack([part, whole - part, whole, whole], axis=-1)
+    if isinstance(shape, Mean):
+        part, whole = clusters[shape.statistic] / _reach(shape, clusters), clusters.rows
         return np.stack([part, whole - part, whole, whole], axis=-1)
     rows = clusters.labelled
     if isinstance(shape, PairedDifference):
@@ -48,7 +59,9 @@ def cluster_sums(metric: Metric, clusters: FlipCounts) -> FloatArray:
         rows = joint.sum(axis=(-2, -1))
     elif isinstance(shape, RelativeRate):
         right, wrong = clusters.old_right, rows - clusters.new_right
-        n, all_right, all_wrong = max(rows.sum(), 1.0), right.sum(), wrong.sum()
+        often = np.ones(rows.shape) if times is None else times
+        n, all_right, all_wrong = ((often * x).sum() for x in (rows, right, wrong))
+        n = max(n, 1.0)
         first = clusters["negative_flip"]
         # How each cluster moves right * wrong / n.
         second = (all_right * wrong + all_wrong * right) / n - all_right * all_wrong / n**2 * rows
@@ -64,26 +77,31 @@ def widened(
     confidence: float | FloatArray,
     *,
     scale: float = 1.0,
+    times: Sequence[FloatArray] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """The intervals of independent rows, widened to what the clusters of each group allow.
 
-    One group with many confidences, or many groups with one. `scale` is how many times as many
-    clusters there are as were seen. nan for a group of fewer than two clusters.
+    One group with many confidences, or many groups with one for all or one for each. `scale` is how
+    many times as many clusters there are as were seen, and `times` how often each of a group's
+    clusters occurs. nan for a group of fewer than two clusters.
     """
     low, high = (np.array(end, dtype=np.float64) for end in independent)
-    tables = [_distinct(metric, clusters) for clusters in groups]
-    for places, sums, times in _together(tables):
+    often: Sequence[FloatArray | None] = [None] * len(groups) if times is None else times
+    tables = [_distinct(metric, *group) for group in zip(groups, often, strict=True)]
+    levels = np.asarray(confidence, dtype=np.float64)
+    for places, sums, count in _together(tables):
         top, opposite, bottom, rows = np.moveaxis(sums, -1, 0)
         if len(groups) == 1:
-            top, opposite, bottom, rows, times = (
-                part[0] for part in (top, opposite, bottom, rows, times)
+            top, opposite, bottom, rows, count = (
+                part[0] for part in (top, opposite, bottom, rows, count)
             )
+        at = ... if len(groups) == 1 else places
+        level = levels[at] if levels.ndim else levels
         ends = [
-            statistics.upper_end(part, bottom, rows, times * scale, confidence=confidence)
+            statistics.upper_end(part, bottom, rows, count * scale, confidence=level)
             for part in (top, opposite)
         ]
-        at = ... if len(groups) == 1 else places
-        upper, lower = _back(metric.shape, *ends)
+        upper, lower = _back(metric.shape, ends[0], ends[1], _reach(metric.shape, groups[0]))
         high[at] = np.maximum(high[at], upper)
         low[at] = np.minimum(low[at], lower)
     return low, high
@@ -100,7 +118,8 @@ def p_values_beyond(
     if isinstance(metric.shape, PairedDifference):
         bound = -limit if side == "above" else limit
     else:
-        share = limit if isinstance(metric.shape, Proportion) else limit / (1.0 + limit)
+        bounded = isinstance(metric.shape, Proportion | Mean)
+        share = limit / _reach(metric.shape, groups[0]) if bounded else limit / (1.0 + limit)
         bound = 1.0 - share if side == "above" else share
     for places, sums, times in _together([_distinct(metric, clusters) for clusters in groups]):
         top, opposite, bottom, rows = np.moveaxis(sums, -1, 0)
@@ -118,20 +137,31 @@ def end_without_flips(metric: Metric, clusters: FlipCounts, confidence: float) -
     )
 
 
-def _back(shape: Shape, end: FloatArray, opposite: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _reach(shape: Shape, clusters: FlipCounts) -> float:
+    """The largest value of a rate or a mean, which is the same for all clusters of a comparison."""
+    return float(np.nanmax(shape.reach(clusters))) if isinstance(shape, Mean) else 1.0
+
+
+def _back(
+    shape: Shape, end: FloatArray, opposite: FloatArray, reach: float
+) -> tuple[FloatArray, FloatArray]:
     """The upper and the lower end of the metric from those of its sums."""
-    if isinstance(shape, Proportion):
-        return end, 1.0 - opposite
+    if isinstance(shape, Proportion | Mean):
+        return reach * end, reach * (1.0 - opposite)
     if isinstance(shape, PairedDifference):
         return end, -opposite
     with np.errstate(all="ignore"):
         return end / (1.0 - end), (1.0 - opposite) / opposite
 
 
-def _distinct(metric: Metric, clusters: FlipCounts) -> tuple[FloatArray, FloatArray]:
-    sums = cluster_sums(metric, clusters)
-    found, times = statistics.distinct_rows(sums[sums[:, 3] > 0])
-    return found, times
+def _distinct(
+    metric: Metric, clusters: FlipCounts, times: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    sums = cluster_sums(metric, clusters, times)
+    some = sums[:, 3] > 0
+    if times is None:
+        return statistics.distinct_rows(sums[some])
+    return sums[some], times[some]
 
 
 def _together(

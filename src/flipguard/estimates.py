@@ -54,7 +54,7 @@ class Estimate:
         return not math.isnan(self.value)
 
     def as_json(self) -> dict[str, float | int | None]:
-        """Undefined and infinite are null, which JSON has in their place; 0 would be a lie."""
+        """Undefined and infinite are null: JSON knows neither, and 0 would be wrong."""
         return {
             "value": _number(self.value),
             "low": _number(self.low),
@@ -100,25 +100,20 @@ class Sample:
 
     def p_value(self, metric: Metric, limit: float, side: Literal["above", "below"]) -> float:
         """The alpha at which the (1 - alpha) interval just touches a limit."""
-        counts, clusters = self.counts, self.clusters
-        of_clusters = clusters is not None and has_cluster_interval(metric)
-        # Where clusters only widen the interval, the p value is the larger of the two.
-        independent = statistics.p_value_by_inversion(
-            (lambda confidence: intervals(metric, counts, confidence))
-            if of_clusters
-            else (lambda confidence: self.interval_array(metric, confidence)),
-            limit=limit,
-            side=side,
-        )
-        if clusters is None or not of_clusters:
-            return float(independent)
-        return float(np.maximum(independent, p_values_beyond(metric, [clusters], limit, side)[0]))
+        return float(p_values(metric, [self], limit, side)[0])
 
     def end_without_flips(self, metric: Metric, confidence: float) -> float | None:
-        """The least upper end that a rate can have with these clusters; None without clusters."""
-        if self.clusters is None or not isinstance(metric.shape, Proportion):
+        """The least upper end that a rate can have with these samples; None for other metrics.
+
+        By symmetry 1 minus this is the largest lower end that a rate can have.
+        """
+        if not isinstance(metric.shape, Proportion):
             return None
-        return end_without_flips(metric, self.clusters, confidence)
+        whole = metric.shape.whole(self.counts)
+        end = float(statistics.wilson(0.0, whole, confidence=confidence)[1])
+        if self.clusters is None:
+            return end
+        return float(np.maximum(end, end_without_flips(metric, self.clusters, confidence)))
 
     def estimate(self, metric: Metric, confidence: float) -> Estimate:
         """The metric with its interval."""
@@ -147,7 +142,7 @@ class Sample:
         rows = clusters.rows
         effect = statistics.design_effect(
             metric.shape.value(FlipCounts(layout, drawn)),
-            _iid_variance(metric.shape, self.counts),
+            iid_variance(metric.shape, self.counts),
             len(clusters),
             largest=float((rows**2).sum() / rows.sum()),
         )
@@ -175,6 +170,35 @@ def estimate_groups(metric: Metric, samples: Sequence[Sample], confidence: float
         Estimate(value=float(v), low=float(a), high=float(b), n=int(n))
         for v, a, b, n in zip(values, low, high, sizes, strict=True)
     ]
+
+
+def p_values(
+    metric: Metric, samples: Sequence[Sample], limit: float, side: Literal["above", "below"]
+) -> FloatArray:
+    """For each sample the alpha at which the (1 - alpha) interval just touches a limit."""
+    clusters = [sample.clusters for sample in samples if sample.clusters is not None]
+    if not samples:
+        return np.zeros(0)
+    if clusters and not has_cluster_interval(metric):
+        each = [
+            statistics.p_value_by_inversion(
+                lambda confidence, sample=sample: sample.interval_array(metric, confidence),  # type: ignore[misc]
+                limit=limit,
+                side=side,
+            )
+            for sample in samples
+        ]
+        return np.array(each, dtype=np.float64)
+    counts = FlipCounts(
+        samples[0].counts.layout, np.stack([sample.counts.values for sample in samples])
+    )
+    independent = statistics.p_value_by_inversion(
+        lambda confidence: intervals(metric, counts, confidence), limit=limit, side=side
+    )
+    if not clusters:
+        return np.asarray(independent, dtype=np.float64)
+    # Clusters only widen an interval, so the p value is the larger of the two.
+    return np.maximum(independent, p_values_beyond(metric, clusters, limit, side))
 
 
 def _estimate(metric: Metric, counts: FlipCounts, low: float, high: float) -> Estimate:
@@ -225,12 +249,13 @@ def intervals(
             counts.joint(shape.kind), controls=counts.of_controls(shape.kind), **design
         )
     if isinstance(shape, Mean):
-        if math.isinf(degrees):
-            design["degrees"] = None
-        return statistics.mean(
+        # Where less is better a lower end shows a failure, and does not let anything pass.
+        return statistics.bounded_mean(
             counts[shape.statistic],
             counts[f"{shape.statistic}_squared"],
             counts.rows,
+            most=shape.reach(counts),
+            guard_low=metric.better != "lower",
             **design,
         )
     if isinstance(shape, CalibrationError):
@@ -244,7 +269,7 @@ def intervals(
     return nothing, nothing
 
 
-def _iid_variance(shape: Shape, counts: FlipCounts) -> FloatArray:
+def iid_variance(shape: Shape, counts: FlipCounts) -> FloatArray:
     """The sampling variance of a mean, were rows independent."""
     if isinstance(shape, Mean):
         squares = counts[f"{shape.statistic}_squared"]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
-
-from flipguard import statistics
 from flipguard.comparison import Comparison, Group
+from flipguard.corrections import failing_alphas
 from flipguard.documents import json_text
 from flipguard.engines.classes import is_scalar
 from flipguard.errors import InputError, PolicyError, listed
+from flipguard.inconclusive import why_inconclusive
 from flipguard.metrics import METRICS, Metric
 from flipguard.notes import forgotten_target
 from flipguard.pinned import judge_pinned
+from flipguard.planning import Question, samples_needed
 from flipguard.policy import Policy, Rule
 from flipguard.predictions.table import Predictions
 
@@ -38,7 +38,9 @@ class Judgement:
     high: float
     n: int
     verdict: GroupOutcome
-    further_samples: int | None = None
+    correction: str = "none"
+    samples_needed_even: int | None = None
+    samples_needed_90: int | None = None
     reason: str | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -55,8 +57,11 @@ class Judgement:
             "verdict": self.verdict,
             "judge": self.rule.judge,
         }
+        if self.correction != "none":
+            row["correction"] = self.correction
         if self.verdict == "inconclusive":
-            row["further_samples"] = self.further_samples
+            row["samples_needed_even"] = self.samples_needed_even
+            row["samples_needed_90"] = self.samples_needed_90
         if self.reason is not None:
             row["reason"] = self.reason
         return row
@@ -129,6 +134,7 @@ class Verdict:
             "verdict": self.verdict,
             "policy": self.policy.name,
             "confidence": self.policy.confidence,
+            "correction": self.policy.correction,
             "rules": rows,
             "comparison": self.comparison.as_dict(),
         }
@@ -160,7 +166,18 @@ def check(result: Comparison, policy: Policy) -> Verdict:
             "or Policy.from_dict."
         )
     _refuse_strangers(result, policy)
-    rules = tuple(_judge_rule(result, rule, policy) for rule in policy.rules)
+    for rule in policy.rules:
+        _refuse_absent(result, METRICS[rule.metric], policy)
+    groups = [_groups(result, rule, policy) for rule in policy.rules]
+    judged = [
+        [group for group in listed if group[rule.metric].n >= rule.min_n]
+        for rule, listed in zip(policy.rules, groups, strict=True)
+    ]
+    alphas = failing_alphas(policy, judged)
+    rules = tuple(
+        _judge_rule(rule, listed, large, errors, policy)
+        for rule, listed, large, errors in zip(policy.rules, groups, judged, alphas, strict=True)
+    )
     pinned = None
     if policy.pinned is not None:
         n, flipped = judge_pinned(result, policy.pinned)
@@ -196,21 +213,22 @@ def check_columns(policy: Policy, *, old: Predictions, new: Predictions) -> None
                 )
 
 
-def _judge_rule(result: Comparison, rule: Rule, policy: Policy) -> RuleVerdict:
-    metric = METRICS[rule.metric]
-    _refuse_absent(result, metric, policy)
-    groups = _groups(result, rule, policy)
-    sizes = [group[rule.metric].n for group in groups]
-    judged = [group for group, n in zip(groups, sizes, strict=True) if n >= rule.min_n]
-    alphas = _corrected_alphas(metric, rule, judged, policy.confidence)
-    judgements = [
-        _judge_group(metric, rule, group, policy.confidence, alpha)
+def _judge_rule(
+    rule: Rule,
+    groups: Sequence[Group],
+    judged: Sequence[Group],
+    alphas: Sequence[float],
+    policy: Policy,
+) -> RuleVerdict:
+    found = [
+        _judge_group(rule, group, alpha, policy)
         for group, alpha in zip(judged, alphas, strict=True)
     ]
+    judgements = _planned(rule, found, judged, alphas, policy.confidence)
     judgements += [
-        _not_judged(metric, rule, group, policy.confidence)
-        for group, n in zip(groups, sizes, strict=True)
-        if n < rule.min_n
+        _not_judged(rule, group, policy.confidence)
+        for group in groups
+        if group[rule.metric].n < rule.min_n
     ]
     judgements.sort(key=lambda j: (SEVERITY[j.verdict], -_excess(j)))
     outcomes: list[Outcome] = [j.verdict for j in judgements if j.verdict != "not_judged"]
@@ -282,101 +300,104 @@ def _groups(result: Comparison, rule: Rule, policy: Policy) -> Sequence[Group]:
     return [known[name] for name in rule.only]
 
 
-def _corrected_alphas(
-    metric: Metric, rule: Rule, groups: Sequence[Group], confidence: float
-) -> list[float]:
-    """The error that each group may use to fail, so that failing any group stays within alpha.
-
-    Only failing needs correcting: the more groups, the more chances that one of them fails by bad
-    luck. To pass, every group has to pass, and more groups make that harder already.
-    """
-    alpha = 1.0 - confidence
-    if rule.correction == "none" or not groups:
-        return [alpha] * len(groups)
-    p_values = np.array([_p_beyond(metric, rule, group) for group in groups])
-    adjusted = statistics.corrected(p_values, rule.correction)
-    # A group fails if its adjusted p is within alpha, that is if its own p is within this share.
-    with np.errstate(all="ignore"):
-        share = np.where(adjusted < 1.0, p_values / adjusted, 1.0 / len(groups))
-    return [alpha * float(s) if math.isfinite(s) else alpha / len(groups) for s in share]
-
-
-def _p_beyond(metric: Metric, rule: Rule, group: Group) -> float:
-    """The p value of the value lying beyond a limit; 1 where it does not, nan where undefined."""
-    value = group[metric.name].value
-    if math.isnan(value):
-        return math.nan
-
-    if rule.max is not None and value > rule.max:
-        return group.sample.p_value(metric, rule.max, "above")
-    if rule.min is not None and value < rule.min:
-        return group.sample.p_value(metric, rule.min, "below")
-    return 1.0
-
-
-def _judge_group(
-    metric: Metric, rule: Rule, group: Group, confidence: float, alpha: float
-) -> Judgement:
+def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judgement:
+    """One group against the limits; `alpha` is the error with which it may fail."""
+    metric, confidence = METRICS[rule.metric], policy.confidence
     estimate = group.sample.estimate(metric, confidence)
-    lowest = rule.min if rule.min is not None else -math.inf
-    highest = rule.max if rule.max is not None else math.inf
-    group_name = group.name if rule.by is not None else None
-    if not estimate.is_defined:
-        return Judgement(
-            rule=rule,
-            group=group_name,
-            value=math.nan,
-            low=math.nan,
-            high=math.nan,
-            n=estimate.n,
-            verdict="inconclusive",
-            reason=f"{metric.name} is undefined here",
-        )
-    low, high = estimate.low, estimate.high
-    further: int | None = None
-    reason: str | None = None
-    verdict: GroupOutcome
-    if rule.judge == "point":
-        verdict = "pass" if lowest <= estimate.value <= highest else "fail"
-    else:
-
-        def interval_at(scale: float) -> tuple[float, float]:
-            # To fail takes the corrected interval, which is wider; to pass, the plain one. Only
-            # where the value lies beyond a limit can it fail, and only by the end at that limit.
-            plain = group.sample.interval(metric, confidence, scale=scale)
-            if rule.correction == "none" or lowest <= estimate.value <= highest:
-                return plain
-            wide = group.sample.interval(metric, 1.0 - alpha, scale=scale)
-            return (wide[0], plain[1]) if estimate.value > highest else (plain[0], wide[1])
-
-        low, high = interval_at(1.0)
-        inside = low >= lowest and high <= highest
-        outside = low > highest or high < lowest
-        verdict = "pass" if inside else "fail" if outside else "inconclusive"
-        if math.isnan(low) or math.isnan(high):
-            reason = "no interval can be made of so few samples or clusters"
-        elif verdict == "inconclusive":
-            further = statistics.deciding_sample_size(
-                interval_at,
-                n=group.n,
-                low_limit=lowest,
-                high_limit=highest,
-            )
-    return Judgement(
+    judgement = Judgement(
         rule=rule,
-        group=group_name,
+        group=group.name if rule.by is not None else None,
         value=estimate.value,
-        low=low,
-        high=high,
+        low=estimate.low,
+        high=estimate.high,
         n=estimate.n,
-        verdict=verdict,
-        further_samples=further,
-        reason=reason,
+        verdict="inconclusive",
+        correction=policy.correction_of(rule) if rule.judge == "interval" else "none",
+        reason=NO_FLIP_OF_CONTROL if math.isinf(estimate.value) else None,
+    )
+    lowest, highest = _ends(rule)
+    value, low, high = estimate.value, estimate.low, estimate.high
+    if not estimate.is_defined:
+        return replace(
+            judgement, low=math.nan, high=math.nan, reason=f"{metric.name} is undefined here"
+        )
+    if rule.judge == "point":
+        return replace(judgement, verdict="pass" if lowest <= value <= highest else "fail")
+    # To fail takes the corrected interval, which is wider; to pass, the plain one. Only where the
+    # value lies beyond a limit can it fail, and only by the end at that limit.
+    if 1.0 - alpha != confidence and not lowest <= value <= highest:
+        wide = group.sample.interval(metric, 1.0 - alpha)
+        low, high = (wide[0], high) if value > highest else (low, wide[1])
+    judgement = replace(judgement, low=low, high=high)
+    if math.isnan(low) or math.isnan(high):
+        return replace(judgement, reason=_no_interval(group))
+    if low >= lowest and high <= highest:
+        return replace(judgement, verdict="pass")
+    if low > highest or high < lowest:
+        return replace(judgement, verdict="fail")
+    return judgement
+
+
+NO_FLIP_OF_CONTROL = "the control has no flip, so that the ratio is infinite"
+
+
+def _ends(rule: Rule) -> tuple[float, float]:
+    return (
+        rule.min if rule.min is not None else -math.inf,
+        rule.max if rule.max is not None else math.inf,
     )
 
 
-def _not_judged(metric: Metric, rule: Rule, group: Group, confidence: float) -> Judgement:
-    estimate = group.sample.estimate(metric, confidence)
+def _no_interval(group: Group) -> str:
+    clusters = group.sample.clusters
+    if clusters is not None and len(clusters) < 2:
+        return (
+            "all samples belong to one cluster, which says nothing about others, so there is no "
+            "interval"
+        )
+    return "no interval can be made of so few samples or clusters"
+
+
+def _planned(
+    rule: Rule,
+    found: Sequence[Judgement],
+    groups: Sequence[Group],
+    alphas: Sequence[float],
+    confidence: float,
+) -> list[Judgement]:
+    """The judgements; those that are inconclusive with what would decide them."""
+    metric = METRICS[rule.metric]
+    lowest, highest = _ends(rule)
+    open_ones = [i for i, j in enumerate(found) if j.verdict == "inconclusive" and j.reason is None]
+    questions = [
+        Question(
+            sample=groups[i].sample,
+            value=found[i].value,
+            lowest=lowest,
+            highest=highest,
+            passing=confidence,
+            failing=1.0 - alphas[i],
+        )
+        for i in open_ones
+    ]
+    needed = dict(zip(open_ones, samples_needed(metric, questions), strict=True))
+    return [
+        replace(
+            judgement,
+            samples_needed_even=needed[i][0],
+            samples_needed_90=needed[i][1],
+            reason=why_inconclusive(
+                rule, groups[i], (judgement.value, judgement.high), needed[i], confidence
+            ),
+        )
+        if i in needed
+        else judgement
+        for i, judgement in enumerate(found)
+    ]
+
+
+def _not_judged(rule: Rule, group: Group, confidence: float) -> Judgement:
+    estimate = group.sample.estimate(METRICS[rule.metric], confidence)
     return Judgement(
         rule=rule,
         group=group.name if rule.by is not None else None,
@@ -400,4 +421,4 @@ def _excess(judgement: Judgement) -> float:
 
 
 def _finite(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    return value if math.isfinite(value) else None

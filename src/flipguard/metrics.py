@@ -79,15 +79,23 @@ class RelativeRate(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Mean(Shape):
-    """A mean of a real number a sample, kept as a sum and a sum of squares."""
+    """A mean of one number of 0 or more per sample, kept as a sum and a sum of squares.
+
+    `most` is the largest number that a sample can have; None where there is no largest one.
+    """
 
     statistic: str
+    most: Count | None
 
     def value(self, counts: FlipCounts) -> FloatArray:
         return ratio(counts[self.statistic], counts.rows)
 
     def size(self, counts: FlipCounts) -> FloatArray:
         return counts.rows
+
+    def reach(self, counts: FlipCounts) -> FloatArray:
+        """The largest value that the mean of every group can have."""
+        return np.full(counts.rows.shape, np.inf) if self.most is None else self.most(counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +166,11 @@ class Metric:
         return self.shape.value(counts)
 
 
+def has_largest_value(metric: Metric) -> bool:
+    """False for a mean of numbers without an upper bound, whose interval has no upper end."""
+    return not (isinstance(metric.shape, Mean) and metric.shape.most is None)
+
+
 def mcnemar(negative: ArrayLike, positive: ArrayLike) -> FloatArray:
     """Exact two-sided McNemar p value: are negative and positive flips equally likely?
 
@@ -188,6 +201,15 @@ def _wrong_new(counts: FlipCounts) -> FloatArray:
 
 def _wrong_old(counts: FlipCounts) -> FloatArray:
     return counts.labelled - counts.old_right
+
+
+def _half_the_classes(counts: FlipCounts) -> FloatArray:
+    """The most that scores can move: one class falls from 1 to 0, and all others rise to 1."""
+    return ratio(counts["classes"], 2.0 * counts.rows)
+
+
+def _one(counts: FlipCounts) -> FloatArray:
+    return np.ones(counts.rows.shape)
 
 
 METRICS: dict[str, Metric] = {
@@ -289,7 +311,7 @@ METRICS: dict[str, Metric] = {
             formula="mean(sum(|(p_old / max p_old)^a - (p_new / max p_new)^a|)) / 2",
             needs=_needs("old scores", "new scores"),
             better="lower",
-            shape=Mean("surrogate"),
+            shape=Mean("surrogate", _half_the_classes),
             range=(0.0, math.inf),
         ),
         Metric(
@@ -330,7 +352,7 @@ METRICS: dict[str, Metric] = {
             formula="mean(p_old(1st) - p_old(2nd))",
             needs=_needs("old scores"),
             better="neither",
-            shape=Mean("old_margin"),
+            shape=Mean("old_margin", _one),
         ),
         Metric(
             name="confidence_new",
@@ -338,7 +360,7 @@ METRICS: dict[str, Metric] = {
             formula="mean(p_new(1st) - p_new(2nd))",
             needs=_needs("new scores"),
             better="neither",
-            shape=Mean("new_margin"),
+            shape=Mean("new_margin", _one),
         ),
         Metric(
             name="logit_displacement",
@@ -346,7 +368,7 @@ METRICS: dict[str, Metric] = {
             formula="mean(||logits_new - logits_old||_2)",
             needs=_needs("logits"),
             better="lower",
-            shape=Mean("distance"),
+            shape=Mean("distance", None),
             range=(0.0, math.inf),
             percent=False,
         ),

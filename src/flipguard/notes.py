@@ -18,6 +18,8 @@ from flipguard.predictions.table import Predictions
 
 # How other tools write a missing value in text; flipguard reads names as they are written.
 MISSING_SPELLINGS = ("NA", "N/A", "null", "None", "NaN", "nan")
+# Intervals over clusters were seen to fail where sizes are at least this uneven.
+LEAST_WORTH = 4
 
 
 def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
@@ -38,6 +40,7 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
     if counts.different == 0:
         yield "old and new give every sample the same label; are these the files you meant?"
     yield from _of_controls(whole, plan)
+    yield from _uneven_clusters(whole)
     yield from _new_classes(plan)
     yield from _unused_scores(plan)
     # A model that is never right is more often a class spelled in two ways than a bad model.
@@ -88,6 +91,21 @@ def _hint(role: str, sides: tuple[Predictions, ...]) -> str:
             found = listed(well_known(role, columns))
             return f"; {side.name} has a column {found}: try {suggestion(columns, [role])}"
     return ""
+
+
+def _uneven_clusters(whole: Group) -> Iterator[str]:
+    """Clusters of very different sizes, whose intervals rest on the many small ones."""
+    clusters = whole.sample.clusters
+    if clusters is None or len(clusters) < 2:
+        return
+    rows = clusters.rows
+    # As many clusters of one size would be worth as much in rows.
+    worth = rows.sum() ** 2 / (rows**2).sum()
+    if worth < len(clusters) / LEAST_WORTH:
+        yield (
+            f"the largest of {len(clusters):,} clusters holds {rows.max() / rows.sum():.0%} of the "
+            "rows; intervals assume that large clusters flip as often as small ones"
+        )
 
 
 def _new_classes(plan: CountingPlan) -> Iterator[str]:

@@ -17,7 +17,7 @@ from flipguard.metrics import METRICS, Metric, ProbabilityOfChance
 Judge = Literal["interval", "point"]
 CORRECTIONS = ("none", "holm", "benjamini-hochberg")
 RULE_KEYS = ("metric", "min", "max", "by", "only", "min_n", "correction", "judge")
-POLICY_KEYS = ("confidence", "rule", "pinned")
+POLICY_KEYS = ("confidence", "correction", "rule", "pinned")
 PINNED_KEYS = ("ids",)
 MOST_BYTES = 50_000_000
 # Shares may lie above 1, but nobody means five times all there is by a limit of 5.
@@ -67,6 +67,7 @@ class Policy:
 
     rules: tuple[Rule, ...]
     confidence: float = 0.95
+    correction: str = "none"
     pinned: Path | None = None
     name: str = "policy"
 
@@ -118,6 +119,7 @@ class Policy:
         return cls(
             rules=tuple(_rule(rule, f"{name}: rule {i}") for i, rule in enumerate(given, start=1)),
             confidence=document.get("confidence", 0.95),
+            correction=document.get("correction", "none"),
             pinned=_pinned(document.get("pinned"), name, folder or Path()),
             name=name,
         )
@@ -137,6 +139,7 @@ class Policy:
                 'Rule(metric="negative_flip_rate", max=0.02), or use Policy.from_dict.'
             )
         object.__setattr__(self, "rules", rules)
+        self._check_correction()
         if self.pinned is not None:
             if not isinstance(self.pinned, str | os.PathLike):
                 raise PolicyError(
@@ -149,6 +152,18 @@ class Policy:
                 f"{self.name} has no [[rule]] and no [pinned] ids, so it would pass anything; "
                 'add a rule, such as metric = "negative_flip_rate" with max = 0.02.'
             )
+
+    def _check_correction(self) -> None:
+        _known_correction(self.correction, self.name)
+        if self.correction != "none" and all(rule.judge == "point" for rule in self.rules):
+            raise PolicyError(
+                f"{self.name}: `correction` widens intervals, and no rule is judged by its "
+                "interval; leave it out."
+            )
+
+    def correction_of(self, rule: Rule) -> str:
+        """How a rule is corrected over its groups: its own way, else that of the policy."""
+        return self.correction if rule.correction == "none" else rule.correction
 
     @property
     def by(self) -> tuple[str, ...]:
@@ -204,14 +219,18 @@ def _check_groups(rule: Rule) -> None:
         raise PolicyError(f"Rule: expected `only` to be a list of groups, but got {_shown(only)}.")
     if not isinstance(min_n, int) or isinstance(min_n, bool) or min_n < 0:
         raise PolicyError(f"Rule: expected `min_n` to be 0 or more, but got {_shown(min_n)}.")
-    if rule.correction not in CORRECTIONS:
-        raise PolicyError(
-            f"Rule: expected `correction` to be one of {', '.join(CORRECTIONS)}, "
-            f"but got {_shown(rule.correction)}."
-        )
+    _known_correction(rule.correction, "Rule")
     for key, given in {"only": only is not None, "correction": rule.correction != "none"}.items():
         if given and by is None:
             raise PolicyError(f"Rule: `{key}` is about groups; name their column with `by`.")
+
+
+def _known_correction(given: object, where: str) -> None:
+    if given not in CORRECTIONS:
+        raise PolicyError(
+            f"{where}: expected `correction` to be one of {', '.join(CORRECTIONS)}, "
+            f"but got {_shown(given)}."
+        )
 
 
 def _check_judge(rule: Rule, metric: Metric) -> None:

@@ -513,7 +513,11 @@ def test_samples_without_any_target_draw_nothing_of_targets() -> None:
         ({"max": 0.03, "judge": "point"}, False, "A rule of the policy is broken."),
         ({"max": 0.9}, True, "A rule of the policy is broken."),
         ({"max": 0.9}, False, "Every rule of the policy holds, with the whole of its interval."),
-        ({"max": 0.9, "judge": "point"}, False, "Every rule of the policy holds."),
+        (
+            {"max": 0.9, "judge": "point"},
+            False,
+            "Every rule of the policy holds (judged by its value alone: negative_flip_rate).",
+        ),
     ],
 )
 def test_intervals_are_spoken_of_only_where_they_decide(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from flipguard.statistics import wilson
+from flipguard.statistics import upper_end, wilson
 
 
 def lowest_coverage(confidence: float) -> float:
@@ -31,3 +31,12 @@ def test_how_often_a_rule_of_two_percent_passes(rate: float, share: float) -> No
     _, high = wilson(hits, 10_000, confidence=0.95)
     passes = binom.pmf(hits, 10_000, rate)[high <= 0.02].sum()
     assert passes == pytest.approx(share, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "end"), [(3, 0.51), (10, 0.18), (30, 0.062), (100, 0.019), (1000, 0.0019)]
+)
+def test_the_upper_end_without_any_flip(clusters: int, end: float) -> None:
+    """docs/statistics.md: equal clusters of 100 rows."""
+    found = upper_end([0.0], [100.0], [100.0], [float(clusters)], confidence=0.95)
+    assert found == pytest.approx(end, rel=0.06)

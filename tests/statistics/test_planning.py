@@ -1,62 +1,41 @@
-"""How many further samples decide, against counting one by one."""
+"""How many further samples decide, and quantiles of a binomial, against a peer."""
 
-import math
-
+import numpy as np
 import pytest
+from scipy.stats import binom
 
-from flipguard.statistics import deciding_sample_size, wilson
-
-
-def rate_at(successes: int, n: int):  # type: ignore[no-untyped-def]
-    return lambda scale: wilson(successes * scale, n * scale, confidence=0.95)
+from flipguard.statistics import binomial_quantile, samples_to_decide, wilson
 
 
-def one_by_one(successes: int, n: int, low_limit: float, high_limit: float) -> int:
-    for further in range(1, 20_000):
-        low, high = rate_at(successes, n)((n + further) / n)
-        if (low >= low_limit and high <= high_limit) or low > high_limit or high < low_limit:
-            return further
-    raise AssertionError("not decided")
+@pytest.mark.parametrize("guess", [1.0, 50.0, 1e9, np.nan, np.inf])
+def test_it_is_the_first_that_decides(guess: float) -> None:
+    needed = np.array([1, 2, 3, 17, 123, 200, 10**13])
+    found = samples_to_decide(lambda i, m: m >= needed[i], np.full(len(needed), guess))
+    assert found[:-1].tolist() == needed[:-1].tolist()
+    assert np.isnan(found[-1])
 
 
-@pytest.mark.parametrize(
-    ("successes", "n", "low_limit", "high_limit"),
-    [
-        (40, 1000, -math.inf, 0.05),
-        (60, 1000, -math.inf, 0.05),
-        (5, 50, 0.05, math.inf),
-        (3, 10, 0.1, 0.6),
-    ],
-)
-def test_it_is_the_first_that_decides(
-    successes: int, n: int, low_limit: float, high_limit: float
-) -> None:
-    found = deciding_sample_size(
-        rate_at(successes, n), n=n, low_limit=low_limit, high_limit=high_limit
+def test_beyond_two_hundred_it_is_near_the_first() -> None:
+    (found,) = samples_to_decide(lambda i, m: m >= 123_456, [10.0])
+    assert 123_456 <= found <= 123_456 * 1.005
+
+
+def test_against_counting_one_by_one() -> None:
+    def decided(i: object, m: np.ndarray) -> np.ndarray:
+        total = 150 + np.asarray(m)
+        return np.asarray(wilson(0.0 * total, total, confidence=0.95)[1] <= 0.02)
+
+    (found,) = samples_to_decide(decided, [5.0])
+    assert found == next(m for m in range(1, 1000) if decided(None, np.array([m])).all())
+
+
+def test_binomial_quantiles_are_a_peers() -> None:
+    rng = np.random.default_rng(0)
+    n, p = rng.integers(1, 3000, 500), rng.choice([0, 1e-4, 0.003, 0.05, 0.47, 0.97, 1], 500)
+    level = rng.choice([0.1, 0.5, 0.9, 0.99], 500)
+    assert binomial_quantile(level, n, p).tolist() == binom.ppf(level, n, p).tolist()
+    assert binomial_quantile(0.9, 0, 0.3) == 0
+    # Far beyond what is worth an exact answer.
+    assert binomial_quantile(0.9, 10**8, 0.02) == pytest.approx(
+        binom.ppf(0.9, 10**8, 0.02), rel=1e-6
     )
-    assert found == one_by_one(successes, n, low_limit, high_limit)
-
-
-def test_a_value_on_the_limit_is_never_decided() -> None:
-    at = rate_at(50, 1000)
-    assert deciding_sample_size(at, n=1000, low_limit=-math.inf, high_limit=0.05) is None
-
-
-def test_nothing_to_scale_is_never_decided() -> None:
-    assert deciding_sample_size(rate_at(0, 0), n=0, low_limit=0.0, high_limit=0.1) is None
-    nan = lambda scale: (math.nan, math.nan)  # noqa: E731
-    assert deciding_sample_size(nan, n=5, low_limit=0.0, high_limit=0.1) is None
-
-
-def test_largest_is_the_last_that_is_tried() -> None:
-    at = rate_at(18, 1000)
-    needed = deciding_sample_size(at, n=1000, low_limit=0.0, high_limit=0.02)
-    assert needed is not None
-    limits = {"n": 1000, "low_limit": 0.0, "high_limit": 0.02}
-    assert deciding_sample_size(at, **limits, largest=1000 + needed) == needed  # type: ignore[arg-type]
-    assert deciding_sample_size(at, **limits, largest=999 + needed) is None  # type: ignore[arg-type]
-
-
-def test_one_flip_too_many_is_decided_soon() -> None:
-    # An interval that is decided with one further sample.
-    assert deciding_sample_size(rate_at(500, 1000), n=1000, low_limit=0.0, high_limit=0.1) == 1

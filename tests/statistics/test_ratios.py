@@ -71,6 +71,33 @@ def test_relative_errs_seldom_on_either_side(
         assert times[missed].sum() / 20_000 <= 1.3 * allowed + leeway
 
 
+@pytest.mark.parametrize(
+    ("n", "error_old", "error_new", "truth"),
+    [(30, 0.1, 0.08, 0.05), (50, 0.05, 0.025, 0.05), (200, 0.02, 0.016, 0.1)],
+)
+def test_relative_of_a_thousand_groups_in_which_old_was_seldom_wrong(
+    n: int, error_old: float, error_new: float, truth: float
+) -> None:
+    """Over all tables: no more than 5 % of the families of 1,000 groups have a false alarm."""
+    negative = truth * (1 - error_old) * error_new
+    both = error_new - negative
+    lost, kept = negative / (1 - error_old), both / error_old
+    old_right, broken, wrong = np.meshgrid(
+        np.arange(n - 25, n + 1), np.arange(12), np.arange(25), indexing="ij"
+    )
+    chance = (
+        scipy.stats.binom.pmf(old_right, n, 1 - error_old)
+        * scipy.stats.binom.pmf(broken, old_right, lost)
+        * scipy.stats.binom.pmf(wrong, n - old_right, kept)
+    )
+    likely = chance > 1e-10
+    old_right, broken, wrong, chance = (x[likely] for x in (old_right, broken, wrong, chance))
+    low, _ = relative_negative_flip_rate(
+        broken, old_right, broken + wrong, n, confidence=1 - 0.05 / 1000
+    )
+    assert 1000 * chance[low > truth].sum() <= 0.05
+
+
 def test_relative_from_one_error_of_old_says_little_at_a_high_confidence() -> None:
     low, high = relative_negative_flip_rate(7, 99, 7, 100, confidence=0.9995)
     assert low < 0.45

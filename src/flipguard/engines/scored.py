@@ -204,12 +204,18 @@ class ScoredCounting:
             }
             found += [(f"{name}_bin|{part}", values, bins) for part, values in parts.items()]
         if block.pair is not None:
+            classes = np.full(len(block.pair.surrogate), self._classes_of_both(), dtype=np.int64)
+            found.append(("classes", classes, None))
             found += _in_two_parts("surrogate", block.pair.surrogate)
             found += _in_two_parts("surrogate_squared", block.pair.surrogate**2)
             if block.pair.distance is not None:
                 found += _in_two_parts("distance", block.pair.distance)
                 found += _in_two_parts("distance_squared", block.pair.distance**2)
         return found
+
+    def _classes_of_both(self) -> int:
+        """How many classes at least one of the models knows."""
+        return self.widths[0] + (0 if self.matching is None else len(self.matching.only_new))
 
     def _labels_off_the_top(self, block: Block, i: int) -> int:
         """Rows whose label has a lower score than another class: often a mixed-up file."""

@@ -11,6 +11,7 @@ from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.metrics import METRICS
 from flipguard.render.text import (
     beside_retrains,
+    correction_over_rules,
     count,
     estimate_interval,
     headline,
@@ -19,9 +20,9 @@ from flipguard.render.text import (
     limit,
     number,
     percent,
+    to_know,
     what_controls_show,
     what_ratios_say,
-    what_would_decide,
 )
 
 GROUPS_SHOWN = 10
@@ -59,6 +60,9 @@ def verdict_markdown(verdict: Verdict) -> str:
         told = f"{len(pinned.flipped)} of {pinned.n:,}"
         rows.append([MARK[pinned.verdict], "pinned samples", "no flip", told, "", ""])
     lines += _table(["", "rule", "limit", "value", "interval", ""], rows, right=(3, 4))
+    corrected = correction_over_rules(verdict)
+    if corrected:
+        lines += ["", corrected]
     if verdict.pinned is not None and verdict.pinned.flipped:
         shown = ", ".join(_code(item) for item in verdict.pinned.flipped[:IDS_SHOWN])
         rest = len(verdict.pinned.flipped) - IDS_SHOWN
@@ -168,14 +172,14 @@ def _judgement_row(judgement: Judgement) -> list[str]:
     name = f"`{rule.metric}`"
     if rule.by is not None:
         name += f" of {_cell(rule.by)} = {_cell(str(judgement.group))}"
-    ends = "" if rule.judge == "point" else interval(rule.metric, judgement.low, judgement.high)
+    ends = interval(rule.metric, judgement.low, judgement.high)
     return [
         MARK[judgement.verdict],
         name,
         limit(rule),
         number(rule.metric, judgement.value),
         ends,
-        what_would_decide(judgement),
+        to_know(judgement),
     ]
 
 

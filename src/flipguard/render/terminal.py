@@ -17,6 +17,8 @@ from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.metrics import METRICS, PairedRatio
 from flipguard.render.text import (
     beside_retrains,
+    by_value_alone,
+    correction_over_rules,
     count,
     estimate_interval,
     headline,
@@ -25,9 +27,9 @@ from flipguard.render.text import (
     limit,
     number,
     percent,
+    to_know,
     what_controls_show,
     what_ratios_say,
-    what_would_decide,
 )
 
 if TYPE_CHECKING:
@@ -85,13 +87,20 @@ def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
     names = ", ".join(dict.fromkeys(_rule_name(rule) for rule in broken))
     if verdict.pinned is not None and verdict.pinned.verdict == "fail":
         names = f"{names}, pinned samples" if names else "pinned samples"
-    yield Text.assemble((word, style), f"  {meaning}" + (f": {names}" if names else ""), "\n")
+    told = f"{meaning}: {names}" if names else meaning
+    alone = by_value_alone(verdict)
+    if outcome == "pass" and alone:
+        told = f"{told} ({alone})"
+    yield Text.assemble((word, style), f"  {told}", "\n")
     yield Padding(_rules(verdict), (0, 0, 1, 2), expand=False)
     if verdict.pinned is not None and verdict.pinned.flipped:
         flipped = verdict.pinned.flipped
         shown = ", ".join(printable(item, longest=40) for item in flipped[:IDS_SHOWN])
         more = f" and {len(flipped) - IDS_SHOWN:,} more" if len(flipped) > IDS_SHOWN else ""
         yield Padding(Text(f"Pinned samples that flipped: {shown}{more}"), (0, 0, 1, 2))
+    corrected = correction_over_rules(verdict)
+    if corrected:
+        yield Padding(Text(corrected, style="dim"), (0, 0, 1, 2))
     result = verdict.comparison
     yield _title(result)
     yield Text(headline(result))
@@ -345,13 +354,9 @@ def _add_rule(table: Table, rule: RuleVerdict) -> None:
 def _add_judgement(table: Table, judgement: Judgement, name: str, told_limit: str) -> None:
     word, style = OUTCOME[judgement.verdict]
     metric = judgement.rule.metric
-    why = what_would_decide(judgement)
+    why = to_know(judgement)
     shown = Text.assemble(name, (f"\n  {why}" if why else "", "dim"))
-    ends = (
-        "point"
-        if judgement.rule.judge == "point"
-        else interval(metric, judgement.low, judgement.high)
-    )
+    ends = interval(metric, judgement.low, judgement.high)
     table.add_row(Text(word, style=style), shown, told_limit, number(metric, judgement.value), ends)
 
 

@@ -6,7 +6,7 @@ import math
 
 from flipguard.comparison import Comparison, NoiseFloor
 from flipguard.estimates import Estimate
-from flipguard.gate import Judgement
+from flipguard.gate import Judgement, Verdict
 from flipguard.metrics import METRICS
 from flipguard.policy import Rule
 
@@ -89,9 +89,13 @@ def interval(metric: str, low: float, high: float) -> str:
 
     >>> interval("negative_flip_rate", 0.0203, 0.0262)
     '2.03 to 2.62'
+    >>> interval("logit_displacement", 1.2, math.inf)
+    '1.200 or more'
     """
     if math.isnan(low) or math.isnan(high):
         return ""
+    if math.isinf(high):
+        return f"{number(metric, low, unit=False)} or more"
     return f"{number(metric, low, unit=False)} to {number(metric, high, unit=False)}"
 
 
@@ -152,15 +156,48 @@ def limit(rule: Rule) -> str:
     return f"≥ {number(metric, rule.min if rule.min is not None else math.nan)}"
 
 
-def what_would_decide(judgement: Judgement) -> str:
-    """Why a judgement is open, and what would close it."""
+def to_know(judgement: Judgement) -> str:
+    """How a judgement came about, and what would decide one that is inconclusive."""
+    told = []
     if judgement.reason is not None:
-        return judgement.reason
-    if judgement.verdict != "inconclusive":
-        return ""
-    if judgement.further_samples is None:
-        return "on the limit: no number of samples decides"
-    return f"about {_rounded_up(judgement.further_samples):,} more samples needed"
+        told.append(judgement.reason)
+    elif judgement.verdict == "inconclusive":
+        told += _what_would_decide(judgement)
+    if judgement.rule.judge == "point" and judgement.verdict in ("pass", "fail"):
+        told.append("judged by its value alone")
+    return "; ".join(told)
+
+
+def _what_would_decide(judgement: Judgement) -> list[str]:
+    even, most = judgement.samples_needed_even, judgement.samples_needed_90
+    if even is None:
+        return []
+    told = f"about {_rounded_up(even):,} more samples"
+    if even == most:
+        return [f"{told} decide, if the rates stay as they are"]
+    told += " for an even chance to decide"
+    if most is not None:
+        told += f", {_rounded_up(most):,} for 90 %"
+    return [f"{told}, if the rates stay as they are"]
+
+
+def by_value_alone(verdict: Verdict) -> str:
+    """The rules that no interval took part in, in words; empty where there are none."""
+    rules = [rule.rule for rule in verdict.rules if rule.rule.judge == "point"]
+    names = ", ".join(dict.fromkeys(rule.metric for rule in rules))
+    return f"judged by its value alone: {names}" if names else ""
+
+
+CORRECTIONS = {
+    "holm": "Holm's correction",
+    "benjamini-hochberg": "Benjamini and Hochberg's correction",
+}
+
+
+def correction_over_rules(verdict: Verdict) -> str:
+    """How failing is corrected for the number of rules, as a sentence; empty where it is not."""
+    name = CORRECTIONS.get(verdict.policy.correction)
+    return f"Failing is corrected for the number of rules ({name})." if name else ""
 
 
 def _rounded_up(samples: int) -> int:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flipguard.gate import Judgement, Outcome, RuleVerdict, Verdict
-from flipguard.render.text import count, interval, limit, number, what_would_decide
+from flipguard.render.text import (
+    by_value_alone,
+    correction_over_rules,
+    count,
+    interval,
+    limit,
+    number,
+    to_know,
+)
 
 JUDGEMENTS_SHOWN = 6
 IDS_SHOWN = 20
@@ -93,7 +101,12 @@ def _sentence(verdict: Verdict) -> str:
     by_interval = [rule.rule.judge != "point" for rule in deciding]
     holds = all(by_interval) if verdict.verdict == "pass" else any(by_interval)
     whole = verdict.verdict != "inconclusive" and deciding and holds
-    return f"{told}, with the whole of its interval." if whole else f"{told}."
+    alone = by_value_alone(verdict) if verdict.verdict == "pass" else ""
+    if whole:
+        told = f"{told}, with the whole of its interval"
+    elif alone:
+        told = f"{told} ({alone})"
+    return f"{told}. {correction_over_rules(verdict)}".strip()
 
 
 def _reasons(rule: RuleVerdict) -> list[Reason]:
@@ -129,7 +142,6 @@ def _reasons(rule: RuleVerdict) -> list[Reason]:
 def _reason(judgement: Judgement) -> Reason:
     rule = judgement.rule
     found = judgement.as_json()
-    point = rule.judge == "point"
     return Reason(
         outcome=judgement.verdict,
         word=OUTCOME_WORDS[judgement.verdict],
@@ -139,7 +151,7 @@ def _reason(judgement: Judgement) -> Reason:
         limit=limit(rule),
         value=found["value"],
         text=number(rule.metric, judgement.value),
-        low=None if point else found["low"],
-        interval="point" if point else interval(rule.metric, judgement.low, judgement.high),
-        why=what_would_decide(judgement),
+        low=found["low"],
+        interval=interval(rule.metric, judgement.low, judgement.high),
+        why=to_know(judgement),
     )

@@ -18,7 +18,7 @@ from flipguard.statistics.hypotheses import (
     holm,
     p_value_by_inversion,
 )
-from flipguard.statistics.means import mean, mean_variance
+from flipguard.statistics.means import bounded_mean, mean_variance
 from flipguard.statistics.noise import (
     prediction_interval,
     retrain_gain,
@@ -31,7 +31,7 @@ from flipguard.statistics.paired import (
     paired_difference,
     paired_difference_variance,
 )
-from flipguard.statistics.planning import deciding_sample_size
+from flipguard.statistics.planning import binomial_quantile, samples_to_decide, skewed
 from flipguard.statistics.proportions import proportion_variance, wilson
 from flipguard.statistics.ratios import (
     log_paired_ratio_variance,
@@ -42,10 +42,11 @@ from flipguard.statistics.ratios import (
 
 __all__ = [
     "benjamini_hochberg",
+    "binomial_quantile",
+    "bounded_mean",
     "calibration_error",
     "cluster_replicates",
     "corrected",
-    "deciding_sample_size",
     "design_effect",
     "distinct_rows",
     "effective_degrees",
@@ -54,7 +55,6 @@ __all__ = [
     "leave_one_out",
     "log_paired_ratio_variance",
     "log_relative_negative_flip_rate_variance",
-    "mean",
     "mean_variance",
     "non_inferiority_p",
     "p_value_below",
@@ -67,6 +67,8 @@ __all__ = [
     "relative_negative_flip_rate",
     "retrain_gain",
     "retrain_rate",
+    "samples_to_decide",
+    "skewed",
     "upper_end",
     "wilson",
 ]

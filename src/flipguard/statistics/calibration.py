@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flipguard.statistics._arrays import Interval, critical_value, divide, floats
+from flipguard.statistics._arrays import (
+    FloatArray,
+    Interval,
+    critical_value,
+    divide,
+    floats,
+    tail_of,
+)
 
 # E|X| exceeds |mean| by at most sqrt(2 / pi) standard deviations, at mean 0, and by ever less away
 # from it. Taking BUMP * exp(-x^2 / 2) off |x| removes at least that much on average at any mean:
@@ -28,14 +35,19 @@ def calibration_error(
     """Interval of the binned expected calibration error from sums per bin (last axis).
 
     The plug-in sum of |gaps| is too large on average, most of all for a calibrated model. It serves
-    as it is for the upper limit, where too large is safe. For the lower limit each bin gives up at
-    least its bias, so that a calibrated model's interval reaches down to 0. The price is an
-    interval that covers more than it says (96 to 100 % at 95 %). It always contains the plug-in.
+    as it is for the upper limit, where too large is safe. That limit allows for one more sample,
+    which is wrong though its confidence is 1: a model that is always sure and rarely wrong shows no
+    error in most small samples. For the lower limit each bin gives up at least its bias, so that a
+    calibrated model's interval reaches down to 0. The price is an interval that covers more than
+    it says (95 to 100 % at 95 %). It always contains the plug-in.
 
     >>> low, high = calibration_error([500, 500], [300, 450], [325.0, 450.0], [120.0, 45.0],
     ...                               confidence=0.95)
     >>> print(f"{low:.4f} {high:.4f}")
-    0.0000 0.0501
+    0.0000 0.0521
+    >>> low, high = calibration_error([100], [100], [100.0], [0.0], confidence=0.95)
+    >>> print(f"{low:.4f} {high:.4f}")
+    0.0000 0.0369
     """
     count, hits, sums, squares = floats(n, right, confidence_sum, gap_squared_sum)
     total = count.sum(axis=-1, keepdims=True)
@@ -57,5 +69,18 @@ def calibration_error(
     doubt = np.clip((6.0 - np.abs(standard)) / 2.0, 0.0, 1.0)
     widened = spread**2 * (1.0 + (WORST_VARIANCE - 1.0) * doubt)
     low = corrected.sum(axis=-1) - critical * np.sqrt(widened.sum(axis=-1))
-    high = plain.sum(axis=-1) + critical * np.sqrt((spread**2).sum(axis=-1))
-    return np.maximum(low, 0.0)[()], np.minimum(high, 1.0)[()]
+    one_more = divide(effect, total)[..., 0]
+    above = _above((spread**2).sum(axis=-1), one_more, 0.5 * tail_of(critical))
+    return np.maximum(low, 0.0)[()], np.minimum(plain.sum(axis=-1) + above, 1.0)[()]
+
+
+def _above(variance: FloatArray, one_more: FloatArray, tail: FloatArray) -> FloatArray:
+    """How far an upper limit lies above a mean that one more sample can move by `one_more`.
+
+    The limit of a Poisson count, where every step is as large as that of the sample not seen.
+    """
+    from scipy.special import gammainccinv
+
+    with np.errstate(all="ignore"):
+        steps = variance / one_more**2
+        return np.asarray(one_more * (gammainccinv(steps + 1.0, tail) - steps))

@@ -1,36 +1,119 @@
-"""Means of bounded or unbounded numbers."""
+"""Means of numbers with a known range, from sums alone.
+
+A mean of rows that rarely move rests on the few that do, and a standard error says nothing of rows
+that were not seen. Rows of 0 and of one step have an exact interval, Clopper and Pearson's. The
+lower end of other rows is that of as many rows and of such a step that mean and variance agree; the
+upper end is the lower end of what is missing to the end of the range.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flipguard.statistics._arrays import FloatArray, Interval, critical_value, divide, floats
+from flipguard.statistics._arrays import (
+    FloatArray,
+    Interval,
+    critical_value,
+    divide,
+    floats,
+    tail_of,
+)
+
+# The search narrows a range to 1e-5 of itself, which at a smallest value is exact to 10 digits.
+STEPS = 24
+GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
-def mean(
+def bounded_mean(
     total: ArrayLike,
     total_of_squares: ArrayLike,
     n: ArrayLike,
     *,
+    most: ArrayLike,
     confidence: ArrayLike,
     design_effect: ArrayLike = 1.0,
-    degrees: ArrayLike | None = None,
+    degrees: ArrayLike = np.inf,
+    guard_low: bool = False,
 ) -> Interval:
-    """Student's t interval of a mean from the sum and the sum of squares.
+    """Interval of a mean of numbers from 0 to `most`, from the sum and the sum of squares.
 
-    `degrees` is n - 1 unless told; nan for fewer than two samples.
+    Where `most` is infinite so is the upper end: a row that was not seen may lie anywhere.
 
-    >>> low, high = mean(15.0, 55.0, 5, confidence=0.95)
-    >>> print(f"{low:.3f} {high:.3f}")
-    1.037 4.963
+    With a design effect the sums are divided by it; `degrees` makes the error rate Student's.
+    The upper end is guarded: it never falls when a number rises, though this may make the numbers
+    more alike. That costs up to about 2 / n of the mean at a confidence of 0.95. `guard_low` guards
+    the lower end as well, which costs as much of the distance to `most`.
+
+    >>> low, high = bounded_mean(15.0, 13.0, 100, most=1.0, confidence=0.95)
+    >>> print(f"{low:.4f} {high:.4f}")
+    0.0908 0.2300
+    >>> low, high = bounded_mean(0.0, 0.0, 100, most=5.0, confidence=0.95)
+    >>> print(f"{low:.4f} {high:.4f}")
+    0.0000 0.1811
     """
-    sums, squares, count, effect = floats(total, total_of_squares, n, design_effect)
-    freedom = count - 1 if degrees is None else degrees
-    centre = divide(sums, count)
-    variance = mean_variance(sums, squares, count)
-    half = critical_value(confidence=confidence, degrees=freedom) * np.sqrt(variance * effect)
-    return (centre - half)[()], (centre + half)[()]
+    tail = 0.5 * tail_of(critical_value(confidence=confidence, degrees=degrees))
+    sums, squares, count, top, tail = floats(total, total_of_squares, n, most, tail)
+    size = divide(count, design_effect)
+    with np.errstate(all="ignore"):
+        mean = np.clip(divide(sums, count), 0.0, top)
+        # Rounding can turn the spread of equal numbers slightly negative, or too large.
+        square = np.clip(divide(squares, count), mean**2, np.where(mean > 0, mean * top, 0.0))
+        share, part = mean / top, square / top**2
+        reflected = 1.0 - 2.0 * share + part
+        guarded_low = top * _guarded(1.0 - share, reflected, size, tail) if guard_low else mean
+        low = np.minimum(_lower(mean, square, size, tail), guarded_low)
+        high = top * (1.0 - _guarded(share, part, size, tail))
+    high = np.where(np.isinf(top) & ~np.isnan(low), np.inf, high)
+    return np.minimum(low, mean)[()], np.maximum(high, mean)[()]
+
+
+def _lower(mean: FloatArray, square: FloatArray, n: FloatArray, tail: FloatArray) -> FloatArray:
+    """Lower end of a mean of numbers from 0 on, from their mean and their mean square."""
+    from scipy.special import betaincinv
+
+    with np.errstate(all="ignore"):
+        # Numbers of 0 and `step` with this mean and this mean square: so many are not 0.
+        step = square / mean
+        moved = np.minimum(n * mean / step, n)
+        found = step * betaincinv(moved, n - moved + 1.0, tail)
+    return np.where(mean > 0, found, mean)
+
+
+def _guarded(mean: FloatArray, square: FloatArray, n: FloatArray, tail: FloatArray) -> FloatArray:
+    """How far below 1 the upper end of a mean of numbers from 0 to 1 lies.
+
+    Of numbers that are nowhere larger, the squares do not sum to more; and of those with the same
+    squares, the ones with another mean may have the higher end.
+    """
+
+    def distance(place: FloatArray) -> FloatArray:
+        below = square + place * (mean - square)
+        return _lower(1.0 - below, 1.0 - 2.0 * below + square, n, tail)
+
+    return _smallest(distance, np.shape(mean))
+
+
+def _smallest(function: Callable[[FloatArray], FloatArray], shape: tuple[int, ...]) -> FloatArray:
+    """The smallest value for places from 0 to 1, of functions with one valley or one hill."""
+    low, high = np.zeros(shape), np.ones(shape)
+    best = np.minimum(function(low), function(high))
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = function(left), function(right)
+    for _ in range(STEPS):
+        best = np.minimum(best, np.minimum(at_left, at_right))
+        lower = at_left < at_right
+        low, high = np.where(lower, low, left), np.where(lower, right, high)
+        fresh = np.where(lower, high - GOLDEN * (high - low), low + GOLDEN * (high - low))
+        at_fresh = function(fresh)
+        left, right = np.where(lower, fresh, right), np.where(lower, left, fresh)
+        at_left, at_right = (
+            np.where(lower, at_fresh, at_right),
+            np.where(lower, at_left, at_fresh),
+        )
+    return np.asarray(np.minimum(best, np.minimum(at_left, at_right)))
 
 
 def mean_variance(total: ArrayLike, total_of_squares: ArrayLike, n: ArrayLike) -> FloatArray:

@@ -1,48 +1,84 @@
-"""How many further samples would decide a rule that is still open."""
+"""How many further samples decide a rule that is inconclusive, with a chance that is asked for.
+
+The further samples are drawn at the rates seen so far. So the counts to judge by are a quantile of
+what will be added, not its mean: at the mean a rule is decided about every second time.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-def deciding_sample_size(
-    interval_at: Callable[[float], tuple[float, float]],
-    *,
-    n: int,
-    low_limit: float,
-    high_limit: float,
-    largest: int = 10**12,
-) -> int | None:
-    """Further samples until the interval lies wholly inside or wholly outside the limits.
+from flipguard.statistics._arrays import FloatArray, floats
 
-    `interval_at(scale)` is the interval with all counts multiplied by `scale`: the rates stay what
-    they are, only the evidence grows. None where no sample up to `largest` decides, which is where
-    the value sits on a limit.
+# From this variance on a binomial's quantile is that of its skewed normal limit.
+LARGEST_EXACT_VARIANCE = 10_000.0
+LARGEST_SAMPLE = 1e12
+# Beyond two hundred samples the answer is exact to this share.
+PRECISION = 5e-3
 
-    >>> from flipguard.statistics import wilson
-    >>> def at(scale):
-    ...     return wilson(18 * scale, 1000 * scale, confidence=0.95)
-    >>> deciding_sample_size(at, n=1000, low_limit=0.0, high_limit=0.02)
-    17861
+Decided = Callable[[NDArray[np.int64], FloatArray], NDArray[np.bool_]]
+
+
+def samples_to_decide(decided: Decided, start: ArrayLike) -> FloatArray:
+    """The fewest further samples with which each of many questions is decided.
+
+    `decided(questions, samples)` answers for the questions of those indices. `start` is a guess for
+    each. nan where no number up to 1e12 decides.
+
+    >>> needed = np.array([3.0, 40.0, np.inf])
+    >>> samples_to_decide(lambda i, m: m >= needed[i], [10.0, 10.0, 10.0])
+    array([ 3., 40., nan])
     """
-    if n <= 0:
-        return None
+    guess = np.maximum(np.ceil(np.asarray(start, dtype=np.float64)), 1.0)
+    guess = np.minimum(np.where(np.isnan(guess), 1.0, guess), LARGEST_SAMPLE)
+    # Too few is the largest number known not to decide, enough the smallest known to decide.
+    few, enough = np.zeros_like(guess), np.full_like(guess, np.nan)
+    factor = np.full_like(guess, 2.0)
+    active = np.ones(guess.shape, dtype=bool)
+    while active.any():
+        questions = np.flatnonzero(active)
+        answer = decided(questions, guess[questions])
+        enough[questions[answer]] = guess[questions[answer]]
+        few[questions[~answer]] = guess[questions[~answer]]
+        lost = np.isnan(enough) & (few >= LARGEST_SAMPLE)
+        active &= ~lost & ~(enough - few <= np.maximum(1.0, PRECISION * enough))
+        with np.errstate(all="ignore"):
+            between = np.where(few > 0, np.sqrt(few * enough), enough / factor)
+        guess = np.where(np.isnan(enough), np.minimum(few * factor, LARGEST_SAMPLE), between)
+        # The middle may round onto an end, where nothing new would be asked.
+        guess = np.where(np.isnan(enough), guess, np.clip(np.ceil(guess), few + 1, enough - 1))
+        factor = np.where(np.isnan(enough) | (few == 0), np.minimum(factor**1.5, 1e3), factor)
+    return enough
 
-    def decided(samples: int) -> bool:
-        low, high = (float(end) for end in interval_at(samples / n))
-        inside = low >= low_limit and high <= high_limit
-        return inside or low > high_limit or high < low_limit
 
-    undecided, enough = n, n + 1
-    while not decided(enough):
-        if enough >= largest:
-            return None
-        undecided, enough = enough, min(2 * enough, largest)
-    while enough - undecided > 1:
-        middle = (undecided + enough) // 2
-        if decided(middle):
-            enough = middle
-        else:
-            undecided = middle
-    return math.ceil(enough - n)
+def binomial_quantile(level: ArrayLike, n: ArrayLike, p: ArrayLike) -> FloatArray:
+    """The smallest count that a binomial does not exceed with at least this chance.
+
+    >>> binomial_quantile([0.5, 0.9], 10, 0.3)
+    array([3., 5.])
+    """
+    from scipy.special import bdtrik, betainc, ndtri
+
+    chance, size, rate = floats(level, n, p)
+    chance = np.clip(chance, 1e-6, 1 - 1e-6)
+    spread = np.sqrt(size * rate * (1 - rate))
+    with np.errstate(all="ignore"):
+        z = skewed(ndtri(chance), (1 - 2 * rate) / spread)
+        limit = np.floor(size * rate + z * spread + 0.5)
+        few = spread**2 < LARGEST_EXACT_VARIANCE
+        found = np.ceil(bdtrik(chance, np.where(few, size, 1.0), rate))
+        lower = np.maximum(found - 1, 0.0)
+        enough = betainc(np.maximum(size - lower, 1e-300), lower + 1, 1 - rate) >= chance
+        found = np.where(enough, lower, found)
+    found = np.where(few, found, limit)
+    found = np.where(rate >= 1, size, np.clip(found, 0.0, size))
+    return np.where((rate <= 0) | (size <= 0), 0.0, found)
+
+
+def skewed(z: ArrayLike, skewness: ArrayLike) -> FloatArray:
+    """A standardised sum's quantile from the normal one (Cornish and Fisher's first term)."""
+    normal, skew = floats(z, skewness)
+    return np.asarray(normal + (normal**2 - 1) * np.clip(skew, -2.0, 2.0) / 6)

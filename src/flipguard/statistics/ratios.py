@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,16 +31,16 @@ def relative_negative_flip_rate(
 ) -> Interval:
     """Interval of R = NFR / ((1 - ER_old) ER_new).
 
-    With w the share that old got right, R = 1 / (w + (1 - w) / rho), where rho is the ratio of
-    new's error rates on what old got right and on what it got wrong: two independent binomials. rho
-    has Donner and Zou's interval from the exact limits of the two rates, w has Wilson's. R's ends
-    are its extremes over all (rho, w) whose distances, in critical values, lie on one circle; at
-    small counts and high confidence both matter at once, and adding the two reaches would not do.
-    It is defined without any flip; nan where old was never right or new never wrong.
+    R = p / (w p + (1 - w) q), where w is the share that old got right, p new's error rate there and
+    q its error rate on the rest: three independent binomials. R's ends are its extremes over all
+    (w, p, q) whose distances, in critical values of each one's exact limits, lie on one sphere. At
+    small counts and high confidence all three matter at once: adding their reaches would fail in 21
+    % of 1,000 groups of 30 samples instead of 5. It is defined without any flip; nan where old was
+    never right or new never wrong.
 
     >>> low, high = relative_negative_flip_rate(20, 900, 80, 1000, confidence=0.95)
     >>> print(f"{low:.3f} {high:.3f}")
-    0.180 0.396
+    0.179 0.397
     """
     critical = critical_value(confidence=confidence, degrees=degrees)
     flips, right, wrong, total, effect, critical = floats(
@@ -48,12 +48,12 @@ def relative_negative_flip_rate(
     )
     flips, right, wrong, total = (divide(x, effect) for x in (flips, right, wrong, total))
     value = divide(flips * total, right * wrong)
-    low, high = _extremes(
-        value,
-        lambda reach: _risk_share(flips, right, wrong - flips, total - right, critical * reach),
-        lambda reach: _score_and_exact(right, total, critical * reach),
-        lambda odds, share: divide(odds, share * odds + (1 - share) * (1 - odds)),
-    )
+    low, high = value, value
+    for share, (low_p, high_p), (low_q, high_q) in _on_sphere(
+        right, total, flips, wrong - flips, critical
+    ):
+        low = np.fmin(low, divide(low_p, share * low_p + (1 - share) * high_q))
+        high = np.fmax(high, divide(high_p, share * high_p + (1 - share) * low_q))
     # Old was never wrong: nothing is known of new's errors there, so any risk ratio is possible.
     blind = (right == total) & ~np.isnan(value)
     low = np.where(blind, 0.0, low)
@@ -63,7 +63,52 @@ def relative_negative_flip_rate(
 
 
 # Directions in which two parts of a ratio are moved together.
-ANGLES = 7
+CIRCLE_ANGLES = 7
+
+
+# Directions between two axes; the one in which many samples reach farthest comes on top of them.
+SPHERE_ANGLES = 4
+
+
+def _on_sphere(
+    right: FloatArray,
+    total: FloatArray,
+    broken: FloatArray,
+    still_wrong: FloatArray,
+    critical: FloatArray,
+) -> Iterator[tuple[FloatArray, Interval, Interval]]:
+    """Ends of w with the intervals of p and q, whose squared critical values sum to one square."""
+    angles = np.linspace(0.0, np.pi / 2, SPHERE_ANGLES)
+    # At the pole only w moves.
+    grid = [(angles[-1], angles[:1]), *((up, angles) for up in angles[:-1])]
+    up, around = _farthest(right, total, broken, still_wrong)
+    for height, turns in [*grid, (up, around[np.newaxis])]:
+        shares = _score_and_exact(right, total, critical * np.sin(height))
+        for turn in turns:
+            flat = critical * np.cos(height)
+            where_right = exact_limits(broken, right, flat * np.cos(turn))
+            elsewhere = exact_limits(still_wrong, total - right, flat * np.sin(turn))
+            for share in shares:
+                yield share, where_right, elsewhere
+
+
+def _farthest(
+    right: FloatArray, total: FloatArray, broken: FloatArray, still_wrong: FloatArray
+) -> Interval:
+    """The direction (height, turn) in which log R changes most in standard errors of w, p and q."""
+
+    def rate(hits: FloatArray, n: FloatArray) -> tuple[FloatArray, FloatArray]:
+        # Half a hit more on each side keeps the standard error of no hits at all above 0.
+        chance = (hits + 0.5) / (n + 1)
+        return chance, np.sqrt(chance * (1 - chance) / (n + 1))
+
+    (w, by_w), (p, by_p), (q, by_q) = (
+        rate(right, total),
+        rate(broken, right),
+        rate(still_wrong, total - right),
+    )
+    of_p, of_q, of_w = (1 - w) * q / p * by_p, (1 - w) * by_q, np.abs(p - q) * by_w
+    return np.arctan2(of_w, np.hypot(of_p, of_q)), np.arctan2(of_q, of_p)
 
 
 def _extremes(
@@ -74,7 +119,7 @@ def _extremes(
 ) -> Interval:
     """The extremes of a function of two independent parts whose reaches lie on one circle."""
     low, high = value, value
-    for angle in np.linspace(0.0, np.pi / 2, ANGLES):
+    for angle in np.linspace(0.0, np.pi / 2, CIRCLE_ANGLES):
         ends = first(float(np.cos(angle))), second(float(np.sin(angle)))
         corners = [combined(a, b) for a in ends[0] for b in ends[1]]
         low, high = np.fmin(low, np.fmin.reduce(corners)), np.fmax(high, np.fmax.reduce(corners))
@@ -83,27 +128,6 @@ def _extremes(
 
 def _score_and_exact(hits: FloatArray, n: FloatArray, critical: FloatArray) -> Interval:
     return wilson(hits, n, confidence=1.0 - tail_of(critical))
-
-
-def _risk_share(
-    first: FloatArray, m: FloatArray, second: FloatArray, n: FloatArray, critical: FloatArray
-) -> Interval:
-    """Interval of p1 / (p1 + p2), the risk ratio on a bounded scale, from the exact limits of both.
-
-    Donner and Zou's (Statistical Methods in Medical Research 21, 2012), in a form that is defined
-    where one of the two is 0.
-    """
-    p, q = divide(first, m), divide(second, n)
-    low_p, high_p = exact_limits(first, m, critical)
-    low_q, high_q = exact_limits(second, n, critical)
-
-    def least(p: FloatArray, low_p: FloatArray, q: FloatArray, high_q: FloatArray) -> FloatArray:
-        """The lower end of p / (p + q)."""
-        reach = low_p * (2 * p - low_p)
-        root = np.sqrt(np.maximum((p * q) ** 2 - reach * high_q * (2 * q - high_q), 0.0))
-        return np.where(p == 0, 0.0, divide(reach, reach + p * q + root))
-
-    return least(p, low_p, q, high_q), 1.0 - least(q, low_q, p, high_p)
 
 
 def log_relative_negative_flip_rate_variance(

@@ -1,0 +1,123 @@
+"""Why a judgement is inconclusive, where more than the number of samples is to be said."""
+
+from __future__ import annotations
+
+import math
+
+from flipguard.comparison import Group
+from flipguard.metrics import METRICS, Metric
+from flipguard.policy import Rule
+
+Needed = tuple[int | None, int | None]
+
+
+def why_inconclusive(
+    rule: Rule, group: Group, found: tuple[float, float], samples: Needed, confidence: float
+) -> str | None:
+    """The reason in words, or None where the number of further samples says it all.
+
+    `found` is the value and the upper end of its interval. `samples` are the further ones that
+    decide with an even chance and with 90 %.
+    """
+    value, high = found
+    return (
+        _never_inside(rule, value)
+        or _never_below(rule, value, high)
+        or _too_few(rule, group, value, samples, confidence)
+        or (
+            "no number of samples decides: the value lies on its limit"
+            if samples[0] is None
+            else None
+        )
+    )
+
+
+def _never_inside(rule: Rule, value: float) -> str | None:
+    """A limit at the very end of what there can be: intervals always reach beyond it."""
+    metric = METRICS[rule.metric]
+    least, most = metric.range
+    for limit, end in ((rule.max, least), (rule.min, most)):
+        if limit == end == value:
+            case = "flip" if _counts_flips(metric) else "case"
+            return (
+                f"no number of samples passes a limit of {_number(metric, limit)}, and one {case} "
+                f'fails it; with judge = "point" it passes as long as there is none'
+            )
+    return None
+
+
+def _never_below(rule: Rule, value: float, high: float) -> str | None:
+    """A metric without a largest value has no upper end that could be inside a limit."""
+    if rule.max is None or value > rule.max or not math.isinf(high):
+        return None
+    return (
+        f"one more sample may have any {rule.metric}, so no number of samples shows that the mean "
+        f'is at most {rule.max:g}; judge = "point" judges the value alone'
+    )
+
+
+def _too_few(
+    rule: Rule, group: Group, value: float, samples: Needed, confidence: float
+) -> str | None:
+    """A rate whose limit these samples could not pass whatever the rate were."""
+    metric = METRICS[rule.metric]
+    end = group.sample.end_without_flips(metric, confidence)
+    if end is None:
+        return None
+    if rule.max is not None and end > rule.max:
+        limit, told = rule.max, f"{_at_best(metric, 0.0)} the upper end would be {_percent(end)}"
+    elif rule.min is not None and 1.0 - end < rule.min:
+        limit, told = (
+            rule.min,
+            f"{_at_best(metric, 1.0)} the lower end would be {_percent(1 - end)}",
+        )
+    else:
+        return None
+    clusters = group.sample.clusters
+    found, word = (group.n, "samples") if clusters is None else (len(clusters), "clusters")
+    reason = f"{found:,} {word} are too few for a limit of {_percent(limit)}: even {told}"
+    even, most = (None if more is None else found * (1 + more / group.n) for more in samples)
+    if even is None:
+        return reason
+    chances = f"{_rounded(even):,} {word} are needed"
+    if even != most:
+        chances += " for an even chance to decide"
+        chances += f", {_rounded(most):,} for 90 %" if most is not None else ""
+    condition = "the rates stay as they are" if clusters is None else "they are alike"
+    return f"{reason}; at the rate seen ({_percent(value)}), about {chances}, if {condition}"
+
+
+def _at_best(metric: Metric, rate: float) -> str:
+    # Compatibility is the share that does not flip, so its best is 1.
+    kept = metric.name.startswith("backward")
+    if _counts_flips(metric) and rate == (1.0 if kept else 0.0):
+        return "without any flip"
+    return f"at {_percent(rate)}"
+
+
+def _counts_flips(metric: Metric) -> bool:
+    return any(word in metric.name for word in ("flip", "churn", "backward"))
+
+
+def _number(metric: Metric, value: float) -> str:
+    return _percent(value) if metric.percent else f"{value:g}"
+
+
+def _percent(value: float) -> str:
+    """Three figures at most.
+
+    >>> _percent(0.17904), _percent(0.02), _percent(0.0)
+    ('17.9 %', '2 %', '0 %')
+    """
+    return f"{100 * value:.3g} %"
+
+
+def _rounded(number: float) -> int:
+    """Two figures, or to the next five: the rest would pretend to know the future.
+
+    >>> _rounded(183), _rounded(42), _rounded(12345)
+    (185, 42, 12500)
+    """
+    count = math.ceil(number)
+    unit = 5 * 10 ** max(len(str(count)) - 3, 0) if count > 99 else 1
+    return -(-count // unit) * unit

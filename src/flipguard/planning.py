@@ -1,0 +1,316 @@
+"""How many further samples decide a rule, if the rates stay as they are.
+
+Further samples are drawn like those that were seen: rows, or whole clusters. Counts that the
+further samples exceed with a given chance are added to those already there, and the interval of
+the sum is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipguard import statistics
+from flipguard.clustered import cluster_sums, has_cluster_interval, widened
+from flipguard.counts import CELLS, UNLABELLED, FlipCounts, FloatArray, joint_name
+from flipguard.estimates import Sample, iid_variance, intervals
+from flipguard.metrics import Metric, PairedRatio, Proportion
+
+# The chances to decide that are planned for: an even one, and a good one.
+CHANCES = (0.5, 0.9)
+# Standard errors at which both ends are looked at where there are two limits.
+LOOKED_AT = (0.3, 1.5)
+Indices = NDArray[np.int64]
+End = Literal["low", "high"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """An inconclusive judgement: the value, its limits, and the confidences that it is judged at.
+
+    `failing` is the corrected confidence, at which the value has to lie beyond a limit to fail.
+    """
+
+    sample: Sample
+    value: float
+    lowest: float
+    highest: float
+    passing: float
+    failing: float
+
+    @property
+    def ends(self) -> dict[End, tuple[float, float]]:
+        """The ends of the interval that decide, each with its limit and its confidence."""
+        if self.value > self.highest:
+            return {"low": (self.highest, self.failing)}
+        if self.value < self.lowest:
+            return {"high": (self.lowest, self.failing)}
+        limits: dict[End, float] = {"low": self.lowest, "high": self.highest}
+        return {end: (at, self.passing) for end, at in limits.items() if np.isfinite(at)}
+
+
+def samples_needed(
+    metric: Metric, questions: Sequence[Question]
+) -> list[tuple[int | None, int | None]]:
+    """For each question the further samples that decide it with an even chance and with 90 %.
+
+    None where no number does, which is where the value lies on a limit.
+    """
+    if not questions:
+        return []
+    plan = _Plan(metric, questions)
+    asked = np.repeat(plan.solvable, len(CHANCES))
+    chances = np.tile(CHANCES, len(plan.solvable))
+
+    def decided(i: Indices, samples: FloatArray) -> NDArray[np.bool_]:
+        return plan.decided(asked[i], samples, 1.0 - chances[i])
+
+    found = np.full((len(questions), len(CHANCES)), np.nan)
+    start = plan.guess(asked) * np.where(chances > 0.5, 2.5, 1.0)
+    found[plan.solvable] = statistics.samples_to_decide(decided, start).reshape(-1, len(CHANCES))
+    # A chance of 90 % is an even chance as well, also where counts are few and chances jump.
+    found[:, 1] = np.maximum(found[:, 0], found[:, 1])
+    rows = [[None if np.isnan(x) else int(x) for x in row] for row in found]
+    return [(even, most) for even, most in rows]
+
+
+class _Plan:
+    def __init__(self, metric: Metric, questions: Sequence[Question]) -> None:
+        self.metric = metric
+        self.questions = questions
+        self.further = _further(metric, [question.sample for question in questions])
+        self.limits: dict[End, FloatArray] = {
+            "low": np.full(len(questions), np.nan),
+            "high": np.full(len(questions), np.nan),
+        }
+        self.confidences = np.full(len(questions), np.nan)
+        self.fails = np.array([not q.lowest <= q.value <= q.highest for q in questions])
+        values = np.array([q.value for q in questions])
+        for i, question in enumerate(questions):
+            for end, (limit, confidence) in question.ends.items():
+                self.limits[end][i], self.confidences[i] = limit, confidence
+        self.distance = np.fmin(*(np.abs(values - limit) for limit in self.limits.values()))
+        self.solvable = np.flatnonzero(self.distance > 0)
+
+    def decided(self, i: Indices, samples: FloatArray, miss: FloatArray) -> NDArray[np.bool_]:
+        """Whether these questions are decided but for a chance of `miss`."""
+        low, high = ~np.isnan(self.limits["low"][i]), ~np.isnan(self.limits["high"][i])
+        answer = np.zeros(len(i), dtype=bool)
+        for end in self.limits:
+            here = low & ~high if end == "low" else high & ~low
+            answer[here] = self._holds(end, i[here], samples[here], miss[here])
+        both = low & high
+        if both.any():
+            # A miss may happen on either side.
+            chances = [self._chance(end, i[both], samples[both]) for end in self.limits]
+            answer[both] = sum(chances) - 1 >= 1 - miss[both]
+        return answer
+
+    def _chance(self, end: End, i: Indices, samples: FloatArray) -> FloatArray:
+        """The chance that an end lies inside its limit; it moves evenly with the value."""
+        from scipy.special import ndtr
+
+        sign = 1.0 if end == "low" else -1.0
+        near, far = (
+            sign * (self._end(end, i, samples, np.full(len(i), ndtr(-z))) - self.limits[end][i])
+            for z in LOOKED_AT
+        )
+        with np.errstate(all="ignore"):
+            z = LOOKED_AT[0] + (LOOKED_AT[1] - LOOKED_AT[0]) * near / (near - far)
+        z = np.where(near > far, z, np.where(near >= 0, np.inf, -np.inf))
+        return np.asarray(ndtr(z))
+
+    def guess(self, i: Indices) -> FloatArray:
+        """About how many further samples: a width falls with the square root of the samples."""
+        nothing = np.zeros(len(i))
+        sizes = np.array([float(q.sample.counts.rows) for q in self.questions])[i]
+        values = np.array([q.value for q in self.questions])[i]
+        reach = np.full(len(i), np.nan)
+        for end, limits in self.limits.items():
+            at = self._end(end, i, nothing, nothing + 0.5)
+            reach = np.fmax(reach, np.where(np.isnan(limits[i]), np.nan, np.abs(at - values)))
+        with np.errstate(all="ignore"):
+            return np.asarray(sizes * ((reach / self.distance[i]) ** 2 - 1))
+
+    def _holds(
+        self, end: End, i: Indices, samples: FloatArray, miss: FloatArray
+    ) -> NDArray[np.bool_]:
+        found, limit, fails = self._end(end, i, samples, miss), self.limits[end][i], self.fails[i]
+        with np.errstate(invalid="ignore"):
+            if end == "low":
+                return np.where(fails, found > limit, found >= limit)
+            return np.where(fails, found < limit, found <= limit)
+
+    def _end(self, end: End, i: Indices, samples: FloatArray, miss: FloatArray) -> FloatArray:
+        """The end of the interval that the further samples reach but for a chance of `miss`."""
+        if not len(i):
+            return np.zeros(0)
+        return self.further.end(end, i, samples, miss, self.confidences[i])
+
+
+def _further(metric: Metric, samples: Sequence[Sample]) -> _Further:
+    clustered = samples[0].clusters is not None
+    if has_cluster_interval(metric):
+        return _OfClusters(metric, samples) if clustered else _OfRows(metric, samples)
+    return _OfMeans(metric, samples)
+
+
+class _Further:
+    """Where the ends of an interval will be once further samples are added."""
+
+    def __init__(self, metric: Metric, samples: Sequence[Sample]) -> None:
+        self.metric = metric
+        self.samples = samples
+        self.layout = samples[0].counts.layout
+        self.sizes = np.array([float(sample.counts.rows) for sample in samples])
+
+    def end(
+        self, end: End, i: Indices, further: FloatArray, miss: FloatArray, confidence: FloatArray
+    ) -> FloatArray:
+        """That end for samples `i` with `further` rows, beyond which it lies with chance `miss`."""
+        raise NotImplementedError
+
+
+class _OfRows(_Further):
+    """Rows are drawn one by one, of the kinds that were seen."""
+
+    def __init__(self, metric: Metric, samples: Sequence[Sample]) -> None:
+        super().__init__(metric, samples)
+        names = _kinds(metric, self.layout.controls)
+        self.places = [self.layout.places[name] for name in names]
+        units = np.zeros((len(names), len(self.layout.names)))
+        units[np.arange(len(names)), self.places] = 1.0
+        self.units = FlipCounts(self.layout, units)
+        self.values = np.stack([sample.counts.values for sample in samples]).astype(np.float64)
+        self.times = self.values[:, self.places]
+        self.pulls = [_Pull(metric, self.units, times) for times in self.times]
+
+    def end(
+        self, end: End, i: Indices, further: FloatArray, miss: FloatArray, confidence: FloatArray
+    ) -> FloatArray:
+        share = self.times[i] / self.sizes[i, np.newaxis]
+        added = further[:, np.newaxis] * share
+        if isinstance(self.metric.shape, Proportion):
+            added = added * self._binomial(self.metric.shape, end, added, miss)
+        else:
+            pulls = [self.pulls[j] for j in i]
+            strength = _strength(end, miss, further, np.array([pull.skewness for pull in pulls]))
+            towards = np.stack([pull.towards for pull in pulls])
+            added = added * np.maximum(1 + strength[:, np.newaxis] * towards, 0.0)
+        # What else there is, such as the flips of each control, grows evenly.
+        values = self.values[i] * (1 + further / self.sizes[i])[:, np.newaxis]
+        values[:, self.places] = self.times[i] + added
+        ends = intervals(self.metric, FlipCounts(self.layout, values), confidence)
+        return ends[end == "high"]
+
+    def _binomial(
+        self, shape: Proportion, end: End, added: FloatArray, miss: FloatArray
+    ) -> FloatArray:
+        """By what the expected number of each kind is multiplied, for a quantile of the part."""
+        part, whole = shape.part(self.units) > 0, shape.whole(self.units) > 0
+        expected, total = added[:, part].sum(axis=1), added[:, whole].sum(axis=1)
+        rate = np.where(total > 0, expected / np.where(total > 0, total, 1.0), 0.0)
+        size = np.round(total)
+        if end == "high":
+            count = statistics.binomial_quantile(1 - miss, size, rate)
+        else:
+            count = size - statistics.binomial_quantile(1 - miss, size, 1 - rate)
+        with np.errstate(all="ignore"):
+            inside = np.where(expected > 0, count / expected, 1.0)
+            outside = np.where(total > expected, (size - count) / (total - expected), 1.0)
+        return np.where(part, inside[:, np.newaxis], np.where(whole, outside[:, np.newaxis], 1.0))
+
+
+class _OfClusters(_Further):
+    """Whole clusters are drawn, of those that were seen."""
+
+    def __init__(self, metric: Metric, samples: Sequence[Sample]) -> None:
+        super().__init__(metric, samples)
+        self.clusters = [s.clusters for s in samples if s.clusters is not None]
+        self.pulls = [_Pull(metric, c, np.ones(len(c))) for c in self.clusters]
+
+    def end(
+        self, end: End, i: Indices, further: FloatArray, miss: FloatArray, confidence: FloatArray
+    ) -> FloatArray:
+        clusters = [self.clusters[j] for j in i]
+        added = further / self.sizes[i]  # of every cluster
+        drawn = added * np.array([len(table) for table in clusters])
+        pulls = [self.pulls[j] for j in i]
+        strength = _strength(end, miss, drawn, np.array([pull.skewness for pull in pulls]))
+        times = [
+            1 + more * np.maximum(1 + s * pull.towards, 0.0)
+            for more, s, pull in zip(added, strength, pulls, strict=True)
+        ]
+        values = np.stack([w @ c.values for w, c in zip(times, clusters, strict=True)])
+        rows = intervals(self.metric, FlipCounts(self.layout, values), confidence)
+        ends = widened(self.metric, rows, clusters, confidence, times=times)
+        return ends[end == "high"]
+
+
+class _OfMeans(_Further):
+    """The mean of further rows is normal round the one seen; the interval moves with it."""
+
+    def __init__(self, metric: Metric, samples: Sequence[Sample]) -> None:
+        super().__init__(metric, samples)
+        effects = [s.design(metric)[0] if s.clusters is not None else 1.0 for s in samples]
+        variances = [float(iid_variance(metric.shape, s.counts)) for s in samples]
+        self.spreads = np.sqrt(np.array(variances) * np.array(effects) * self.sizes)
+
+    def end(
+        self, end: End, i: Indices, further: FloatArray, miss: FloatArray, confidence: FloatArray
+    ) -> FloatArray:
+        total = self.sizes[i] + further
+        z = _strength(end, miss, np.ones(len(i)), np.zeros(len(i)))
+        moved = z * self.spreads[i] * np.sqrt(further) / total
+        scale = total / self.sizes[i]
+        if self.samples[0].clusters is None:
+            values = np.stack([self.samples[j].counts.values for j in i]) * scale[:, np.newaxis]
+            ends = intervals(self.metric, FlipCounts(self.layout, values), confidence)
+        else:
+            each = [
+                self.samples[j].interval(self.metric, float(c), scale=float(s))
+                for j, c, s in zip(i, confidence, scale, strict=True)
+            ]
+            ends = np.array([low for low, _ in each]), np.array([high for _, high in each])
+        return np.asarray(ends[end == "high"] + moved)
+
+
+class _Pull:
+    """Of which units more are drawn where the value comes out high.
+
+    Given that the value lies z standard errors above its mean, a unit is drawn
+    1 + z * towards / sqrt(draws) times as often as at the mean.
+    """
+
+    def __init__(self, metric: Metric, units: FlipCounts, times: FloatArray) -> None:
+        sums = cluster_sums(metric, units, times)
+        share = times / times.sum()
+        top, _, bottom, _ = np.moveaxis(sums, -1, 0)
+        whole = (share * bottom).sum()
+        moves = top - (share * top).sum() / whole * bottom if whole > 0 else np.zeros_like(top)
+        spread = np.sqrt((share * moves**2).sum())
+        self.towards = moves / spread if spread > 0 else np.zeros_like(moves)
+        self.skewness = float((share * self.towards**3).sum())
+
+
+def _strength(end: End, miss: FloatArray, draws: FloatArray, skewness: FloatArray) -> FloatArray:
+    """Standard errors of the further value, over the square root of the draws."""
+    from scipy.special import ndtri
+
+    root = np.sqrt(np.maximum(draws, 1e-300))
+    sign = 1.0 if end == "high" else -1.0
+    z = statistics.skewed(-ndtri(np.clip(miss, 1e-6, 1.0)), sign * skewness / root)
+    return np.asarray(sign * z / root)
+
+
+def _kinds(metric: Metric, controls: int) -> list[str]:
+    """The statistics of which each row counts in exactly one."""
+    shape = metric.shape
+    if isinstance(shape, PairedRatio):
+        flags = range(controls + 1)
+        return [joint_name(shape.kind, new, flagged) for new in (0, 1) for flagged in flags]
+    return [*CELLS, *UNLABELLED]

@@ -1,0 +1,139 @@
+"""Means of scores as the product shows and judges them: ranges, clusters, gates, engines."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from flipguard import Policy, Predictions, check, compare
+from flipguard.counts import FlipCounts
+from flipguard.metrics import METRICS, Mean
+from flipguard.render.text import estimate_interval
+
+MEANS = [name for name, metric in METRICS.items() if isinstance(metric.shape, Mean)]
+
+
+def scores(rows: int, classes: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(rows, classes)).astype(np.float32)
+
+
+def verdict(result, **rule) -> object:
+    return check(result, Policy.from_dict({"rule": [rule]})).rules[0].judgements[0]
+
+
+@pytest.mark.parametrize("classes", [2, 10, 1_000])
+def test_100_unchanged_rows_pass_no_small_limit(classes: int) -> None:
+    logits = scores(100, classes)
+    side = Predictions.from_arrays(logits=logits)
+    result = compare(old=side, new=Predictions.from_arrays(logits=logits.copy()))
+    found = result["surrogate_churn"]
+    assert (found.value, found.low) == (0.0, 0.0)
+    assert found.high == pytest.approx(classes / 2 * (1 - 0.025 ** (1 / 100)))
+    assert verdict(result, metric="surrogate_churn", max=0.01).verdict == "inconclusive"
+    assert verdict(result, metric="logit_displacement", max=0.01).verdict == "inconclusive"
+
+
+def test_a_displacement_has_no_upper_end_and_the_gate_says_why() -> None:
+    old, new = scores(200, 10), scores(200, 10, seed=1)
+    result = compare(
+        old=Predictions.from_arrays(logits=old), new=Predictions.from_arrays(logits=new)
+    )
+    found = result["logit_displacement"]
+    assert found.high == math.inf
+    assert 3.0 < found.low < found.value < 5.0
+    assert estimate_interval("logit_displacement", found).endswith(" or more")
+    assert json.loads(result.to_json())["metrics"]["logit_displacement"]["high"] is None
+    judged = verdict(result, metric="logit_displacement", max=10.0)
+    assert judged.verdict == "inconclusive"
+    assert judged.reason == (
+        "one more sample may have any logit_displacement, so no number of samples shows that the "
+        'mean is at most 10; judge = "point" judges the value alone'
+    )
+    assert verdict(result, metric="logit_displacement", max=10.0, judge="point").verdict == "pass"
+    assert verdict(result, metric="logit_displacement", max=1.0).verdict == "fail"
+    assert verdict(result, metric="logit_displacement", min=1.0).verdict == "pass"
+    failed = check(result, Policy.from_dict({"rule": [{"metric": "logit_displacement", "max": 1}]}))
+    assert json.loads(failed.to_json())["rules"][0]["high"] is None
+
+
+def test_scores_move_by_at_most_half_the_number_of_classes() -> None:
+    # Old is sure of a class that only it knows; new is as sure of each of the others.
+    names = ["a", "b", "c", "d"]
+    old = Predictions.from_arrays(probabilities=np.array([[1.0, 0, 0, 0]]), class_names=names)
+    new = Predictions.from_arrays(
+        probabilities=np.array([[0.25, 0.25, 0.25, 0.25]]), class_names=[*names[1:], "e"]
+    )
+    result = compare(old=old, new=new)
+    assert result["surrogate_churn"].value == 2.5
+    shape = METRICS["surrogate_churn"].shape
+    assert isinstance(shape, Mean)
+    assert result.counts["classes"] == 5
+    assert shape.reach(result.counts) == 2.5
+    assert result["surrogate_churn"].high == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize("by", [None, "group"])
+@pytest.mark.parametrize("cluster", [None, "user"])
+def test_ends_are_inside_the_range_and_contain_the_value(
+    by: str | None, cluster: str | None
+) -> None:
+    old, new = scores(120, 4), scores(120, 4, seed=1)
+    new[:110] = old[:110]
+    extra = {"group": np.arange(120) % 3, "user": np.arange(120) // 6}
+    result = compare(
+        old=Predictions.from_arrays(logits=old, slices=extra),
+        new=Predictions.from_arrays(logits=new),
+        by=by,
+        cluster=cluster,
+    )
+    for group in [result.whole, *result.by.get("group", [])]:
+        for name in MEANS:
+            found = group[name]
+            assert 0.0 <= found.low <= found.value <= found.high
+            assert found.high <= (math.inf if name == "logit_displacement" else 2.0)
+
+
+def test_with_clusters_a_row_that_moves_further_never_lowers_the_upper_end() -> None:
+    users = np.arange(60) // 6
+    ends = []
+    for moved in range(0, 60, 5):
+        result = compare(
+            old=Predictions.from_arrays(probabilities=certain(60), slices={"user": users}),
+            new=Predictions.from_arrays(probabilities=certain(60, moved)),
+            cluster="user",
+        )
+        ends.append(result["surrogate_churn"].high)
+    assert np.all(np.diff(ends) >= -1e-12)
+    # 10 clusters of which none has moved say little about the next.
+    assert ends[0] > 0.2
+
+
+def certain(rows: int, moved: int = 0) -> np.ndarray:
+    """Probabilities of three classes: sure of the first, and after `moved` rows undecided."""
+    found = np.tile([1.0, 0.0, 0.0], (rows, 1))
+    found[:moved] = 1 / 3
+    return found
+
+
+def test_the_sums_of_shards_give_the_interval_of_the_whole() -> None:
+    old, new = scores(90, 5), scores(90, 5, seed=1)
+
+    def counts(rows: slice) -> FlipCounts:
+        a, b = (Predictions.from_arrays(logits=logits[rows]) for logits in (old, new))
+        return compare(old=a, new=b).counts
+
+    parts = counts(slice(0, 7)) + counts(slice(7, 90))
+    assert parts == counts(slice(0, 90))
+    assert parts["classes"] == 90 * 5
+
+
+def test_an_always_sure_model_without_errors_so_far_is_not_shown_to_be_calibrated() -> None:
+    targets = [0] * 100
+    side = Predictions.from_arrays(probabilities=certain(100), targets=targets)
+    result = compare(old=side, new=side)
+    found = result["expected_calibration_error_new"]
+    assert found.value == 0.0
+    assert found.high > 1 - 0.025 ** (1 / 100)
+    rule = {"metric": "expected_calibration_error_new", "max": 0.01}
+    assert verdict(result, **rule).verdict == "inconclusive"
