@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from benchmarks.designs.planning import LAYOUT, PLACES
-from benchmarks.designs.row import Row
 
+from designs.planning import LAYOUT, PLACES
+from designs.row import Row
 from flipguard import statistics
 from flipguard.corrections import rule_alphas
 from flipguard.counts import FlipCounts, FloatArray, Layout, joint_name

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from benchmarks.designs.row import Row
 from numpy.typing import NDArray
 
+from designs.row import Row
 from flipguard.counts import CELLS, FlipCounts, FloatArray, Layout
 from flipguard.estimates import Sample, intervals
 from flipguard.metrics import METRICS

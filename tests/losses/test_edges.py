@@ -23,7 +23,7 @@ class Tokens(Batch):
         self.new.requires_grad_()
 
 
-@pytest.mark.parametrize("name", CASES.keys() - {"ract"})
+@pytest.mark.parametrize("name", [name for name in CASES if name != "ract"])
 def test_tokens_are_samples(name: str):
     flat, folded = Batch(), Tokens()
     value, gradient = value_and_gradient(*CASES[name](flat)[:1], flat, CASES[name](flat)[1])
