@@ -124,20 +124,19 @@ class Recorded:
         return found | {i for i, t in enumerate(self.tests) if t.partition("::")[0] in named}
 
     def _capped(self, found: Iterable[int]) -> list[str]:
-        by_function: dict[str, list[int]] = defaultdict(list)
+        # Quick ones first; each waits until all test functions have had as much time as its own.
+        had: dict[str, float] = defaultdict(float)
+        order = []
         for test in sorted(found, key=lambda i: self.seconds[i]):
-            by_function[function_of(self.tests[test])].append(test)
-        order = sorted(
-            (turn, self.seconds[test], test)
-            for tests in by_function.values()
-            for turn, test in enumerate(tests)
-        )
+            name = function_of(self.tests[test])
+            had[name] += self.seconds[test]
+            order.append((had[name], test))
         chosen, seconds = [], 0.0
-        for _, taken, test in order[:MOST_TESTS]:
-            if chosen and seconds + taken > MOST_SECONDS:
+        for _, test in sorted(order)[:MOST_TESTS]:
+            if chosen and seconds + self.seconds[test] > MOST_SECONDS:
                 continue
             chosen.append(test)
-            seconds += taken
+            seconds += self.seconds[test]
         return [self.tests[test] for test in chosen]
 
     def taken(self, tests: Sequence[str]) -> float:

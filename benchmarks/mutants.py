@@ -4,9 +4,9 @@
 
 First the quick tests run once, and it is recorded which of them executes which line. Then sites are
 drawn from all files under test, and one change is made at each, in a copy of the repository.
-The tests that execute the changed line run until one fails: first one case of each test function,
-the quickest first, then the others. `benchmarks/mutants_equivalent.toml` lists the changes
-that alter nothing a test could see, judged by hand, each with its reason.
+The tests that execute the changed line run until one fails, the quickest first, so that each test
+function has as much time as any other. `benchmarks/mutants_equivalent.toml` lists the changes that
+alter nothing a test could see, judged by hand, each with its reason.
 """
 
 from __future__ import annotations

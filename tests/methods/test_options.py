@@ -327,3 +327,11 @@ def test_label_smoothing_is_of_the_task() -> None:
 def test_a_refused_amount_names_the_edge() -> None:
     assert METHODS["fd-lm"].complete({"focus": 0})["focus"] == 0.0
     assert METHODS["elodi"].complete({"members": 0})["members"] == 0
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_counting_votes_leaves_the_student_in_its_mode(training: bool) -> None:
+    at = scene()
+    at.student.train(training)
+    build("bu-cr", {}, at).after_epoch()
+    assert at.student.training == training
