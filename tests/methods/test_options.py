@@ -335,3 +335,20 @@ def test_counting_votes_leaves_the_student_in_its_mode(training: bool) -> None:
     at.student.train(training)
     build("bu-cr", {}, at).after_epoch()
     assert at.student.training == training
+
+
+def test_options_that_make_another_equation_are_told_from_amounts() -> None:
+    found = {
+        name: [
+            option.name for option in method.options if option.printed and option.printed.formula
+        ]
+        for name, method in METHODS.items()
+    }
+    assert {name: options for name, options in found.items() if options} == {
+        "kd": ["direction", "t_squared"],
+        "fd-kl": ["direction", "t_squared"],
+        "fd-lm": ["class_reduction", "filter"],
+        "elodi": ["class_reduction"],
+        "skl": ["floor"],
+        "codistill-skl": ["floor"],
+    }
