@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from flipguard.methods.base import (
 )
 from flipguard.methods.companions import Companions
 from flipguard.methods.views import Views, views_of
+from flipguard.references import OldModel
 from tests.methods.scenes import Scene, build, options_of, scene
 
 
@@ -352,3 +354,28 @@ def test_options_that_make_another_equation_are_told_from_amounts() -> None:
         "skl": ["floor"],
         "codistill-skl": ["floor"],
     }
+
+
+def test_another_model_is_asked_as_the_student_is() -> None:
+    class Talkative(torch.nn.Module):
+        """As models of texts answer: by names, and with more than logits."""
+
+        def forward(self, **inputs: torch.Tensor) -> SimpleNamespace:
+            return SimpleNamespace(logits=inputs["ids"] * 2.0)
+
+    at = scene()
+    ids = torch.tensor([[1.0], [3.0]])
+    step = Step(
+        inputs={"ids": ids},
+        target=at.target,
+        places=torch.arange(2),
+        logits=ids,
+        features=None,
+        number=0,
+        model=at.student,
+    )
+    assert torch.equal(step.call(Talkative()), 2 * ids)
+    assert torch.equal(step.call(OldModel(Talkative())), 2 * ids)
+    plain = dataclasses.replace(step, inputs=at.inputs)
+    assert torch.equal(plain.call(OldModel(at.olds[0])), at.olds[0](at.inputs))
+    assert torch.equal(plain.call(at.olds[0]), at.olds[0](at.inputs))
