@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from flipguard import METRICS, Comparison, Predictions, compare
+from flipguard import METRICS, Comparison, Policy, Predictions, check, compare
 from flipguard.clustered import widened
 from flipguard.counts import FlipCounts
 from flipguard.estimates import intervals
 from flipguard.planning import Question, samples_needed
+from tests.designed import Flips, judged
 
 DRAWS = 400
 
@@ -47,7 +49,7 @@ def question(result: Comparison, name: str, **limits: float) -> Question:
     )
 
 
-def is_decided(ends: Any, asked: Question, confidences: Any = None) -> Any:
+def is_decided(ends: Any, asked: Question) -> Any:
     low, high = ends
     return (
         ((asked.lowest <= low) & (high <= asked.highest))
@@ -76,3 +78,57 @@ def test_further_clusters_decide_with_their_chance(side: str, at: float) -> None
         rows = intervals(metric, values, 0.95)
         ends = widened(metric, rows, [table] * DRAWS, 0.95, times=list(times))
         assert is_decided(ends, asked).mean() == pytest.approx(chance, abs=0.1)
+
+
+def test_the_samples_that_a_reason_names_do_decide() -> None:
+    rule = {"metric": "negative_flip_rate", "max": 0.02}
+    (few,) = judged(Flips(both_right=60, wrong_same=40), rule).rules[0].judgements
+    assert few.reason is not None
+    assert few.samples_needed_even is not None
+    (named,) = re.findall(r"about ([\d,]+) samples are needed", few.reason)
+    count = int(named.replace(",", ""))
+    # To the next five.
+    assert 0 <= count - (100 + few.samples_needed_even) < 5
+    assert judged(Flips(both_right=count), rule).verdict == "pass"
+    assert judged(Flips(both_right=count - 6), rule).verdict == "inconclusive"
+
+
+def test_the_clusters_that_a_reason_names_do_decide() -> None:
+    def of(clusters: int) -> Comparison:
+        target = np.zeros(20 * clusters, dtype=int)
+        slices = {"user": np.repeat(np.arange(clusters), 20)}
+        one = Predictions.from_arrays(labels=target, targets=target, slices=slices)
+        return compare(old=one, new=one, cluster="user")
+
+    rule = {"metric": "negative_flip_rate", "max": 0.1}
+    (few,) = check(of(10), Policy.from_dict({"rule": [rule]})).rules[0].judgements
+    assert few.reason is not None
+    assert few.reason.startswith("10 clusters are too few for a limit of 10 %")
+    (named,) = re.findall(r"about ([\d,]+) clusters are needed", few.reason)
+    assert check(of(int(named)), Policy.from_dict({"rule": [rule]})).verdict == "pass"
+    assert check(of(int(named) - 1), Policy.from_dict({"rule": [rule]})).verdict == "inconclusive"
+
+
+def test_further_rows_of_a_mean_decide_with_their_chance() -> None:
+    rng = np.random.default_rng(2)
+    n = 300
+    target = np.zeros(n, dtype=int)
+    scores = rng.dirichlet([8, 1, 1], size=(2, n))
+    rows = {"row": np.arange(n)}
+    old, new = (
+        Predictions.from_arrays(probabilities=s, targets=target, slices=rows) for s in scores
+    )
+    result = compare(old=old, new=new)
+    table = compare(old=old, new=new, cluster="row").whole.sample.clusters
+    assert table is not None
+    metric, estimate = METRICS["confidence_new"], result["confidence_new"]
+    for side, end in (("highest", estimate.high), ("lowest", estimate.low)):
+        limit = estimate.value + 0.5 * (end - estimate.value)
+        asked = question(result, "confidence_new", **{side: limit})
+        ((even, most),) = samples_needed(metric, [asked])
+        assert even is not None
+        assert most is not None
+        for further, chance in ((even, 0.5), (most, 0.9)):
+            times = 1.0 + rng.multinomial(further, np.full(n, 1 / n), size=DRAWS)
+            ends = intervals(metric, FlipCounts(table.layout, times @ table.values), 0.95)
+            assert is_decided(ends, asked).mean() == pytest.approx(chance, abs=0.1)
