@@ -98,10 +98,12 @@ def test_unused_old_classes_do_not_stop_two_processes(tmp_path):
     assert not any("compatible.weight" in name for name in student.state_dict())
 
 
-def test_a_batch_of_new_classes_alone_pulls_nothing():
+def test_a_batch_of_new_classes_alone_is_pulled_by_the_base_weight_only():
     student, x, old, target = everything()
     logits = student.head(torch.tanh(student.body(x[1])))
-    pull = FocalDistillation(classes=SHARED)(new=logits, old=old[1], target=target[1])
+    inputs = {"new": logits, "old": old[1], "target": target[1]}
+    assert FocalDistillation(classes=SHARED)(**inputs).item() > 0
+    pull = FocalDistillation(base=0.0, classes=SHARED)(**inputs)
     assert pull.item() == 0
     pull.backward()
     assert student.head.weight.grad.abs().sum() == 0

@@ -34,7 +34,6 @@ from flipguard.training.folder import (
     write_lines,
     write_run,
 )
-from flipguard.training.follows import follows
 from flipguard.training.fusing import Group
 from flipguard.training.interrupting import interrupted, time_is_up
 from flipguard.training.loop import Report, steps_an_epoch
@@ -57,13 +56,23 @@ def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Re
     configs = tuple(completed(config)[1] for config in group.configs)
     workshop = workshop_of(fabric, group, configs)
     sweep(group.folder)
-    shared = facts_of(workshop.data, workshop.members[0])
     facts = [
-        {**shared, "follows": follows(folder, (Run.read(Path(old)) for old in config.old))}
+        facts_of(
+            config,
+            folder,
+            workshop.data,
+            workshop.members[0],
+            [Run.read(Path(old)) for old in config.old],
+        )
         for folder, config in zip(group.folders, configs, strict=True)
     ]
     digests = [
-        state_digest(config, data=workshop.data.fingerprint, follows=told["follows"])
+        state_digest(
+            config,
+            data=workshop.data.fingerprint,
+            follows=told["follows"],
+            formula=told["formula"],
+        )
         for config, told in zip(configs, facts, strict=True)
     ]
     with group.begun_or_nothing():

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import platform
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from flipguard._version import __version__
 from flipguard.data import DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError, listed
 from flipguard.losses import SharedClasses
-from flipguard.methods import Method, Objective, Old, Setting
+from flipguard.methods import Method, Objective, Old, Setting, method_of
 from flipguard.models import architecture, build_model, checkpoint_blocks
 from flipguard.references import OldModel, StoredLogits
 from flipguard.training.checks import (
@@ -230,11 +231,7 @@ def _train_one(
         "test": Yardstick(test, [olds], autocast=fabric.autocast),
     }
     plan = plan_of(config, out, data, material)
-    lacked = any(set(data.class_names) - set(run.class_names) for run in old_runs)
-    formula = method.formula(
-        facts_for(config, [run.config for run in old_runs], new_classes=lacked)
-    )
-    facts = {**facts_of(data, student), "formula": formula, "follows": follows(out, old_runs)}
+    facts = facts_of(config, out, data, student, old_runs)
     fabric.barrier()  # all have looked at the folder before one writes to it
     if fabric.is_global_zero:
         sweep(out)
@@ -297,7 +294,7 @@ def _train_one(
         facts["follows"] |= follows(out, runs)
         if method.name == "ensemble":
             mean = placed(mean_of(runs, config.machine), fabric.device)
-            facts |= facts_of(data, mean)
+            facts |= model_facts(mean)
             tell("training")
             rates = {split: yardstick.rates(mean) for split, yardstick in yardsticks.items()}
             row = {"epoch": config.recipe.epochs, "losses": {}, **rates}
@@ -339,7 +336,7 @@ def _train_one(
         material=material,
         yardsticks=yardsticks,
         digest=state_digest(
-            config, data=data.fingerprint, follows=facts["follows"], formula=formula
+            config, data=data.fingerprint, follows=facts["follows"], formula=facts["formula"]
         ),
         resume=resume,
         deadline=deadline,
@@ -356,10 +353,16 @@ def save_model(out: Path, model: nn.Module) -> None:
     save(out / MODEL, lambda path: save_file(state, str(path)))
 
 
-def facts_of(data: DataSet, model: nn.Module) -> dict[str, Any]:
-    """What `run.json` says beside the configuration."""
+def facts_of(
+    config: Config, out: Path, data: DataSet, model: nn.Module, old_runs: Sequence[Run]
+) -> dict[str, Any]:
+    """What `run.json` says in addition to the configuration."""
     shape = input_shape_of(data)
+    lacked = any(set(data.class_names) - set(run.class_names) for run in old_runs)
+    told = facts_for(config, [run.config for run in old_runs], new_classes=lacked)
     return {
+        "formula": method_of(config.method)[0].formula(told),
+        "follows": follows(out, old_runs),
         "data": {
             "fingerprint": data.fingerprint,
             "class_names": list(data.class_names),
@@ -367,13 +370,20 @@ def facts_of(data: DataSet, model: nn.Module) -> dict[str, Any]:
             "train": len(data.train),
             "test": len(data.test),
         },
-        "architecture": architecture(model),
-        "parameters": sum(p.numel() for p in model.parameters()),
+        **model_facts(model),
         "versions": {
             "flipguard": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
+    }
+
+
+def model_facts(model: nn.Module) -> dict[str, Any]:
+    """What `run.json` says of the model."""
+    return {
+        "architecture": architecture(model),
+        "parameters": sum(p.numel() for p in model.parameters()),
     }
 
 
