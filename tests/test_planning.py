@@ -16,7 +16,7 @@ from flipguard.estimates import intervals
 from flipguard.planning import Question, samples_needed
 from tests.designed import Flips, judged
 
-DRAWS = 400
+DRAWS = 200
 
 
 def of_clusters(clusters: int, rows: int, *, spread: float) -> Comparison:

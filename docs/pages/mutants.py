@@ -31,7 +31,7 @@ def mutants_page() -> str:
         "",
         f"The tests of a change are those that execute the changed line, of {document['tests']:,} quick tests and examples in docstrings: "
         "the quickest first, until one fails, at most "
-        f"{most['seconds']:.0f} seconds or {most['tests']} tests. Slow tests, and those that start other processes, do not count. "
+        f"{most['seconds']:.0f} seconds of CPU or {most['tests']} tests. What tests do in other processes does not count. "
         "The seed was not chosen: the tests were completed with draws of other seeds, and then this seed ran once.",
         "",
         *_shares(rows, same),
