@@ -15,6 +15,7 @@ import argparse
 import gc
 import importlib
 import json
+import math
 import os
 import platform
 import random
@@ -47,7 +48,8 @@ from mutating import Mutant, sites
 
 COPIED = ("src", "tests", "benchmarks", "docs", "examples", "pyproject.toml", "README.md")
 COPIED += ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "requirements.lock")
-# A change may make a loop endless, or use up the memory.
+# A change may make a loop endless, or use up the memory. The seconds are of CPU: other work of the
+# machine must not be taken for a change that is noticed.
 SPARE_SECONDS, MOST_BYTES = 30.0, 12 * 2**30
 # What is loaded once, before any child. None of these runs anything in another thread until it is
 # used, so that a child finds no lock held.
@@ -215,7 +217,7 @@ class _Child:
 
     def __init__(self, mutant: Mutant, tests: Sequence[str], slot: Path, seconds: float) -> None:
         self.mutant, self.tests, self.slot = mutant, tests, slot
-        self.limit = SPARE_SECONDS + 5 * seconds
+        self.limit = math.ceil(SPARE_SECONDS + 5 * seconds)
         self.path = slot / PACKAGE / mutant.file
         self.times = self.path.stat()
         self.source = self.path.read_bytes()
@@ -226,12 +228,14 @@ class _Child:
         self.late = False
         self.id = os.fork()
         if self.id == 0:
-            _forked(lambda: _tested(slot, tests, self.report), slot)
+            _forked(lambda: _tested(slot, tests, self.report), slot, self.limit)
 
     def ended(self) -> bool:
         """Whether the tests are over; what takes too long is ended."""
-        done, _ = os.waitpid(self.id, os.WNOHANG)
-        if not done and time.monotonic() - self.began > self.limit:
+        done, status = os.waitpid(self.id, os.WNOHANG)
+        self.late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+        # Where it waits for what never comes it uses no CPU.
+        if not done and time.monotonic() - self.began > 10 * self.limit:
             self.late = True
             os.killpg(self.id, signal.SIGKILL)
             os.waitpid(self.id, 0)
@@ -257,11 +261,13 @@ class _Child:
         return {"outcome": "killed", "killer": killer or f"pytest ended with {code}", **row}
 
 
-def _forked(work: Callable[[], None], slot: Path) -> None:
+def _forked(work: Callable[[], None], slot: Path, limit: int) -> None:
     """Do the work of a child, and end."""
     try:
         os.setsid()
         resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 10))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.chdir(slot)
         os.environ |= {"PYTHONPATH": str(slot / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         sys.dont_write_bytecode = True
