@@ -19,7 +19,7 @@ from mutating import Mutant
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "src/flipguard"
 UNDER_TEST = ("methods", "losses", "statistics", "counts.py", "metrics.py", "gate.py")
-# What the gate is made of besides.
+# The other modules that the gate is made of.
 UNDER_TEST += ("corrections.py", "planning.py", "inconclusive.py")
 # What runs in a few minutes on one core, and the examples in the docstrings under test.
 TESTS = ("tests/statistics", "tests/losses", "tests/methods")
