@@ -3,23 +3,22 @@
     python benchmarks/mutants.py --seed 24
 
 First the quick tests run once, and it is recorded which of them executes which line. Then sites are
-drawn from all of the files under test, and one change is made at each, in a copy of the repository.
-The tests that execute the changed line run until one fails: first one case of each test function,
-the quickest first, then the others. `benchmarks/mutants_equivalent.toml` lists the changes
-that alter nothing a test could see, judged by hand, each with its reason.
+drawn from all files under test, and one change is made at each, in a copy of the repository.
+The tests that execute the changed line run until one fails, the quickest first, so that each test
+function has as much time as any other. `benchmarks/mutants_equivalent.toml` lists the changes that
+alter nothing a test could see, judged by hand, each with its reason.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import gc
 import importlib
 import json
+import math
 import os
 import platform
 import random
-import re
 import resource
 import shutil
 import signal
@@ -27,62 +26,36 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 import traceback
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mutant_lines import (
+    MOST_SECONDS,
+    MOST_TESTS,
+    PACKAGE,
+    ROOT,
+    UNDER_TEST,
+    Recorded,
+    function_of,
+    options_of_pytest,
+    recorded_in,
+)
 from mutating import Mutant, sites
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = "src/flipguard"
-UNDER_TEST = ("methods", "losses", "statistics", "counts.py", "metrics.py", "gate.py")
-# What runs in a few minutes on one core, and the examples in the docstrings under test.
-TESTS = (
-    *("tests/statistics", "tests/losses", "tests/methods", "tests/references"),
-    *(
-        "tests/test_counts.py",
-        "tests/test_gate.py",
-        "tests/test_metrics.py",
-        "tests/test_policy.py",
-        "tests/test_api.py",
-        "tests/test_pages.py",
-    ),
-    *("tests/test_doubts.py", "tests/test_peers.py", "tests/test_ensemble.py"),
-    *("tests/test_equality.py", "tests/test_matrix.py", "tests/test_markdown.py"),
-    *("tests/training/test_loop.py", "tests/training/test_refusals.py"),
-    *("tests/training/test_members.py", "tests/training/test_one_phase.py"),
-    *("tests/training/test_fine_tune.py", "tests/training/test_starts.py"),
-    *("tests/training/test_measuring.py", "tests/training/test_views.py"),
-    *(f"{PACKAGE}/{part}" for part in UNDER_TEST),
-)
 COPIED = ("src", "tests", "benchmarks", "docs", "examples", "pyproject.toml", "README.md")
 COPIED += ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "requirements.lock")
-# What is said outside of functions is also seen where it is listed.
-DECLARED = {"tests/test_pages.py", "tests/methods/test_registry.py"}
-# The tests of one change together, as they took when the lines were recorded.
-MOST_SECONDS, MOST_TESTS = 12.0, 400
-# A change may make a loop endless, or use up the memory.
+# A change may make a loop endless, or use up the memory. The seconds are of CPU: other work of the
+# machine must not be taken for a change that is noticed.
 SPARE_SECONDS, MOST_BYTES = 30.0, 12 * 2**30
 # What is loaded once, before any child. None of these runs anything in another thread until it is
 # used, so that a child finds no lock held.
-LOADED = (
-    "numpy",
-    "scipy.special",
-    "scipy.stats",
-    "scipy.optimize",
-    "torch",
-    "torch.func",
-    "pytest",
-)
-LOADED += ("hypothesis", "hypothesis.extra.numpy", "pandas", "pyarrow", "polars", "rich.console")
-LOADED += ("typer", "statsmodels.api", "sklearn.metrics", "torchmetrics")
-EQUIVALENT = ROOT / "benchmarks" / "mutants_equivalent.toml"
-
-Lines = dict[str, dict[int, list[int]]]
+LOADED = ("numpy", "scipy.special", "scipy.stats", "scipy.optimize", "torch", "torch.func")
+LOADED += ("pytest", "hypothesis", "hypothesis.extra.numpy", "pandas", "pyarrow", "polars")
+LOADED += ("rich.console", "typer", "statsmodels.api", "sklearn.metrics", "torchmetrics")
 
 
 def main() -> None:
@@ -97,15 +70,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/mutants.json")
     given = parser.parse_args()
     os.environ |= {"CI": "true", "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
-    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         slots = [_copied(Path(folder) / str(i)) for i in range(given.processes)]
-        if given.recorded is None or not given.recorded.exists():
-            path = given.recorded or Path(folder) / "recorded.json"
-            command = [sys.executable, __file__, str(path)]
-            subprocess.run(command, cwd=slots[0], check=True, env=_environment(slots[0]))
-        recorded = Recorded(json.loads((given.recorded or path).read_text()))
-        minutes = (time.monotonic() - began) / 60
+        path = given.recorded or Path(folder) / "recorded.json"
+        if not path.exists():
+            recorded_in(slots, path)
+        began = time.monotonic()
+        recorded = Recorded(json.loads(path.read_text()))
         drawn = draw(given.seed, given.mutants, given.only)
         kept: list[dict[str, Any]] = []
         if given.again:
@@ -114,6 +85,7 @@ def main() -> None:
         rows = run_all(drawn, recorded, slots)
     if given.again:
         rows = _second(kept, rows)
+    minutes = (time.monotonic() - began) / 60
     document = {
         "command": f"python benchmarks/mutants.py --seed {given.seed} --mutants {given.mutants}"
         f" --processes {given.processes}",
@@ -123,8 +95,8 @@ def main() -> None:
         "tests": len(recorded.tests),
         "most": {"seconds": MOST_SECONDS, "tests": MOST_TESTS},
         "minutes": {
-            "recording": round(minutes, 1),
-            "all": round((time.monotonic() - began) / 60, 1),
+            "recording": round(recorded.minutes, 1),
+            "all": round(recorded.minutes + minutes, 1),
         },
         "rows": rows,
     }
@@ -169,10 +141,6 @@ def _copied(slot: Path) -> Path:
     return slot
 
 
-def _environment(slot: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(slot / "src")}
-
-
 def _files(only: Sequence[str] = ("",)) -> list[str]:
     folder = ROOT / PACKAGE
     found = []
@@ -193,81 +161,6 @@ def draw(seed: int, count: int, only: Sequence[str] = ("",)) -> list[Mutant]:
     rng = random.Random(seed)
     every = [site for found in _all_sites(only) for site in found]
     return [rng.choice(site) for site in rng.sample(every, min(count, len(every)))]
-
-
-class Recorded:
-    """Which tests execute which line, and how long each takes."""
-
-    def __init__(self, document: Mapping[str, Any]) -> None:
-        self.tests: list[str] = document["tests"]
-        self.seconds: list[float] = document["seconds"]
-        self.kills: Counter[tuple[str, str]] = Counter()  # by file under test and test function
-        self.lines: Lines = {
-            file: {int(line): tests for line, tests in lines.items()}
-            for file, lines in document["lines"].items()
-        }
-
-    def of(self, mutant: Mutant) -> list[str]:
-        """Return the tests of a mutant, in the order in which they run."""
-        lines = self.lines.get(mutant.file, {})
-        found: set[int] = set()
-        for line in range(mutant.start[0], mutant.end[0] + 1):
-            found.update(lines.get(line, ()))
-        if not found and mutant.scope is not None:
-            # A default, or a line that the interpreter files under another one.
-            for line in range(mutant.scope[0], mutant.scope[1] + 1):
-                found.update(lines.get(line, ()))
-        if mutant.scope is None:
-            found |= self._users(mutant)
-            found = found or {t for tests in lines.values() for t in tests}
-        # What killed others of this file runs first.
-        return sorted(
-            self._capped(found), key=lambda test: -self.kills[mutant.file, _function(test)]
-        )
-
-    def _users(self, mutant: Mutant) -> set[int]:
-        """The tests that execute a line that names what a statement outside functions assigns."""
-        found: set[int] = set()
-        for file, lines in self.lines.items():
-            for node in ast.walk(ast.parse((ROOT / PACKAGE / file).read_bytes())):
-                name = getattr(node, "id", None) or getattr(node, "attr", None)
-                if name in mutant.names:
-                    found.update(lines.get(node.lineno, ()))
-        words = re.compile(r"\b(" + "|".join(map(re.escape, mutant.names or ("",))) + r")\b")
-        files = {test.partition("::")[0] for test in self.tests}
-        named = {file for file in files if mutant.names and words.search(_read(file))} | DECLARED
-        return found | {i for i, t in enumerate(self.tests) if t.partition("::")[0] in named}
-
-    def _capped(self, found: Iterable[int]) -> list[str]:
-        by_function: dict[str, list[int]] = defaultdict(list)
-        for test in sorted(found, key=lambda i: self.seconds[i]):
-            by_function[_function(self.tests[test])].append(test)
-        order = sorted(
-            (turn, self.seconds[test], test)
-            for tests in by_function.values()
-            for turn, test in enumerate(tests)
-        )
-        chosen, seconds = [], 0.0
-        for _, taken, test in order[:MOST_TESTS]:
-            if chosen and seconds + taken > MOST_SECONDS:
-                continue
-            chosen.append(test)
-            seconds += taken
-        return [self.tests[test] for test in chosen]
-
-    def taken(self, tests: Sequence[str]) -> float:
-        """Return the seconds that these tests took."""
-        place = {test: i for i, test in enumerate(self.tests)}
-        return sum(self.seconds[place[test]] for test in tests)
-
-
-def _function(test: str) -> str:
-    return test.partition("[")[0]
-
-
-def _read(name: str) -> str:
-    path = ROOT / name
-    return path.read_text() if path.exists() else ""
 
 
 def run_all(
@@ -292,7 +185,7 @@ def run_all(
                 del running[process]
                 free.append(child.slot)
                 rows[number] = {**_row(child.mutant), **child.found()}
-                killer = _function(rows[number].get("killer", ""))
+                killer = function_of(rows[number].get("killer", ""))
                 recorded.kills[child.mutant.file, killer] += 1
                 print(len(rows), json.dumps(rows[number], ensure_ascii=False), flush=True)
         time.sleep(0.02)
@@ -324,7 +217,7 @@ class _Child:
 
     def __init__(self, mutant: Mutant, tests: Sequence[str], slot: Path, seconds: float) -> None:
         self.mutant, self.tests, self.slot = mutant, tests, slot
-        self.limit = SPARE_SECONDS + 5 * seconds
+        self.limit = math.ceil(SPARE_SECONDS + 5 * seconds)
         self.path = slot / PACKAGE / mutant.file
         self.times = self.path.stat()
         self.source = self.path.read_bytes()
@@ -335,12 +228,14 @@ class _Child:
         self.late = False
         self.id = os.fork()
         if self.id == 0:
-            _forked(lambda: _tested(slot, tests, self.report), slot)
+            _forked(lambda: _tested(slot, tests, self.report), slot, self.limit)
 
     def ended(self) -> bool:
         """Whether the tests are over; what takes too long is ended."""
-        done, _ = os.waitpid(self.id, os.WNOHANG)
-        if not done and time.monotonic() - self.began > self.limit:
+        done, status = os.waitpid(self.id, os.WNOHANG)
+        self.late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+        # Where it waits for what never comes it uses no CPU.
+        if not done and time.monotonic() - self.began > 10 * self.limit:
             self.late = True
             os.killpg(self.id, signal.SIGKILL)
             os.waitpid(self.id, 0)
@@ -366,11 +261,13 @@ class _Child:
         return {"outcome": "killed", "killer": killer or f"pytest ended with {code}", **row}
 
 
-def _forked(work: Callable[[], None], slot: Path) -> None:
+def _forked(work: Callable[[], None], slot: Path, limit: int) -> None:
     """Do the work of a child, and end."""
     try:
         os.setsid()
         resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 10))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.chdir(slot)
         os.environ |= {"PYTHONPATH": str(slot / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         sys.dont_write_bytecode = True
@@ -411,76 +308,9 @@ def _tested(slot: Path, tests: Sequence[str], report: Path) -> None:
 
     plugin = _Selected(tests)
     files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-    code = pytest.main(["-q", "-x", *_options(slot), *files], plugins=[plugin])
+    code = pytest.main(["-q", "-x", *options_of_pytest(slot), *files], plugins=[plugin])
     report.write_text(json.dumps([int(code), plugin.killer]))
 
 
-def _options(slot: Path) -> list[str]:
-    base = str(slot / "pytest")
-    quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    return [*quiet, "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "--basetemp", base]
-
-
-class _Recording:
-    """Says to the coverage which test runs, and keeps how long it took."""
-
-    def __init__(self, coverage: Any) -> None:
-        self.coverage = coverage
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.failed: set[str] = set()
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self.coverage.switch_context(nodeid)
-
-    def pytest_runtest_logfinish(self) -> None:
-        self.coverage.switch_context("")
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid] += report.duration
-        if not report.passed:  # skipped tests notice nothing
-            self.failed.add(report.nodeid)
-
-
-def record(path: Path) -> None:
-    """Run the quick tests once, in this process, and write which lines each executes."""
-    import coverage
-    import pytest
-
-    folder = Path.cwd() / PACKAGE
-    watched = [str(folder / part) + ("" if part.endswith(".py") else "/*") for part in UNDER_TEST]
-    data = coverage.Coverage(data_file=None, include=watched, config_file=False)
-    data.start()
-    plugin = _Recording(data)
-    tests = [name for name in TESTS if Path(name).exists()]
-    pytest.main(["-q", "-m", "not slow", *_options(Path.cwd()), *tests], plugins=[plugin])
-    data.stop()
-    names = [name for name in plugin.seconds if name not in plugin.failed]
-    place = {name: i for i, name in enumerate(names)}
-    lines: dict[str, dict[int, list[int]]] = {}
-    found = data.get_data()
-    for file in found.measured_files():
-        by_line = found.contexts_by_lineno(file)
-        lines[str(Path(file).relative_to(folder))] = {
-            line: [place[c] for c in contexts if c in place] for line, contexts in by_line.items()
-        }
-    document = {
-        "tests": names,
-        "seconds": [round(plugin.seconds[name], 4) for name in names],
-        "lines": lines,
-    }
-    path.write_text(json.dumps(document))
-    if plugin.failed:
-        print("Failed or skipped, and not used:", *sorted(plugin.failed), sep="\n  ")
-
-
-def equivalent() -> dict[tuple[str, ...], str]:
-    """Return the reason of each change that was judged to alter nothing."""
-    rows = tomllib.loads(EQUIVALENT.read_text())["mutant"]
-    return {_key(row): row["reason"] for row in rows}
-
-
 if __name__ == "__main__":
-    if len(sys.argv) == 2 and sys.argv[1].endswith(".json"):
-        record(Path(sys.argv[1]))
-    else:
-        main()
+    main()

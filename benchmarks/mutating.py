@@ -2,7 +2,7 @@
 
 A site is a place in a file: an operator, a comparison, a number, a condition, a call, a statement.
 Each site has one or more mutants. Not changed are docstrings, annotations, decorators, `__all__`,
-f-strings, the texts of exceptions, and what stands under `if TYPE_CHECKING`.
+f-strings, the texts of exceptions, `strict=` of `zip`, and what stands under `if TYPE_CHECKING`.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ class _Walker:
         for part in ast.iter_child_nodes(node):
             if isinstance(part, ast.expr):
                 yield from self._expression(part)
-            elif isinstance(part, ast.keyword):
+            elif isinstance(part, ast.keyword) and part.arg != "strict":
                 yield from self._expression(part.value)
             elif isinstance(part, ast.comprehension):
                 yield from self._expression(part.iter)

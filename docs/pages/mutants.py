@@ -30,8 +30,8 @@ def mutants_page() -> str:
         "A change is killed if a test fails with it.",
         "",
         f"The tests of a change are those that execute the changed line, of {document['tests']:,} quick tests and examples in docstrings: "
-        "first one case of each test function, the quickest first, until one fails, at most "
-        f"{most['seconds']:.0f} seconds or {most['tests']} tests. Slow tests, and those that start other processes, do not count. "
+        "the quickest first, until one fails, at most "
+        f"{most['seconds']:.0f} seconds of CPU or {most['tests']} tests. What tests do in other processes does not count. "
         "The seed was not chosen: the tests were completed with draws of other seeds, and then this seed ran once.",
         "",
         *_shares(rows, same),

@@ -39,3 +39,31 @@ def test_binomial_quantiles_are_a_peers() -> None:
     assert binomial_quantile(0.9, 10**8, 0.02) == pytest.approx(
         binom.ppf(0.9, 10**8, 0.02), rel=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("needed", "guess", "most"),
+    [
+        (3, 1.0, 5),
+        (150, 135.0, 9),
+        (150, 450.0, 10),
+        (123_456, 1.0, 18),
+        (123_456, 135_000.0, 10),
+        (10**9, 3e9, 11),
+    ],
+)
+def test_it_asks_few_times(needed: int, guess: float, most: int) -> None:
+    asked = []
+
+    def decided(i: object, m: np.ndarray) -> np.ndarray:
+        asked.append(m)
+        return np.asarray(m >= needed)
+
+    samples_to_decide(decided, [guess])
+    assert len(asked) <= most
+
+
+def test_a_count_that_is_reached_with_exactly_this_chance() -> None:
+    n = np.array([1, 3, 5, 99, 2001])
+    np.testing.assert_array_equal(binomial_quantile(0.5, n, 0.5), (n - 1) / 2)
+    np.testing.assert_array_equal(binomial_quantile([0.25, 0.75], 2, 0.5), [0, 1])

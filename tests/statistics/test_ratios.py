@@ -356,3 +356,31 @@ def test_ratio_variance_is_that_of_a_large_simulation() -> None:
     values = np.log([ratio_of(joint) for joint in draws])
     found = log_paired_ratio_variance((chances * 20_000).reshape(2, 3))
     assert found == pytest.approx(values.var(), rel=0.04)
+
+
+# Of three controls how many flag a sample, without and with new; and how often each control does.
+OF_RECIPES = ([[9000, 160, 70, 20], [40, 30, 30, 50]], [400, 150, 210])
+
+
+def test_a_ratio_of_recipes_adds_one_variance_to_both_reaches() -> None:
+    table, controls = OF_RECIPES
+    value = 150 * 3 / (160 + 30 + 2 * (70 + 30) + 3 * (20 + 50))
+    models = np.log(np.array(paired_ratio(table, confidence=0.95)) / value)
+    recipes = np.log(np.array(paired_ratio(table, confidence=0.95, controls=controls)) / value)
+    more = recipes**2 - models**2
+    assert more[0] == pytest.approx(more[1], rel=1e-9)
+    assert more[0] > 0.01
+    # Controls that vary no more than samples do add nothing, and neither does a single control.
+    alike = paired_ratio(table, confidence=0.95, controls=[254, 253, 253])
+    np.testing.assert_allclose(alike, paired_ratio(table, confidence=0.95))
+    single = [[900, 50], [20, 30]]
+    np.testing.assert_allclose(
+        paired_ratio(single, confidence=0.95, controls=[80]), paired_ratio(single, confidence=0.95)
+    )
+
+
+def test_a_ratio_of_recipes_without_a_flag_of_new() -> None:
+    table = [[9000, 160, 70, 20], [0, 0, 0, 0]]
+    low, high = paired_ratio(table, confidence=0.95, controls=[300, 20, 40])
+    assert low == 0.0
+    assert paired_ratio(table, confidence=0.95)[1] < high < 10

@@ -1,0 +1,134 @@
+"""Plans for further samples against draws of further samples: rows, clusters and means."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flipguard import METRICS, Comparison, Policy, Predictions, check, compare
+from flipguard.clustered import widened
+from flipguard.counts import FlipCounts
+from flipguard.estimates import intervals
+from flipguard.planning import Question, samples_needed
+from tests.designed import Flips, judged
+
+DRAWS = 200
+
+
+def of_clusters(clusters: int, rows: int, *, spread: float) -> Comparison:
+    """Clusters whose rates of negative flips differ; old is right on all, in two classes."""
+    rng = np.random.default_rng(4)
+    rate = rng.gamma(1 / spread, spread, clusters) * 0.05
+    flips = rng.random((clusters, rows)) < np.minimum(rate, 0.9)[:, np.newaxis]
+    wrong = rng.random((clusters, rows)) < 0.1
+    target = np.arange(clusters * rows) % 2
+    slices = {"user": np.repeat(np.arange(clusters), rows)}
+    right = ~wrong.ravel()
+    old = Predictions.from_arrays(
+        labels=np.where(right, target, 1 - target), targets=target, slices=slices
+    )
+    new = Predictions.from_arrays(
+        labels=np.where(right & ~flips.ravel(), target, 1 - target), targets=target, slices=slices
+    )
+    return compare(old=old, new=new, cluster="user")
+
+
+def question(result: Comparison, name: str, **limits: float) -> Question:
+    sample = result.whole.sample
+    return Question(
+        sample=sample,
+        value=result[name].value,
+        lowest=limits.get("lowest", -math.inf),
+        highest=limits.get("highest", math.inf),
+        passing=0.95,
+        failing=limits.get("failing", 0.95),
+    )
+
+
+def is_decided(ends: Any, asked: Question) -> Any:
+    low, high = ends
+    return (
+        ((asked.lowest <= low) & (high <= asked.highest))
+        | (low > asked.highest)
+        | (high < asked.lowest)
+    )
+
+
+@pytest.mark.parametrize(("side", "at"), [("highest", 0.6), ("lowest", 0.6), ("highest", -0.6)])
+def test_further_clusters_decide_with_their_chance(side: str, at: float) -> None:
+    result = of_clusters(60, 20, spread=0.5)
+    metric, estimate = METRICS["negative_flip_rate"], result["negative_flip_rate"]
+    end = estimate.high if (at > 0) == (side == "highest") else estimate.low
+    limit = estimate.value + abs(at) * (end - estimate.value)
+    asked = question(result, "negative_flip_rate", **{side: limit})
+    ((even, most),) = samples_needed(metric, [asked])
+    assert even is not None
+    assert most is not None
+    table = asked.sample.clusters
+    assert table is not None
+    rng = np.random.default_rng(7)
+    for further, chance in ((even, 0.5), (most, 0.9)):
+        more = round(further / 20)
+        times = 1.0 + rng.multinomial(more, np.full(60, 1 / 60), size=DRAWS)
+        values = FlipCounts(table.layout, times @ table.values)
+        rows = intervals(metric, values, 0.95)
+        ends = widened(metric, rows, [table] * DRAWS, 0.95, times=list(times))
+        assert is_decided(ends, asked).mean() == pytest.approx(chance, abs=0.1)
+
+
+def test_the_samples_that_a_reason_names_do_decide() -> None:
+    rule = {"metric": "negative_flip_rate", "max": 0.02}
+    (few,) = judged(Flips(both_right=60, wrong_same=40), rule).rules[0].judgements
+    assert few.reason is not None
+    assert few.samples_needed_even is not None
+    (named,) = re.findall(r"about ([\d,]+) samples are needed", few.reason)
+    count = int(named.replace(",", ""))
+    # To the next five.
+    assert 0 <= count - (100 + few.samples_needed_even) < 5
+    assert judged(Flips(both_right=count), rule).verdict == "pass"
+    assert judged(Flips(both_right=count - 6), rule).verdict == "inconclusive"
+
+
+def test_the_clusters_that_a_reason_names_do_decide() -> None:
+    def of(clusters: int) -> Comparison:
+        target = np.zeros(20 * clusters, dtype=int)
+        slices = {"user": np.repeat(np.arange(clusters), 20)}
+        one = Predictions.from_arrays(labels=target, targets=target, slices=slices)
+        return compare(old=one, new=one, cluster="user")
+
+    rule = {"metric": "negative_flip_rate", "max": 0.1}
+    (few,) = check(of(10), Policy.from_dict({"rule": [rule]})).rules[0].judgements
+    assert few.reason is not None
+    assert few.reason.startswith("10 clusters are too few for a limit of 10 %")
+    (named,) = re.findall(r"about ([\d,]+) clusters are needed", few.reason)
+    assert check(of(int(named)), Policy.from_dict({"rule": [rule]})).verdict == "pass"
+    assert check(of(int(named) - 1), Policy.from_dict({"rule": [rule]})).verdict == "inconclusive"
+
+
+def test_further_rows_of_a_mean_decide_with_their_chance() -> None:
+    rng = np.random.default_rng(2)
+    n = 300
+    target = np.zeros(n, dtype=int)
+    scores = rng.dirichlet([8, 1, 1], size=(2, n))
+    rows = {"row": np.arange(n)}
+    old, new = (
+        Predictions.from_arrays(probabilities=s, targets=target, slices=rows) for s in scores
+    )
+    result = compare(old=old, new=new)
+    table = compare(old=old, new=new, cluster="row").whole.sample.clusters
+    assert table is not None
+    metric, estimate = METRICS["confidence_new"], result["confidence_new"]
+    for side, end in (("highest", estimate.high), ("lowest", estimate.low)):
+        limit = estimate.value + 0.5 * (end - estimate.value)
+        asked = question(result, "confidence_new", **{side: limit})
+        ((even, most),) = samples_needed(metric, [asked])
+        assert even is not None
+        assert most is not None
+        for further, chance in ((even, 0.5), (most, 0.9)):
+            times = 1.0 + rng.multinomial(further, np.full(n, 1 / n), size=DRAWS)
+            ends = intervals(metric, FlipCounts(table.layout, times @ table.values), 0.95)
+            assert is_decided(ends, asked).mean() == pytest.approx(chance, abs=0.1)
