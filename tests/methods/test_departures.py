@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flipguard.cli.methods import methods as shown
 from flipguard.errors import InputError
 from flipguard.methods import METHODS
 from flipguard.methods.base import Fact, Revision
@@ -21,6 +22,7 @@ DEPARTING = {
     "dropout": {"rate": 0.2},
     "fd-kl": {"direction": "reverse", "t_squared": False},
     "fd-lm": {"class_reduction": "sum"},
+    "ensemble": {"members": 16},
     "elodi": {"k": 10, "class_reduction": "sum"},
     "skl": {"floor": 0.0},
 }
@@ -61,6 +63,29 @@ def test_a_floor_departs_only_where_it_is_used() -> None:
     assert method.default_departures() == []
     (said,) = method.departures(method.complete({"plus": "skl"}))
     assert said.startswith("floor = 1e-07, 0.0 in the paper: ")
+
+
+def test_a_card_knows_what_its_name_adds(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = []
+    for name in ("codistill-skl", "codistill-skl+skl"):
+        shown(name, json=True)
+        rows += json.loads(capsys.readouterr().out)
+    plain, added = rows
+    assert (plain["name"], plain["departures"]) == ("codistill-skl", [])
+    assert (added["name"], added["options"]["plus"]) == ("codistill-skl+skl", "skl")
+    assert added["departures"][0].startswith("floor = 1e-07, 0.0 in the paper")
+    shown("codistill-skl+skl")
+    assert "floor = 1e-07, 0.0 in the paper" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["views", "views_top", "guide", "online", "one_phase", "reuse"])
+def test_a_cheaper_or_another_ensemble_departs(option: str) -> None:
+    """Also where the paper's value is none."""
+    elodi = METHODS["elodi"]
+    other = {"views": 4, "views_top": 3, "guide": "calibrated", "online": False}
+    value = other.get(option, 1 if option == "reuse" else True)
+    said = elodi.departures(elodi.complete({"preset": "paper", option: value}))
+    assert next(said).startswith(f"{option} = {str(value).lower()}, ")
 
 
 def test_a_run_says_what_differs_with_its_settings(tmp_path: Path) -> None:
