@@ -12,9 +12,10 @@ from flipguard.errors import InputError
 from flipguard.methods import METHODS
 from flipguard.methods.base import Fact, Revision
 from flipguard.studies.graph import key_of
+from flipguard.training import train
 from flipguard.training.checks import completed
 from flipguard.training.config import Config, Recipe
-from flipguard.training.folder import RUN
+from flipguard.training.folder import RUN, Run
 from tests.training.tiny import make_old, tiny, trained
 
 # What is not as in the paper where nothing is set, option by option.
@@ -123,3 +124,26 @@ def test_a_run_notes_its_formula(tmp_path: Path) -> None:
         config = tiny(method, epochs=1, recipe=recipe, old=olds)
         run = trained(config, tmp_path / f"{method}-{len(recipe)}")
         assert run.document["formula"] == formula
+
+
+def test_members_note_their_formula(tmp_path: Path) -> None:
+    config = tiny("ensemble", epochs=1, machine={"fuse": "on"})
+    whole = trained(config, tmp_path / "whole")
+    for member in whole.document["members"]:
+        assert Run.read(whole.folder / member).document["formula"] == 0
+
+
+def test_a_finished_run_says_that_its_formula_has_changed(tmp_path: Path) -> None:
+    old = make_old(tmp_path / "old", classes=8)
+    config = tiny("fd-lm", epochs=1, old=(str(old.folder),))
+    folder = trained(config, tmp_path / "new").folder
+    document = json.loads((folder / RUN).read_text())
+    for formula, lines in ((1, 1), (None, 2)):
+        document["formula"] = formula
+        if formula is None:
+            del document["formula"]  # as before formulas were noted
+        (folder / RUN).write_text(json.dumps(document))
+        said: list[str] = []
+        train(config, folder, resume=True, report=said.append)
+        assert len(said) == lines
+    assert "before a change of the method (samples of classes that the old model lacks" in said[1]

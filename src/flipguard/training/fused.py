@@ -35,6 +35,7 @@ from flipguard.training.folder import (
     write_run,
 )
 from flipguard.training.follows import follows
+from flipguard.training.formulas import changes_of
 from flipguard.training.fusing import Group
 from flipguard.training.interrupting import interrupted, time_is_up
 from flipguard.training.loop import Report, steps_an_epoch
@@ -58,12 +59,18 @@ def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Re
     workshop = workshop_of(fabric, group, configs)
     sweep(group.folder)
     shared = facts_of(workshop.data, workshop.members[0])
-    facts = [
-        {**shared, "follows": follows(folder, (Run.read(Path(old)) for old in config.old))}
-        for folder, config in zip(group.folders, configs, strict=True)
-    ]
+    facts = []
+    for folder, config in zip(group.folders, configs, strict=True):
+        olds = [Run.read(Path(old)) for old in config.old]
+        formula = len(changes_of(config, olds, workshop.data.class_names))
+        facts.append({**shared, "formula": formula, "follows": follows(folder, olds)})
     digests = [
-        state_digest(config, data=workshop.data.fingerprint, follows=told["follows"])
+        state_digest(
+            config,
+            data=workshop.data.fingerprint,
+            follows=told["follows"],
+            formula=told["formula"],
+        )
         for config, told in zip(configs, facts, strict=True)
     ]
     with group.begun_or_nothing():

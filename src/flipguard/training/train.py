@@ -61,7 +61,7 @@ from flipguard.training.folder import (
     write_run,
 )
 from flipguard.training.follows import changed_since, follows
-from flipguard.training.formulas import facts_for
+from flipguard.training.formulas import changes_of, changes_since
 from flipguard.training.fusing import teachers_asked
 from flipguard.training.interrupting import time_is_up
 from flipguard.training.lock import alone_in, tidy
@@ -114,6 +114,11 @@ def train_with(
             report(
                 f"it followed other weights than those that are now in {listed(changed)}, seen "
                 "from there; what it has learned from them stays as it is"
+            )
+        if earlier := changes_since(run):
+            report(
+                f"it was trained before a change of the method ({'; '.join(earlier)}), and stays "
+                "as it is; train it into another folder to have the method of today"
             )
         return run
     old_runs = [Run.read(Path(folder)) for folder in config.old]
@@ -230,10 +235,7 @@ def _train_one(
         "test": Yardstick(test, [olds], autocast=fabric.autocast),
     }
     plan = plan_of(config, out, data, material)
-    lacked = any(set(data.class_names) - set(run.class_names) for run in old_runs)
-    formula = method.formula(
-        facts_for(config, [run.config for run in old_runs], new_classes=lacked)
-    )
+    formula = len(changes_of(config, old_runs, data.class_names))
     facts = {**facts_of(data, student), "formula": formula, "follows": follows(out, old_runs)}
     fabric.barrier()  # all have looked at the folder before one writes to it
     if fabric.is_global_zero:
