@@ -163,13 +163,17 @@ class Method:
             yield f"learns from {HELD_OUT:.0%} fewer samples, which are held out"
         yield from self.unlike
 
-    def default_departures(self) -> list[str]:
-        """What differs from the paper where no option is given."""
-        return list(self.departures(self.complete({})))
+    def default_departures(self, named: Mapping[str, Scalar] | None = None) -> list[str]:
+        """What differs from the paper where no option is given, but by the method's name."""
+        return list(self.departures(self.complete(named or {})))
+
+    def changes(self, facts: Set[Fact]) -> tuple[str, ...]:
+        """How its formula has changed for runs of which these facts are true, the first first."""
+        return tuple(one.words for one in self.revisions if one.where <= facts)
 
     def formula(self, facts: Set[Fact]) -> int:
         """How often its formula has changed for runs of which these facts are true."""
-        return sum(revision.where <= facts for revision in self.revisions)
+        return len(self.changes(facts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

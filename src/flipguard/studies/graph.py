@@ -92,7 +92,7 @@ class Graph:
         folder = self._runs / key_of(config, formula=method.formula(facts))
         members = self._members(config, method, model, seed, olds)
         after = {one.folder for one in olds} | set(guides) | set(members)
-        changes = tuple(one.words for one in method.revisions if one.where <= facts)
+        changes = method.changes(facts)
         return self._keep(folder, config, after, model.role, seed, members, changes)
 
     def parts(self, model: Model, *, seed: int) -> list[Node]:
