@@ -6,7 +6,7 @@ First the quick tests run once, and it is recorded which of them executes which 
 drawn from all of the files under test, and one change is made at each, in a copy of the repository.
 The tests that execute the changed line run until one fails: first one case of each test function,
 the quickest first, then the others. `benchmarks/mutants_equivalent.toml` lists the changes
-that alter nothing a test could see, judged by hand, each with its reason.
+that change nothing that a test could observe, judged by hand, each with its reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mutating import Mutant, sites
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "src/flipguard"
 UNDER_TEST = ("methods", "losses", "statistics", "counts.py", "metrics.py", "gate.py")
-# What runs in a few minutes on one core, and the examples in the docstrings under test.
+# Tests that run in a few minutes on one core, and the examples in docstrings of the tested files.
 TESTS = (
     *("tests/statistics", "tests/losses", "tests/methods", "tests/references"),
     *(
@@ -61,14 +61,14 @@ TESTS = (
 )
 COPIED = ("src", "tests", "benchmarks", "docs", "examples", "pyproject.toml", "README.md")
 COPIED += ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "requirements.lock")
-# What is said outside of functions is also seen where it is listed.
+# Statements outside functions are also covered by tests that list the names they assign.
 DECLARED = {"tests/test_pages.py", "tests/methods/test_registry.py"}
-# The tests of one change together, as they took when the lines were recorded.
+# At most this time for all tests of one change, by the times measured while recording.
 MOST_SECONDS, MOST_TESTS = 12.0, 400
-# A change may make a loop endless, or use up the memory.
+# A change may cause an endless loop or use up the memory.
 SPARE_SECONDS, MOST_BYTES = 30.0, 12 * 2**30
-# What is loaded once, before any child. None of these runs anything in another thread until it is
-# used, so that a child finds no lock held.
+# Modules that are imported once, before any child is forked. None of them starts a thread on import,
+# so a child finds no lock held.
 LOADED = (
     "numpy",
     "scipy.special",
@@ -140,7 +140,7 @@ def _survived(kept: Sequence[Mapping[str, Any]], drawn: Sequence[Mutant]) -> lis
 
 
 def _second(kept: list[dict[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The first run's rows, with what became of its survivors after tests were added."""
+    """The rows of the first run, with the outcome of its survivors after tests were added."""
     found = {_key(row): row for row in rows}
     for row in kept:
         if _key(row) in found:
@@ -214,19 +214,19 @@ class Recorded:
         for line in range(mutant.start[0], mutant.end[0] + 1):
             found.update(lines.get(line, ()))
         if not found and mutant.scope is not None:
-            # A default, or a line that the interpreter files under another one.
+            # A default, or a line that the interpreter counts as another one.
             for line in range(mutant.scope[0], mutant.scope[1] + 1):
                 found.update(lines.get(line, ()))
         if mutant.scope is None:
             found |= self._users(mutant)
             found = found or {t for tests in lines.values() for t in tests}
-        # What killed others of this file runs first.
+        # Tests that killed other mutants of this file run first.
         return sorted(
             self._capped(found), key=lambda test: -self.kills[mutant.file, _function(test)]
         )
 
     def _users(self, mutant: Mutant) -> set[int]:
-        """The tests that execute a line that names what a statement outside functions assigns."""
+        """The tests that execute a line with a name that a statement outside functions assigns."""
         found: set[int] = set()
         for file, lines in self.lines.items():
             for node in ast.walk(ast.parse((ROOT / PACKAGE / file).read_bytes())):
@@ -338,7 +338,7 @@ class _Child:
             _forked(lambda: _tested(slot, tests, self.report), slot)
 
     def ended(self) -> bool:
-        """Whether the tests are over; what takes too long is ended."""
+        """Whether the tests have finished; a process that takes too long is ended."""
         done, _ = os.waitpid(self.id, os.WNOHANG)
         if not done and time.monotonic() - self.began > self.limit:
             self.late = True
@@ -351,7 +351,7 @@ class _Child:
         return bool(done)
 
     def found(self) -> dict[str, Any]:
-        """Return what became of the mutant."""
+        """Return the outcome of the mutant."""
         row: dict[str, Any] = {
             "tests": len(self.tests),
             "seconds": round(time.monotonic() - self.began, 1),
@@ -422,7 +422,7 @@ def _options(slot: Path) -> list[str]:
 
 
 class _Recording:
-    """Says to the coverage which test runs, and keeps how long it took."""
+    """Tells coverage which test is running, and records how long it took."""
 
     def __init__(self, coverage: Any) -> None:
         self.coverage = coverage
@@ -474,7 +474,7 @@ def record(path: Path) -> None:
 
 
 def equivalent() -> dict[tuple[str, ...], str]:
-    """Return the reason of each change that was judged to alter nothing."""
+    """Return the reason of each change that was judged to be equivalent."""
     rows = tomllib.loads(EQUIVALENT.read_text())["mutant"]
     return {_key(row): row["reason"] for row in rows}
 

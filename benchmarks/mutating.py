@@ -2,7 +2,7 @@
 
 A site is a place in a file: an operator, a comparison, a number, a condition, a call, a statement.
 Each site has one or more mutants. Not changed are docstrings, annotations, decorators, `__all__`,
-f-strings, the texts of exceptions, and what stands under `if TYPE_CHECKING`.
+f-strings, the texts of exceptions, and code under `if TYPE_CHECKING`.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ SWAPPED = (
     ("softmax", "log_softmax"),
 )
 SWAPS = {a: b for pair in SWAPPED for a, b in (pair, pair[::-1])}
-# Their arguments are of unlike kinds: swapped, nothing would work.
+# Their arguments have different types, so swapped arguments would always fail.
 NOT_SWAPPED = {"isinstance", "issubclass", "getattr", "setattr", "hasattr", "cast", "TypeVar"}
-# Words in brackets after these are types.
+# Words in brackets after these names are types.
 OF_TYPES = {"Annotated", "Literal", "Callable", "NDArray", "Sequence", "Mapping", "Iterator"}
 OF_TYPES |= {"tuple", "list", "dict", "set", "frozenset", "type", "Optional", "Union"}
 
@@ -113,7 +113,7 @@ def sites(file: str, source: bytes) -> list[list[Mutant]]:
 
 
 class _Walker:
-    """Goes through a syntax tree and makes the mutants of each node."""
+    """Walks a syntax tree and makes the mutants of each node."""
 
     def __init__(self, file: str, source: bytes) -> None:
         self.file, self.tree = file, ast.parse(source)
@@ -172,7 +172,7 @@ class _Walker:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 inner = (node.body[0].lineno, node.end_lineno or node.lineno)
-                # Defaults are read when the module is loaded; what they do is seen in the body.
+                # Defaults are evaluated on import; tests that execute the body notice them.
                 self.scope = inner
                 for default in (*node.args.defaults, *node.args.kw_defaults):
                     if default is not None:
@@ -329,14 +329,14 @@ class _Walker:
                 yield from self._whole("constant", node, str(not value))
             case int():
                 texts = [str(value + 1), *([str(value - 1)] if value else [])]
-                if value > 100:  # a size, for which one more or less is as good
+                if value > 100:  # a size, where one more or less makes no difference
                     texts = ["1", f"-{value}"]
                 yield from self._whole("constant", node, *texts)
             case float():
                 texts = [repr(value + 1)]
                 if value:
                     texts.append(f"-{value!r}")
-                # Twice a tolerance is as good a tolerance.
+                # Twice a tolerance makes no difference.
                 if abs(value) > 1e-5 and value != float("inf"):
                     texts.append(repr(2 * value))
                 yield from self._whole("constant", node, *texts)

@@ -537,7 +537,7 @@ def test_ten_clusters_are_too_few_for_two_percent() -> None:
     assert "10 clusters are too few for a limit of 2 %: even without any flip" in judgement.reason
     assert "the upper end would be 17.9 %" in judgement.reason
     assert "at the rate seen (1 %), about" in judgement.reason
-    assert judgement.reason.endswith("if they are alike")
+    assert judgement.reason.endswith("if they are like those seen")
 
 
 def test_too_few_clusters_to_pass_can_still_fail() -> None:
@@ -664,7 +664,7 @@ def test_flips_against_a_control_without_any_are_no_pass() -> None:
     assert (none.verdict, many.verdict) == ("inconclusive", "fail")
     row = parsed(check(flips[1], rule).to_json())["rules"][0]
     assert row["value"] is None
-    assert row["reason"] == "the control has no flip, so that the ratio is infinite"
+    assert row["reason"] == "the control has no flip, so the ratio is infinite"
     judgement = only(check(flips[1], policy({"metric": "churn_ratio", "max": 1.5})))
     assert judgement.verdict != "pass"
 

@@ -47,8 +47,8 @@ def test_a_displacement_has_no_upper_end_and_the_gate_says_why() -> None:
     judged = verdict(result, metric="logit_displacement", max=10.0)
     assert judged.verdict == "inconclusive"
     assert judged.reason == (
-        "one more sample may have any logit_displacement, so no number of samples shows that the "
-        'mean is at most 10; judge = "point" judges the value alone'
+        "one more sample may have a logit_displacement of any size, so no number of samples shows "
+        'that the mean is at most 10; judge = "point" judges the value alone'
     )
     assert verdict(result, metric="logit_displacement", max=10.0, judge="point").verdict == "pass"
     assert verdict(result, metric="logit_displacement", max=1.0).verdict == "fail"

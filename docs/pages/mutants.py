@@ -1,4 +1,4 @@
-"""The page of how many small changes of the source the tests notice."""
+"""The page that says how many small changes of the source the tests notice."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def mutants_page() -> str:
         f"The files of `methods/`, `losses/` and `statistics/`, with `counts.py`, `metrics.py` and `gate.py`, have "
         f"{document['sites']:,} places where a small change can be made: an operator, a comparison, a number, a condition, "
         "a sign, an axis, a call, a statement. "
-        f"{len(rows)} of them were drawn with seed {document['seed']}, each as likely as any other, and one change was made at each. "
+        f"{len(rows)} of them were drawn with seed {document['seed']}, all equally likely, and one change was made at each. "
         "A change is killed if a test fails with it.",
         "",
-        f"The tests of a change are those that execute the changed line, of {document['tests']:,} quick tests and examples in docstrings: "
-        "first one case of each test function, the quickest first, until one fails, at most "
-        f"{most['seconds']:.0f} seconds or {most['tests']} tests. Slow tests, and those that start other processes, do not count. "
-        "The seed was not chosen: the tests were completed with draws of other seeds, and then this seed ran once.",
+        f"The tests of a change are those that execute the changed line, of {document['tests']:,} quick tests and examples in docstrings. "
+        "One case of each test function runs first, the quickest first. A run ends when a test fails, or after "
+        f"{most['seconds']:.0f} seconds or {most['tests']} tests. Slow tests, and tests that start other processes, are left out. "
+        "While tests were being added, changes were drawn with other seeds; this seed was run once, afterwards.",
         "",
         *_shares(rows, same),
         "",
@@ -41,7 +41,7 @@ def mutants_page() -> str:
     if added:
         left = len(alive) - len(added)
         lines += [
-            f"After that run tests were added for {len(added)} of the {len(alive)} survivors; with them "
+            f"After that run, tests were added for {len(added)} of the {len(alive)} survivors. With these tests "
             f"{_percent(len(judged) - left, len(judged))} are killed.",
             "",
         ]
@@ -85,7 +85,7 @@ def _equivalent(same: Sequence[dict], reasons: dict[tuple[str, ...], str]) -> li
     if not same:
         return ["None."]
     lines = [
-        "Judged by hand from the source: nothing that a test could see changes. They are left out of the rates above.",
+        "These changes do not alter anything that a test could observe, as judged by hand from the source. They are not counted in the rates above.",
         "",
         "| file | line | becomes | reason |",
         "|---|---|---|---|",
