@@ -67,8 +67,8 @@ DECLARED = {"tests/test_pages.py", "tests/methods/test_registry.py"}
 MOST_SECONDS, MOST_TESTS = 12.0, 400
 # A change may cause an endless loop or use up the memory.
 SPARE_SECONDS, MOST_BYTES = 30.0, 12 * 2**30
-# Modules that are imported once, before any child is forked. None of them starts a thread on import,
-# so a child finds no lock held.
+# Modules that are imported once, before any child is forked. None of them starts a thread on
+# import, so a child finds no lock held.
 LOADED = (
     "numpy",
     "scipy.special",

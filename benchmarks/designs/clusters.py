@@ -22,8 +22,8 @@ CONFIDENCE = 0.95
 WIDTH_DRAWS = 100
 LAYOUT = Layout(has_target=True, controls=1)
 PLAIN = Layout(has_target=True)
-# Rows per cluster if sizes are equal. Other shapes have the same mean, and at most this many rows in
-# one cluster, by the number of clusters.
+# Rows per cluster if sizes are equal. Other shapes have the same mean, and at most this many rows
+# in one cluster, by the number of clusters.
 SIZE = 100
 MOST_ROWS = {100: 4_000, 300: 10_000, 1000: 20_000}
 SHAPES = ("equal sizes", "Zipf sizes", "one giant cluster")
@@ -92,7 +92,7 @@ def alike(chances: Sequence[float], correlation: float) -> Chances:
             return np.eye(len(mean))[rng.choice(len(mean), p=mean, size=shape)]
         own = rng.standard_gamma(mean * (1 - correlation) / correlation, size=(*shape, len(mean)))
         total = own.sum(axis=-1, keepdims=True)
-        # Gammas of tiny shape can all underflow to 0; then one cell gets everything, as in the limit.
+        # Gammas of tiny shape can all underflow to 0; then one cell gets all, as in the limit.
         lost = np.eye(len(mean))[rng.choice(len(mean), p=mean, size=shape)]
         with np.errstate(all="ignore"):
             return np.where(total > 0, own / total, lost)

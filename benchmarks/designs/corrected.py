@@ -1,7 +1,7 @@
 """How often at least one group or rule fails after a correction, if all lie at their limits.
 
 With Holm's and with Benjamini and Hochberg's correction, the first of G groups fails if its p value
-is at most alpha / G, that is if its interval at a confidence of 1 - alpha / G lies beyond the limit.
+is at most alpha / G, that is if its interval at confidence 1 - alpha / G lies beyond the limit.
 Groups are independent. So the chance that any fails follows from that of one group, which is drawn
 as often as all groups together would be. Values within two standard errors of the limit cannot fail
 at these levels, so no interval is computed for them.

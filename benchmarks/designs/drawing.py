@@ -122,8 +122,8 @@ def family_row(
 ) -> Row:
     """The row of many equal groups at their limit, each judged at the corrected confidence.
 
-    Holm's first step and Bonferroni's both need a confidence of 1 - 0.05 / groups. So the chance that
-    any group fails follows from the chance that one does. The worse of the two sides counts.
+    Holm's first step and Bonferroni's both need a confidence of 1 - 0.05 / groups. So the chance
+    that any group fails follows from the chance that one does. The worse of the two sides counts.
     """
 
     def any_fails(interval: Interval) -> tuple[float, float, float]:

@@ -48,7 +48,7 @@ def joint_flips(
 
 
 def _by_sample(rates: Floats, shared: float, nodes: int) -> tuple[Floats, Floats]:
-    """Flip probabilities by model and kind of sample (easy or hard to flip), and each kind's share."""
+    """Flip probabilities by model and by how easily a sample flips, with the share of each."""
     ease, weights = np.polynomial.hermite_e.hermegauss(nodes)
     threshold = ndtri(rates)[..., None]
     chances = ndtr((threshold + math.sqrt(shared) * ease) / math.sqrt(1 - shared))
