@@ -1,4 +1,4 @@
-"""What is said with one control, with several, and with controls that never flip."""
+"""Output with one control, with several, and with controls that never flip."""
 
 import json
 import math

@@ -60,7 +60,7 @@ def test_only_a_comparison_is_judged(result: object) -> None:
 @pytest.mark.parametrize("negative", [30, 60, 80, 82, 85, 86, 100, 112, 118, 120, 121, 125, 500])
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
 def test_a_maximum_is_judged_by_the_whole_interval(negative: int, confidence: float) -> None:
-    # The interval is the wider of Wilson's and Clopper and Pearson's: a peer can say where it ends.
+    # The interval is the wider of Wilson's and Clopper and Pearson's, here from statsmodels.
     ends = [
         proportion_confint(negative, 5000, alpha=1 - confidence, method=method)
         for method in ("wilson", "beta")
@@ -317,7 +317,7 @@ def test_a_group_fails_where_its_adjusted_p_value_is_within_alpha(correction: st
         "correction": correction,
     }
     found = {j.group: j for j in judged(groups, rule).rules[0].judgements}
-    # The interval turned round: the larger p value of the score test and of the exact test.
+    # The inverse of the interval: the larger p value of the score test and the exact test.
     p_values = []
     for k in flips:
         z = (k / n - limit) / math.sqrt(limit * (1 - limit) / n)
@@ -537,7 +537,7 @@ def test_ten_clusters_are_too_few_for_two_percent() -> None:
     assert "10 clusters are too few for a limit of 2 %: even without any flip" in judgement.reason
     assert "the upper end would be 17.9 %" in judgement.reason
     assert "at the rate seen (1 %), about" in judgement.reason
-    assert judgement.reason.endswith("if they are alike")
+    assert judgement.reason.endswith("if they are like those seen")
 
 
 def test_too_few_clusters_to_pass_can_still_fail() -> None:
@@ -588,7 +588,7 @@ def test_more_flips_never_give_a_better_verdict(rule: dict[str, Any], correction
 def test_holm_over_rules_spends_alpha_once() -> None:
     p = [np.array([0.001]), np.array([0.002, 0.9]), np.array([0.02]), np.array([math.nan])]
     assert rule_alphas(p, "holm", 0.06) == pytest.approx([0.02, 0.06, 0.03, 0.06])
-    # A group that holds keeps its rule's share from the others.
+    # A rule with a group that has not failed keeps its share of alpha.
     p[2] = np.array([0.04])
     assert rule_alphas(p, "holm", 0.06) == pytest.approx([0.02, 0.03, 0.03, 0.03])
     p[2] = np.array([0.02])
@@ -614,7 +614,7 @@ def test_a_correction_over_rules_makes_only_failing_harder(correction: str) -> N
     found = parsed(corrected.to_json())
     assert found["correction"] == correction
     assert [row.get("correction") for row in found["rules"]] == [correction] * 6 + [None]
-    # Six alike p values: Holm needs a sixth of alpha, Benjamini and Hochberg needs all of it.
+    # With six equal p values Holm needs one of alpha / 6, Benjamini and Hochberg one of alpha.
     expected = "inconclusive" if correction == "holm" else "fail"
     assert {rule.verdict for rule in corrected.rules[:6]} == {expected}
     assert corrected.rules[6].verdict == "fail"
@@ -664,7 +664,7 @@ def test_flips_against_a_control_without_any_are_no_pass() -> None:
     assert (none.verdict, many.verdict) == ("inconclusive", "fail")
     row = parsed(check(flips[1], rule).to_json())["rules"][0]
     assert row["value"] is None
-    assert row["reason"] == "the control has no flip, so that the ratio is infinite"
+    assert row["reason"] == "the control has no flip, so the ratio is infinite"
     judgement = only(check(flips[1], policy({"metric": "churn_ratio", "max": 1.5})))
     assert judgement.verdict != "pass"
 

@@ -288,7 +288,9 @@ def test_group_numbers_are_those_of_the_json() -> None:
 
 def test_the_noise_floor_is_told() -> None:
     result = scored()
-    table = next(t for t in tables(comparison_markdown(result)) if t[0][0] == "beside 3 retrains")
+    table = next(
+        t for t in tables(comparison_markdown(result)) if t[0][0] == "compared with 3 retrains"
+    )
     floors = result.as_dict()["noise_floor"]
     assert [row[0] for row in table[1:]] == list(floors)
     for name, _, ends, _ in table[1:]:

@@ -54,7 +54,7 @@ class Estimate:
         return not math.isnan(self.value)
 
     def as_json(self) -> dict[str, float | int | None]:
-        """Undefined and infinite are null: JSON knows neither, and 0 would be wrong."""
+        """Undefined and infinite numbers are null, because JSON has neither."""
         return {
             "value": _number(self.value),
             "low": _number(self.low),
@@ -79,7 +79,7 @@ class Sample:
     def interval(
         self, metric: Metric, confidence: float, *, scale: float = 1.0
     ) -> tuple[float, float]:
-        """The interval of a metric, or the one that `scale` times as many samples would give."""
+        """The interval of a metric; with `scale`, as if there were that many times the samples."""
         low, high = self.interval_array(metric, np.asarray(confidence), scale=scale)
         return float(low), float(high)
 
@@ -99,13 +99,13 @@ class Sample:
         return intervals(metric, counts, confidence, effect=effect, degrees=degrees)
 
     def p_value(self, metric: Metric, limit: float, side: Literal["above", "below"]) -> float:
-        """The alpha at which the (1 - alpha) interval just touches a limit."""
+        """Return the alpha at which the (1 - alpha) interval just touches a limit."""
         return float(p_values(metric, [self], limit, side)[0])
 
     def end_without_flips(self, metric: Metric, confidence: float) -> float | None:
-        """The least upper end that a rate can have with these samples; None for other metrics.
+        """The smallest upper end that a rate can have with these samples; None for other metrics.
 
-        By symmetry 1 minus this is the largest lower end that a rate can have.
+        By symmetry, 1 minus it is the largest lower end that a rate can have.
         """
         if not isinstance(metric.shape, Proportion):
             return None
@@ -125,7 +125,7 @@ class Sample:
         return estimate
 
     def design(self, metric: Metric) -> tuple[float, float]:
-        """What clustering costs a mean: the factor on the variance, and its degrees of freedom."""
+        """The design effect of clusters on the variance of a metric, and its degrees of freedom."""
         if metric.name not in self._designs:
             self._designs[metric.name] = self._measure_design(metric)
         return self._designs[metric.name]
@@ -249,7 +249,7 @@ def intervals(
             counts.joint(shape.kind), controls=counts.of_controls(shape.kind), **design
         )
     if isinstance(shape, Mean):
-        # Where less is better a lower end shows a failure, and does not let anything pass.
+        # Where less is better, the lower end can only make a rule fail, never pass.
         return statistics.bounded_mean(
             counts[shape.statistic],
             counts[f"{shape.statistic}_squared"],
@@ -270,7 +270,7 @@ def intervals(
 
 
 def iid_variance(shape: Shape, counts: FlipCounts) -> FloatArray:
-    """The sampling variance of a mean, were rows independent."""
+    """The sampling variance of a mean if rows were independent."""
     if isinstance(shape, Mean):
         squares = counts[f"{shape.statistic}_squared"]
         return statistics.mean_variance(counts[shape.statistic], squares, counts.rows)

@@ -1,4 +1,4 @@
-"""Why a judgement is inconclusive, where more than the number of samples is to be said."""
+"""Reasons of inconclusive judgements, where a number of further samples is not enough."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Needed = tuple[int | None, int | None]
 def why_inconclusive(
     rule: Rule, group: Group, found: tuple[float, float], samples: Needed, confidence: float
 ) -> str | None:
-    """The reason in words, or None where the number of further samples says it all.
+    """Return the reason in words, or None if the numbers of further samples are enough.
 
-    `found` is the value and the upper end of its interval. `samples` are the further ones that
-    decide with an even chance and with 90 %.
+    `found` is the value and the upper end of its interval. `samples` are the numbers of further
+    samples that decide with a chance of 50 % and of 90 %.
     """
     value, high = found
     return (
@@ -33,7 +33,7 @@ def why_inconclusive(
 
 
 def _never_inside(rule: Rule, value: float) -> str | None:
-    """A limit at the very end of what there can be: intervals always reach beyond it."""
+    """The reason if the limit is the smallest or largest possible value of the metric."""
     metric = METRICS[rule.metric]
     least, most = metric.range
     for limit, end in ((rule.max, least), (rule.min, most)):
@@ -47,19 +47,19 @@ def _never_inside(rule: Rule, value: float) -> str | None:
 
 
 def _never_below(rule: Rule, value: float, high: float) -> str | None:
-    """A metric without a largest value has no upper end that could be inside a limit."""
+    """The reason if the metric has no largest value, so its interval has no upper end."""
     if rule.max is None or value > rule.max or not math.isinf(high):
         return None
     return (
-        f"one more sample may have any {rule.metric}, so no number of samples shows that the mean "
-        f'is at most {rule.max:g}; judge = "point" judges the value alone'
+        f"one more sample may have a {rule.metric} of any size, so no number of samples shows that "
+        f'the mean is at most {rule.max:g}; judge = "point" judges the value alone'
     )
 
 
 def _too_few(
     rule: Rule, group: Group, value: float, samples: Needed, confidence: float
 ) -> str | None:
-    """A rate whose limit these samples could not pass whatever the rate were."""
+    """The reason if these samples are too few to pass this limit at any rate."""
     metric = METRICS[rule.metric]
     end = group.sample.end_without_flips(metric, confidence)
     if end is None:
@@ -83,7 +83,7 @@ def _too_few(
     if even != most:
         chances += " for an even chance to decide"
         chances += f", {_rounded(most):,} for 90 %" if most is not None else ""
-    condition = "the rates stay as they are" if clusters is None else "they are alike"
+    condition = "the rates stay as they are" if clusters is None else "they are like those seen"
     return f"{reason}; at the rate seen ({_percent(value)}), about {chances}, if {condition}"
 
 
@@ -104,7 +104,7 @@ def _number(metric: Metric, value: float) -> str:
 
 
 def _percent(value: float) -> str:
-    """Three figures at most.
+    """A percentage with at most three significant digits.
 
     >>> _percent(0.17904), _percent(0.02), _percent(0.0)
     ('17.9 %', '2 %', '0 %')
@@ -113,7 +113,7 @@ def _percent(value: float) -> str:
 
 
 def _rounded(number: float) -> int:
-    """Two figures, or to the next five: the rest would pretend to know the future.
+    """Round up to two digits and a half (the third is 0 or 5), because the number is a forecast.
 
     >>> _rounded(183), _rounded(42), _rounded(12345)
     (185, 42, 12500)

@@ -1,4 +1,4 @@
-"""What differs from the papers is stated once, with the option, and said wherever a user looks."""
+"""Differences from the papers are declared once, with the option, and shown everywhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flipguard.training.config import Config, Recipe
 from flipguard.training.folder import RUN, Run
 from tests.training.tiny import make_old, tiny, trained
 
-# What is not as in the paper where nothing is set, option by option.
+# Differences from the paper by default, by option.
 DEPARTING = {
     "dropout": {"rate": 0.2},
     "fd-kl": {"direction": "reverse", "t_squared": False},
@@ -27,7 +27,7 @@ DEPARTING = {
     "elodi": {"k": 10, "class_reduction": "sum"},
     "skl": {"floor": 0.0},
 }
-# Methods that differ whatever is set: they hold samples out, or leave a part of the loss out.
+# Methods that always differ: they hold samples out, or leave a part of the loss out.
 ALWAYS = ("bu-cr", "ewc", "muscle")
 
 
@@ -43,7 +43,7 @@ def test_a_preset_takes_the_papers_values(name: str) -> None:
     assert "preset" not in printed
     assert method.complete({"preset": "none"}) == method.complete(usual) == usual
     if name == "codistill-skl":
-        changed.pop("floor")  # idle, unless the regulariser is skl
+        changed.pop("floor")  # has no effect unless the regulariser is skl
     assert changed == DEPARTING.get(name, {})
     assert [one.partition(" = ")[0] for one in method.default_departures() if " = " in one] == list(
         changed
@@ -98,7 +98,7 @@ def test_a_run_says_what_differs_with_its_settings(tmp_path: Path) -> None:
 
 
 def test_a_changed_formula_is_another_run() -> None:
-    """The name of a run tells by which formula it was trained, where that makes a difference."""
+    """A run trained with another version of the formula has another name."""
     method = METHODS["codistill-skl"]
     true: set[Fact] = {"clip"}
     assert (method.formula(true), method.formula(set())) == (1, 0)

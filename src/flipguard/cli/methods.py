@@ -28,9 +28,9 @@ def register(app: typer.Typer) -> None:
 
 
 def methods(name: Name = None, json: AsJson = False) -> None:
-    """What training methods there are, one per line; or one of them, with its options.
+    """List the training methods, or show one of them with its options.
 
-    Says which defaults differ from the paper.
+    Also lists which defaults differ from the paper.
 
     Example: [bold]flipguard methods elodi[/bold]
     """
@@ -70,7 +70,7 @@ def _listed(methods: list[Method]) -> Iterator[RenderableType]:
         table.add_row(method.name, method.sentence, method.paper)
     yield table
     yield ""
-    yield "By default not as in the paper (--set options.preset=paper changes these options):"
+    yield "Defaults that differ from the paper (--set options.preset=paper uses its values):"
     departures = Table(box=None, pad_edge=False, show_header=False)
     departures.add_column(no_wrap=True)
     for method in methods:
@@ -98,15 +98,15 @@ def _card(name: str, method: Method, named: Mapping[str, str]) -> Iterator[Rende
     for column in ("option", "default", "what it is"):
         table.add_column(column, no_wrap=column != "what it is")
     for option in method.settable:
-        choices = f" One of {', '.join(option.choices)}." if option.choices else ""
-        # What is left out is said so: a configuration has no word for nothing.
+        choices = f" Choices: {', '.join(option.choices)}." if option.choices else ""
+        # A configuration file cannot hold None, so an option without a value is shown in words.
         value = named.get(option.name, option.default)
         default = "none" if value is None else written(value)
         table.add_row(option.name, default, f"{option.sentence}{choices}")
     yield table
     yield ""
     if departures := method.default_departures(named):
-        yield "By default not as in the paper:"
+        yield "By default this differs from the paper:"
         yield from (f"- {departure}" for departure in departures)
         yield ""
     yield f"Set one with: flipguard train --method {name} --set options.NAME=VALUE"

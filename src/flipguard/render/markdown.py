@@ -10,17 +10,17 @@ from flipguard.errors import printable
 from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.metrics import METRICS
 from flipguard.render.text import (
-    beside_retrains,
+    compared_with_retrains,
     correction_over_rules,
     count,
     estimate_interval,
+    explanation,
     headline,
     interval,
     left_out,
     limit,
     number,
     percent,
-    to_know,
     what_controls_show,
     what_ratios_say,
 )
@@ -113,12 +113,12 @@ def _noise(result: Comparison) -> list[str]:
             f"`{floor.metric}`",
             number(floor.metric, floor.value),
             interval(floor.metric, floor.low, floor.high),
-            beside_retrains(floor),
+            compared_with_retrains(floor),
         ]
         for floor in result.noise_floor
     ]
     told = count(len(result.controls), "retrain")
-    header = [f"beside {told}", "this update", "a retrain", "so it changes"]
+    header = [f"compared with {told}", "this update", "a retrain", "so it changes"]
     shown = what_controls_show(result)
     return [*_table(header, rows, right=(1, 2)), *(["", _sentence(shown)] if shown else [])]
 
@@ -179,7 +179,7 @@ def _judgement_row(judgement: Judgement) -> list[str]:
         limit(rule),
         number(rule.metric, judgement.value),
         ends,
-        to_know(judgement),
+        explanation(judgement),
     ]
 
 

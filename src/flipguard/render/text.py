@@ -13,7 +13,7 @@ from flipguard.policy import Rule
 SIGNED = frozenset({"accuracy_gain"})
 
 
-def beside_retrains(floor: NoiseFloor) -> str:
+def compared_with_retrains(floor: NoiseFloor) -> str:
     """Whether the update differs from what one more retrain would do, in words."""
     if floor.verdict == "unknown":
         return "unknown"
@@ -26,9 +26,9 @@ def beside_retrains(floor: NoiseFloor) -> str:
 
 
 def what_controls_show(result: Comparison) -> str:
-    """How large a change these few controls can show, and how large a one five would; or nothing.
+    """How large a change these controls can show, and how large a one five would; empty for five.
 
-    Five are where more controls begin to say little more.
+    From five controls on, more of them change little.
     """
     floors = [floor for floor in result.noise_floor if not math.isnan(floor.value)]
     k = len(result.controls)
@@ -39,7 +39,7 @@ def what_controls_show(result: Comparison) -> str:
     names = _listed([floor.metric for floor in floors])
     return (
         f"{k} controls only show changes of more than about {seen} points ({names}); "
-        f"five that vary as much would show {five}."
+        f"five controls that vary as much would show changes of more than {five}."
     )
 
 
@@ -48,7 +48,7 @@ def _listed(words: list[str]) -> str:
 
 
 def what_ratios_say(result: Comparison) -> str:
-    """What the intervals of ratios to a control allow for; nothing without controls."""
+    """What the intervals of ratios to a control allow for; empty without controls."""
     k = len(result.controls)
     if not k:
         return ""
@@ -156,8 +156,8 @@ def limit(rule: Rule) -> str:
     return f"≥ {number(metric, rule.min if rule.min is not None else math.nan)}"
 
 
-def to_know(judgement: Judgement) -> str:
-    """How a judgement came about, and what would decide one that is inconclusive."""
+def explanation(judgement: Judgement) -> str:
+    """The reason of a judgement, and how many more samples would decide an inconclusive one."""
     told = []
     if judgement.reason is not None:
         told.append(judgement.reason)
@@ -182,7 +182,7 @@ def _what_would_decide(judgement: Judgement) -> list[str]:
 
 
 def by_value_alone(verdict: Verdict) -> str:
-    """The rules that no interval took part in, in words; empty where there are none."""
+    """Names the rules that were judged without their interval; empty if there are none."""
     rules = [rule.rule for rule in verdict.rules if rule.rule.judge == "point"]
     names = ", ".join(dict.fromkeys(rule.metric for rule in rules))
     return f"judged by its value alone: {names}" if names else ""
@@ -195,7 +195,7 @@ CORRECTIONS = {
 
 
 def correction_over_rules(verdict: Verdict) -> str:
-    """How failing is corrected for the number of rules, as a sentence; empty where it is not."""
+    """A sentence on the correction for the number of rules; empty without a correction."""
     name = CORRECTIONS.get(verdict.policy.correction)
     return f"Failing is corrected for the number of rules ({name})." if name else ""
 

@@ -1,4 +1,4 @@
-"""How the settings of a run differ from its paper, and by which formula it was trained."""
+"""How a run differs from its method's paper, and which version of the formula it uses."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def departures_of(config: Config) -> list[str]:
-    """What is not as in the paper of the method, with the settings of a complete configuration."""
+    """The differences from the method's paper with the settings of a complete configuration."""
     method, named = method_of(config.method)
     return list(method.departures({**config.options, **named}))
 
 
 def facts_for(config: Config, olds: Sequence[Config], *, new_classes: bool) -> frozenset[Fact]:
-    """What is true of a run that decides whether a change of its method's formula changes it.
+    """Return the facts about a run that decide whether a change of its method's formula applies.
 
     Args:
-        config: Its settings.
-        olds: Those of the old runs that it follows.
-        new_classes: Whether it has classes that one of these lacks.
+        config: The settings of the run.
+        olds: The settings of the old runs that it follows.
+        new_classes: Whether it has classes that one of the old runs lacks.
     """
     true: dict[Fact, bool] = {
         "clip": config.recipe.clip is not None,
