@@ -18,7 +18,7 @@ from flipguard import statistics
 from flipguard.clustered import cluster_sums, has_cluster_interval, widened
 from flipguard.counts import CELLS, UNLABELLED, FlipCounts, FloatArray, joint_name
 from flipguard.estimates import Sample, iid_variance, intervals
-from flipguard.metrics import Metric, PairedRatio, Proportion
+from flipguard.metrics import CalibrationError, Mean, Metric, PairedRatio, Proportion
 
 # The chances to decide that are planned for: an even one, and a good one.
 CHANCES = (0.5, 0.9)
@@ -153,10 +153,11 @@ class _Plan:
 
 
 def _further(metric: Metric, samples: Sequence[Sample]) -> _Further:
-    clustered = samples[0].clusters is not None
-    if has_cluster_interval(metric):
-        return _OfClusters(metric, samples) if clustered else _OfRows(metric, samples)
-    return _OfMeans(metric, samples)
+    if samples[0].clusters is None:
+        # Of scores there are no few kinds of rows of which further ones could be drawn.
+        scored = isinstance(metric.shape, Mean | CalibrationError)
+        return _OfMeans(metric, samples) if scored else _OfRows(metric, samples)
+    return (_OfClusters if has_cluster_interval(metric) else _OfMeans)(metric, samples)
 
 
 class _Further:
