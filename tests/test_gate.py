@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from flipguard.corrections import rule_alphas
 from flipguard.counts import FlipCounts, Layout
 from flipguard.estimates import intervals
 from flipguard.gate import Judgement
+from flipguard.render.text import to_know
 from tests.cases import measured
 from tests.designed import Flips, judged, policy, update
 
@@ -479,6 +481,22 @@ def test_on_the_limit_no_number_of_samples_decides() -> None:
     assert row["reason"] == "no number of samples decides: the value lies on its limit"
 
 
+def test_a_value_off_its_limit_is_not_said_to_lie_on_it() -> None:
+    # Old is never wrong, so that nothing is ever learnt of new's errors there.
+    flips = Flips(both_right=90, negative=10)
+    judgement = only(judged(flips, {"metric": "relative_negative_flip_rate", "max": 0.5}))
+    assert judgement.value == 1.0
+    assert judgement.reason == "no number of samples decides, if the rates stay as they are"
+
+
+def test_a_case_that_would_not_fail_is_not_said_to_fail() -> None:
+    rule = {"metric": "relative_negative_flip_rate", "max": 0}
+    judgement = only(judged(Flips(both_right=40, wrong_same=1), rule))
+    assert judgement.reason is not None
+    assert "fails it" not in judgement.reason
+    assert judged(Flips(both_right=40, negative=1), rule).verdict == "inconclusive"
+
+
 @pytest.mark.parametrize(
     ("rule", "flips"),
     [
@@ -517,6 +535,59 @@ def test_too_few_samples_for_a_limit_are_said_to_be_too_few(rule: dict[str, Any]
     assert judgement.reason is not None
     assert "20 samples are too few for a limit of" in judgement.reason
     assert end in judgement.reason
+
+
+def test_counts_of_one_have_their_words_in_the_singular() -> None:
+    few = only(judged(Flips(both_right=1), NFR_2))
+    assert to_know(few).startswith("1 sample is too few for a limit of 2 %")
+    more = replace(few, reason=None, samples_needed_even=1, samples_needed_90=1)
+    assert to_know(more) == "about 1 more sample decides, if the rates stay as they are"
+
+
+def test_a_number_is_not_told_twice() -> None:
+    judgement = only(judged(Flips(both_right=1), NFR_2, confidence=0.999999))
+    assert judgement.samples_needed_even != judgement.samples_needed_90
+    assert to_know(judgement).count("1,200") == 1
+
+
+def test_samples_for_a_mean_of_scores_depend_on_the_chance() -> None:
+    scores = np.random.default_rng(5).dirichlet(np.ones(3), size=(2, 50))
+    target = scores[0].argmax(1)
+    old, new = (Predictions.from_arrays(probabilities=s, targets=target) for s in scores)
+    result = compare(old=old, new=new)
+    for metric in ("confidence_new", "surrogate_churn"):
+        limit = 0.4 * result[metric].value + 0.6 * result[metric].high
+        judgement = only(check(result, policy({"metric": metric, "max": limit})))
+        assert judgement.verdict == "inconclusive"
+        even, most = judgement.samples_needed_even, judgement.samples_needed_90
+        assert even is not None
+        assert most is not None
+        assert even < 0.9 * most
+
+
+def test_a_limit_near_all_keeps_its_figures() -> None:
+    rule = {"metric": "backward_trust_compatibility", "min": 0.9995}
+    assert "for a limit of 99.95 %" in to_know(only(judged(Flips(both_right=20), rule)))
+
+
+def test_too_few_samples_for_a_limit_on_a_mean() -> None:
+    scores = np.tile([0.1, 0.2, 0.7], (20, 1))
+    side = Predictions.from_arrays(probabilities=scores, targets=[2] * 20)
+    rule = {"metric": "surrogate_churn", "max": 0.02}
+    for cluster, found, end in (
+        (None, "20 samples", "25.3"),
+        ("user", "10 clusters", "36.7"),
+    ):
+        sides = Predictions.from_arrays(
+            probabilities=scores, targets=[2] * 20, slices={"user": [i // 2 for i in range(20)]}
+        )
+        result = compare(old=sides, new=side, cluster=cluster)
+        judgement = only(check(result, policy(rule)))
+        assert judgement.reason is not None
+        assert judgement.reason.startswith(
+            f"{found} are too few for a limit of 2 %: even at 0 % the upper end would be {end} %"
+        )
+        assert f"{100 * judgement.high:.1f}" == end
 
 
 def clustered(flips: list[int], size: int = 100) -> Verdict:
@@ -666,7 +737,9 @@ def test_flips_against_a_control_without_any_are_no_pass() -> None:
     assert row["value"] is None
     assert row["reason"] == "the control has no flip, so that the ratio is infinite"
     judgement = only(check(flips[1], policy({"metric": "churn_ratio", "max": 1.5})))
-    assert judgement.verdict != "pass"
+    assert judgement.verdict == "fail"
+    assert judgement.low > 100
+    assert math.isinf(judgement.high)
 
 
 # -- clusters ------------------------------------------------------------------------------------

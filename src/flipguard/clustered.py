@@ -129,7 +129,7 @@ def p_values_beyond(
 
 
 def end_without_flips(metric: Metric, clusters: FlipCounts, confidence: float) -> float:
-    """The upper end of a rate over these clusters if nothing at all had flipped."""
+    """The upper end that a value of 0 has on these clusters, over the largest value."""
     sums, times = _distinct(metric, clusters)
     nothing = np.zeros(len(sums))
     return float(

@@ -169,15 +169,16 @@ def to_know(judgement: Judgement) -> str:
 
 
 def _what_would_decide(judgement: Judgement) -> list[str]:
-    even, most = judgement.samples_needed_even, judgement.samples_needed_90
+    needed = (judgement.samples_needed_even, judgement.samples_needed_90)
+    even, most = (None if more is None else _rounded_up(more) for more in needed)
     if even is None:
         return []
-    told = f"about {_rounded_up(even):,} more samples"
+    told = f"about {count(even, 'more sample')}"
     if even == most:
-        return [f"{told} decide, if the rates stay as they are"]
+        return [f"{told} {'decides' if even == 1 else 'decide'}, if the rates stay as they are"]
     told += " for an even chance to decide"
     if most is not None:
-        told += f", {_rounded_up(most):,} for 90 %"
+        told += f", {most:,} for 90 %"
     return [f"{told}, if the rates stay as they are"]
 
 
