@@ -27,9 +27,9 @@ from flipguard import (
 )
 from flipguard.corrections import rule_alphas
 from flipguard.counts import FlipCounts, Layout
-from flipguard.estimates import intervals
+from flipguard.estimates import Sample, intervals
 from flipguard.gate import Judgement
-from flipguard.render.text import to_know
+from flipguard.render.text import correction_over_rules, headline, to_know
 from tests.cases import measured
 from tests.designed import Flips, judged, policy, update
 
@@ -220,6 +220,7 @@ def test_one_cluster_is_one_observation_and_decides_nothing() -> None:
     assert judgement.reason is not None
     assert "one cluster" in judgement.reason
     assert "no interval" in judgement.reason
+    assert headline(verdict.comparison).endswith("accuracy changes by +0.00 points.")
 
 
 # -- groups --------------------------------------------------------------------------------------
@@ -627,6 +628,31 @@ def test_more_flips_in_clusters_never_give_a_better_verdict() -> None:
         assert found == sorted(found)
 
 
+@pytest.mark.parametrize(
+    ("name", "sign"),
+    [("accuracy_gain", -1), ("churn_correct", 1), ("backward_trust_compatibility", -1)],
+)
+def test_more_flips_in_clusters_never_give_a_better_interval(name: str, sign: int) -> None:
+    rng = np.random.default_rng(8)
+    layout, metric = Layout(has_target=True), METRICS[name]
+    right, flip = layout.places["both_right"], layout.places["negative_flip"]
+    for clusters in (2, 5, 30):
+        for confidence in (0.5, 0.95, 0.999):
+            values = np.zeros((clusters, len(layout.names)))
+            sizes = rng.choice([1, 5, 40], size=clusters)
+            values[:, :4] = [rng.multinomial(n, rng.dirichlet([8, 1, 1, 2])) for n in sizes]
+            values[0, right] += 3
+            before = (-math.inf, -math.inf)
+            for _ in range(3):
+                table = FlipCounts(layout, values.copy())
+                ends = Sample(counts=table.total(), clusters=table).interval(metric, confidence)
+                now = sorted(sign * end for end in ends)
+                assert np.all(np.array(now) >= np.array(before) - 1e-7)
+                before = (now[0], now[1])
+                values[0, right] -= 1
+                values[0, flip] += 1
+
+
 @pytest.mark.parametrize("correction", ["none", "holm", "benjamini-hochberg"])
 @pytest.mark.parametrize(
     "rule",
@@ -695,6 +721,13 @@ def test_a_correction_over_rules_makes_only_failing_harder(correction: str) -> N
         assert two.high == one.high
 
 
+def test_a_correction_over_rules_is_told_only_where_there_are_several() -> None:
+    result = compare(**dict(zip(("old", "new"), update(with_flips(1000, 5)), strict=True)))
+    for rules, told in (([NFR_2], False), ([NFR_2, NFR_2], True)):
+        verdict = check(result, Policy.from_dict({"correction": "holm", "rule": rules}))
+        assert ("number of rules" in correction_over_rules(verdict)) is told
+
+
 def test_a_rule_over_groups_takes_the_correction_of_its_policy() -> None:
     groups = {f"g{k}": with_flips(400, k) for k in (0, 8, 20, 31, 32, 60)}
     old, new = update(groups)
@@ -735,7 +768,7 @@ def test_flips_against_a_control_without_any_are_no_pass() -> None:
     assert (none.verdict, many.verdict) == ("inconclusive", "fail")
     row = parsed(check(flips[1], rule).to_json())["rules"][0]
     assert row["value"] is None
-    assert row["reason"] == "the control has no flip, so that the ratio is infinite"
+    assert row["reason"] == "no control has any flip, so that the ratio is infinite"
     judgement = only(check(flips[1], policy({"metric": "churn_ratio", "max": 1.5})))
     assert judgement.verdict == "fail"
     assert judgement.low > 100

@@ -346,7 +346,7 @@ def _estimate(rule: Rule, group: Group, confidence: float) -> Estimate:
     return group.sample.estimate(METRICS[rule.metric], confidence)
 
 
-NO_FLIP_OF_CONTROL = "the control has no flip, so that the ratio is infinite"
+NO_FLIP_OF_CONTROL = "no control has any flip, so that the ratio is infinite"
 
 
 def _ends(rule: Rule) -> tuple[float, float]:

@@ -126,9 +126,10 @@ def headline(result: Comparison) -> str:
         return f"Of {n}, {churn} get another label. Without targets, flips cannot be counted."
     fixed, broken = result.counts["positive_flip"], result.counts["negative_flip"]
     gain = result["accuracy_gain"]
+    ends = interval("accuracy_gain", gain.low, gain.high)
     return (
         f"The update fixes {fixed:,.0f} of {n} and breaks {broken:,.0f}; accuracy changes by "
-        f"{100 * gain.value:+.2f} points ({100 * gain.low:+.2f} to {100 * gain.high:+.2f})."
+        f"{100 * gain.value:+.2f} points{f' ({ends})' if ends else ''}."
     )
 
 
@@ -198,6 +199,8 @@ CORRECTIONS = {
 def correction_over_rules(verdict: Verdict) -> str:
     """How failing is corrected for the number of rules, as a sentence; empty where it is not."""
     name = CORRECTIONS.get(verdict.policy.correction)
+    if sum(rule.rule.judge == "interval" for rule in verdict.rules) < 2:
+        return ""
     return f"Failing is corrected for the number of rules ({name})." if name else ""
 
 
