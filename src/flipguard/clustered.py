@@ -129,7 +129,7 @@ def p_values_beyond(
 
 
 def end_without_flips(metric: Metric, clusters: FlipCounts, confidence: float) -> float:
-    """Return the upper end that a rate over these clusters would have without any flip."""
+    """Return the upper end of a value of 0, as a share of the largest value."""
     sums, times = _distinct(metric, clusters)
     nothing = np.zeros(len(sums))
     return float(

@@ -27,6 +27,7 @@ from flipguard.metrics import (
     Proportion,
     RelativeRate,
     Shape,
+    has_largest_value,
 )
 
 REPLICATES = 2_000
@@ -102,18 +103,25 @@ class Sample:
         """Return the alpha at which the (1 - alpha) interval just touches a limit."""
         return float(p_values(metric, [self], limit, side)[0])
 
-    def end_without_flips(self, metric: Metric, confidence: float) -> float | None:
-        """The smallest upper end that a rate can have with these samples; None for other metrics.
+    def end_at_zero(self, metric: Metric, confidence: float) -> tuple[float, float]:
+        """Return the upper end of a rate or a mean of 0 on these samples, and its largest value.
 
-        By symmetry, 1 minus it is the largest lower end that a rate can have.
+        No value on these samples has a smaller upper end. By symmetry, none has a larger lower end
+        than the largest value minus this end. nan for other metrics.
         """
-        if not isinstance(metric.shape, Proportion):
-            return None
-        whole = metric.shape.whole(self.counts)
-        end = float(statistics.wilson(0.0, whole, confidence=confidence)[1])
-        if self.clusters is None:
-            return end
-        return float(np.maximum(end, end_without_flips(metric, self.clusters, confidence)))
+        shape, counts = metric.shape, self.counts
+        if isinstance(shape, Proportion):
+            most = 1.0
+            end = statistics.wilson(0.0, shape.whole(counts), confidence=confidence)[1]
+        elif isinstance(shape, Mean) and has_largest_value(metric):
+            most = float(shape.reach(counts))
+            ends = statistics.bounded_mean(0.0, 0.0, counts.rows, most=most, confidence=confidence)
+            end = ends[1]
+        else:
+            return math.nan, math.nan
+        if self.clusters is not None:
+            end = np.maximum(end, most * end_without_flips(metric, self.clusters, confidence))
+        return float(end), most
 
     def estimate(self, metric: Metric, confidence: float) -> Estimate:
         """The metric with its interval."""

@@ -12,6 +12,7 @@ from flipguard.corrections import failing_alphas
 from flipguard.documents import json_text
 from flipguard.engines.classes import is_scalar
 from flipguard.errors import InputError, PolicyError, listed
+from flipguard.estimates import Estimate
 from flipguard.inconclusive import why_inconclusive
 from flipguard.metrics import METRICS, Metric
 from flipguard.notes import forgotten_target
@@ -303,7 +304,7 @@ def _groups(result: Comparison, rule: Rule, policy: Policy) -> Sequence[Group]:
 def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judgement:
     """Judge one group against the limits; `alpha` is the error with which it may fail."""
     metric, confidence = METRICS[rule.metric], policy.confidence
-    estimate = group.sample.estimate(metric, confidence)
+    estimate = _estimate(rule, group, confidence)
     judgement = Judgement(
         rule=rule,
         group=group.name if rule.by is not None else None,
@@ -338,7 +339,14 @@ def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judg
     return judgement
 
 
-NO_FLIP_OF_CONTROL = "the control has no flip, so the ratio is infinite"
+def _estimate(rule: Rule, group: Group, confidence: float) -> Estimate:
+    # The comparison made the estimates of all groups at once, which is many times faster.
+    if confidence == group.confidence:
+        return group[rule.metric]
+    return group.sample.estimate(METRICS[rule.metric], confidence)
+
+
+NO_FLIP_OF_CONTROL = "no control has any flip, so the ratio is infinite"
 
 
 def _ends(rule: Rule) -> tuple[float, float]:
@@ -397,7 +405,7 @@ def _planned(
 
 
 def _not_judged(rule: Rule, group: Group, confidence: float) -> Judgement:
-    estimate = group.sample.estimate(METRICS[rule.metric], confidence)
+    estimate = _estimate(rule, group, confidence)
     return Judgement(
         rule=rule,
         group=group.name if rule.by is not None else None,

@@ -155,7 +155,7 @@ class _Plan:
 def _further(metric: Metric, samples: Sequence[Sample]) -> _Further:
     if samples[0].clusters is not None and has_cluster_interval(metric):
         return _OfClusters(metric, samples)
-    # Rows of a mean are of no kinds that could be counted.
+    # Scores have no few kinds of rows that could be counted.
     if isinstance(metric.shape, Mean) or not has_cluster_interval(metric):
         return _OfMeans(metric, samples)
     return _OfRows(metric, samples)

@@ -132,8 +132,8 @@ KD = Method(
     sentence="Distillation from old, on every sample alike.",
     paper="Hinton et al., 2015; for PCT take fd-kl with focus=0 and preset=paper",
     build=_build_kl,
-    # Hinton et al. state this direction and this factor, but no weight and no temperature. PCT names
-    # them as the source of its equation 8, but prints another direction and no factor.
+    # Hinton et al. state this direction and this factor, but no weight and no temperature. PCT
+    # names them as the source of its equation 8, but prints another direction and no factor.
     options=(
         WEIGHT,
         dataclasses.replace(TEMPERATURE, printed=None),

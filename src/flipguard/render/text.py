@@ -126,9 +126,10 @@ def headline(result: Comparison) -> str:
         return f"Of {n}, {churn} get another label. Without targets, flips cannot be counted."
     fixed, broken = result.counts["positive_flip"], result.counts["negative_flip"]
     gain = result["accuracy_gain"]
+    ends = interval("accuracy_gain", gain.low, gain.high)
     return (
         f"The update fixes {fixed:,.0f} of {n} and breaks {broken:,.0f}; accuracy changes by "
-        f"{100 * gain.value:+.2f} points ({100 * gain.low:+.2f} to {100 * gain.high:+.2f})."
+        f"{100 * gain.value:+.2f} points{f' ({ends})' if ends else ''}."
     )
 
 
@@ -169,15 +170,16 @@ def explanation(judgement: Judgement) -> str:
 
 
 def _what_would_decide(judgement: Judgement) -> list[str]:
-    even, most = judgement.samples_needed_even, judgement.samples_needed_90
+    needed = (judgement.samples_needed_even, judgement.samples_needed_90)
+    even, most = (None if more is None else _rounded_up(more) for more in needed)
     if even is None:
         return []
-    told = f"about {_rounded_up(even):,} more samples"
+    told = f"about {count(even, 'more sample')}"
     if even == most:
-        return [f"{told} decide, if the rates stay as they are"]
+        return [f"{told} {'decides' if even == 1 else 'decide'}, if the rates stay as they are"]
     told += " for an even chance to decide"
     if most is not None:
-        told += f", {_rounded_up(most):,} for 90 %"
+        told += f", {most:,} for 90 %"
     return [f"{told}, if the rates stay as they are"]
 
 
@@ -197,6 +199,8 @@ CORRECTIONS = {
 def correction_over_rules(verdict: Verdict) -> str:
     """A sentence on the correction for the number of rules; empty without a correction."""
     name = CORRECTIONS.get(verdict.policy.correction)
+    if sum(rule.rule.judge == "interval" for rule in verdict.rules) < 2:
+        return ""
     return f"Failing is corrected for the number of rules ({name})." if name else ""
 
 
