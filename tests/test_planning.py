@@ -13,7 +13,7 @@ from flipguard import METRICS, Comparison, Policy, Predictions, check, compare
 from flipguard.clustered import widened
 from flipguard.counts import FlipCounts
 from flipguard.estimates import intervals
-from flipguard.planning import Question, samples_needed
+from flipguard.planning import Question, _further, samples_needed
 from tests.designed import Flips, judged
 
 DRAWS = 200
@@ -132,3 +132,43 @@ def test_further_rows_of_a_mean_decide_with_their_chance() -> None:
             times = 1.0 + rng.multinomial(further, np.full(n, 1 / n), size=DRAWS)
             ends = intervals(metric, FlipCounts(table.layout, times @ table.values), 0.95)
             assert is_decided(ends, asked).mean() == pytest.approx(chance, abs=0.1)
+
+
+def test_a_mean_over_clusters_varies_as_its_clusters_do() -> None:
+    """Each sample four times: the spread of the mean of further ones is twice as large."""
+    rng = np.random.default_rng(5)
+    n = 200
+    logits = np.repeat(rng.normal(size=(2, n, 3)), 4, axis=1)
+    target = np.zeros(4 * n, dtype=int)
+    slices = {"user": np.repeat(np.arange(n), 4)}
+    old, new = (
+        Predictions.from_arrays(logits=side, targets=target, slices=slices) for side in logits
+    )
+    spreads = []
+    for cluster in ("user", None):
+        result = compare(old=old, new=new, cluster=cluster)
+        ends = [
+            _further(METRICS["logit_displacement"], [result.whole.sample]).end(
+                "low", np.array([0]), np.array([1000.0]), np.array([miss]), np.array([0.95])
+            )
+            for miss in (0.1, 0.5)
+        ]
+        spreads.append(float((ends[1] - ends[0])[0]))
+    lengths = np.linalg.norm(logits[1] - logits[0], axis=-1)
+    total = 4 * n + 1000
+    assert spreads[1] == pytest.approx(
+        1.2815515655 * lengths.std() * math.sqrt(1000) / total, rel=0.01
+    )
+    assert spreads[0] == pytest.approx(2 * spreads[1], rel=0.1)
+
+
+def test_a_value_on_its_limit_without_an_upper_end() -> None:
+    rng = np.random.default_rng(5)
+    old, new = (Predictions.from_arrays(logits=rng.normal(size=(50, 3))) for _ in range(2))
+    result = compare(old=old, new=new)
+    value = result["logit_displacement"].value
+    for limit in (value, 2 * value):
+        rule = {"metric": "logit_displacement", "max": limit}
+        (found,) = check(result, Policy.from_dict({"rule": [rule]})).rules[0].judgements
+        assert found.verdict == "inconclusive"
+        assert str(found.reason).startswith("one more sample may have any logit_displacement")

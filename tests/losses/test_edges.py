@@ -115,3 +115,13 @@ def test_a_function_refuses_a_reduction_that_there_is_not(name: str):
     term.reduction = "average"
     with pytest.raises(InputError, match="Expected `reduction` to be one of 'mean', 'sum', 'none'"):
         term(**inputs)
+
+
+@pytest.mark.parametrize("base", [0.0, 1.0, 2.0, 3.5])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_base_weighs_every_sample(base: float, reduction: str):
+    batch = Batch()
+    arguments = {"new": batch.new, "reference": batch.old, "reduction": reduction}
+    once = losses.logit_difference_inhibition(**arguments)
+    weighed = losses.logit_difference_inhibition(**arguments, base=base)
+    torch.testing.assert_close(weighed, base * once)

@@ -283,6 +283,8 @@ NUMBERS = [
             (losses.LogitDifferenceInhibition, "p", float("nan"), 1),
             (losses.LogitDifferenceInhibition, "margin", -0.1, 0),
             (losses.FocalDistillation, "base", -1.0, 0),
+            (losses.LogitDifferenceInhibition, "base", -1.0, 0),
+            (losses.LogitDifferenceInhibition, "focus", -1.0, 0),
             (losses.UniformDivergence, "floor", -1e-7, 0),
             (losses.UniformDivergence, "floor", float("nan"), 0),
             (losses.FocalDistillation, "focus", -1.0, 0),

@@ -91,6 +91,9 @@ def test_design_effect_where_nothing_was_seen() -> None:
     # Logarithms of no flip: nothing finite to go by.
     assert design_effect(np.full(100, -np.inf), np.nan, 50, largest=6.0) == 6.0
     assert design_effect([1.0, 2.0, 3.0], 1e9, 50) == 1.0
+    # Replicates without a value do not count.
+    some = [np.nan, 1.0, 3.0, np.inf, 8.0]
+    assert design_effect(some, 2.0, 9) == pytest.approx(design_effect([1.0, 3.0, 8.0], 2.0, 9))
     # One cluster says nothing about others.
     assert np.isnan(design_effect([1.0, 2.0, 3.0], 2.0, 1))
     assert design_effect([1.0, 2.0, 3.0], 2.0, 1, largest=7.0) == 7.0

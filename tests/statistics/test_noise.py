@@ -88,3 +88,10 @@ def test_the_seed_adds_nothing_where_controls_vary_no_more_than_samples_do() -> 
     spread = np.log([80.5, 120.5]).var(ddof=1)
     expected = 1.5 * scipy.stats.t.ppf(0.975, 1) ** 2 * spread
     assert retraining_variance([80, 120], 0.0, confidence=0.95) == pytest.approx(expected)
+
+
+def test_one_flip_among_the_retrains_may_be_none_in_the_next() -> None:
+    for level in (0.05, 0.5, 0.95):
+        low, high = retrain_rate([1, 0], 200, confidence=level)
+        assert low == 0
+        assert high > 0
