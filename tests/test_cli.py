@@ -543,7 +543,7 @@ def test_gate_tells_the_verdict_first_and_then_each_rule(
     assert re.search(r"^  – +tiny +100\.00 % ", ran.out, re.M)
     assert "only 3 of min_n = 50" in ran.out
     assert re.search(r"^  FAIL  pinned samples +no flip +1 of 2$", ran.out, re.M)
-    assert "Pinned samples that flipped: s995" in ran.out
+    assert "Ids of the pinned samples that flipped: s995" in ran.out
     assert "breaks 313" in ran.out
     assert lines_wider_than(ran.out, 80) == []
 

@@ -29,7 +29,7 @@ from flipguard.corrections import rule_alphas
 from flipguard.counts import FlipCounts, Layout
 from flipguard.estimates import Sample, intervals
 from flipguard.gate import Judgement
-from flipguard.render.text import correction_over_rules, explanation, headline
+from flipguard.render.text import corrections, explanation, headline
 from tests.cases import measured
 from tests.designed import Flips, judged, policy, update
 
@@ -542,7 +542,7 @@ def test_counts_of_one_have_their_words_in_the_singular() -> None:
     few = only(judged(Flips(both_right=1), NFR_2))
     assert explanation(few).startswith("1 sample is too few for a limit of 2 %")
     more = replace(few, reason=None, samples_needed_even=1, samples_needed_90=1)
-    assert explanation(more) == "about 1 more sample decides, if the rates stay as they are"
+    assert explanation(more) == "about 1 more sample to fail, if the rates stay as they are"
 
 
 def test_a_number_is_not_told_twice() -> None:
@@ -699,7 +699,7 @@ SIX_RULES = [{"metric": "negative_flip_rate", "max": 0.02 + i / 1e6} for i in ra
 
 
 @pytest.mark.parametrize("correction", ["holm", "benjamini-hochberg"])
-def test_a_correction_over_rules_makes_only_failing_harder(correction: str) -> None:
+def test_a_corrections_makes_only_failing_harder(correction: str) -> None:
     document = {"rule": [*SIX_RULES, {"metric": "churn", "max": 0.02, "judge": "point"}]}
     old, new = update(with_flips(1000, 31))
     result = compare(old=old, new=new)
@@ -721,11 +721,11 @@ def test_a_correction_over_rules_makes_only_failing_harder(correction: str) -> N
         assert two.high == one.high
 
 
-def test_a_correction_over_rules_is_told_only_where_there_are_several() -> None:
+def test_a_corrections_is_told_only_where_there_are_several() -> None:
     result = compare(**dict(zip(("old", "new"), update(with_flips(1000, 5)), strict=True)))
     for rules, told in (([NFR_2], False), ([NFR_2, NFR_2], True)):
         verdict = check(result, Policy.from_dict({"correction": "holm", "rule": rules}))
-        assert ("number of rules" in correction_over_rules(verdict)) is told
+        assert ("number of rules" in corrections(verdict)) is told
 
 
 def test_a_rule_over_groups_takes_the_correction_of_its_policy() -> None:

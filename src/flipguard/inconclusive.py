@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from typing import Literal
 
 from flipguard.comparison import Group
 from flipguard.metrics import METRICS, Mean, Metric, PairedRatio, Proportion, has_largest_value
 from flipguard.policy import Rule
 
 Needed = tuple[int | None, int | None]
+
+
+def expected_outcome(rule: Rule, value: float) -> Literal["pass", "fail"]:
+    """Return the verdict that further samples lead to, if the rates stay as they are."""
+    above, below = (
+        rule.max is not None and value > rule.max,
+        rule.min is not None and value < rule.min,
+    )
+    return "fail" if above or below else "pass"
 
 
 def why_inconclusive(
@@ -25,7 +35,7 @@ def why_inconclusive(
         _never_inside(rule, value)
         or _never_below(rule, value, high)
         or _too_few(rule, group, value, samples, confidence)
-        or _never_decided(rule, group, value, samples)
+        or (_never_decided(rule, group, value) if samples[0] is None else None)
     )
 
 
@@ -80,18 +90,19 @@ def _too_few(
         None if more is None else _rounded(found * (1 + more / group.n)) for more in samples
     )
     if even is None:
-        return reason
-    chances = f"{even:,} {word}s are needed"
-    if even != sure:
-        chances += " for an even chance to decide"
+        return f"{reason}; {_never_decided(rule, group, value)}"
+    outcome = expected_outcome(rule, value)
+    chances = f"{even:,} {word}s in all are needed"
+    if even == sure:
+        chances += f" to {outcome}"
+    else:
+        chances += f" for an even chance to {outcome}"
         chances += f", {sure:,} for 90 %" if sure is not None else ""
     condition = "the rates stay as they are" if clusters is None else "they are like those seen"
     return f"{reason}; at the rate seen ({_percent(value)}), about {chances}, if {condition}"
 
 
-def _never_decided(rule: Rule, group: Group, value: float, samples: Needed) -> str | None:
-    if samples[0] is not None:
-        return None
+def _never_decided(rule: Rule, group: Group, value: float) -> str:
     if any(math.isclose(value, limit, abs_tol=1e-12) for limit in rule.limit.values()):
         return "no number of samples decides: the value lies on its limit"
     controls = group.counts.layout.controls

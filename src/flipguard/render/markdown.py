@@ -11,7 +11,7 @@ from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.metrics import METRICS
 from flipguard.render.text import (
     compared_with_retrains,
-    correction_over_rules,
+    corrections,
     count,
     estimate_interval,
     explanation,
@@ -60,7 +60,7 @@ def verdict_markdown(verdict: Verdict) -> str:
         told = f"{len(pinned.flipped)} of {pinned.n:,}"
         rows.append([MARK[pinned.verdict], "pinned samples", "no flip", told, "", ""])
     lines += _table(["", "rule", "limit", "value", "interval", ""], rows, right=(3, 4))
-    corrected = correction_over_rules(verdict)
+    corrected = corrections(verdict)
     if corrected:
         lines += ["", corrected]
     if verdict.pinned is not None and verdict.pinned.flipped:
@@ -68,7 +68,8 @@ def verdict_markdown(verdict: Verdict) -> str:
         rest = len(verdict.pinned.flipped) - IDS_SHOWN
         lines += [
             "",
-            f"Pinned samples that flipped: {shown}" + (f" and {rest:,} more" if rest > 0 else ""),
+            f"Ids of the pinned samples that flipped: {shown}"
+            + (f" and {rest:,} more" if rest > 0 else ""),
         ]
     return "\n".join([*lines, "", *_comparison(verdict.comparison)]) + "\n"
 

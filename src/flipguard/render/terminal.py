@@ -18,7 +18,7 @@ from flipguard.metrics import METRICS, PairedRatio
 from flipguard.render.text import (
     by_value_alone,
     compared_with_retrains,
-    correction_over_rules,
+    corrections,
     count,
     estimate_interval,
     explanation,
@@ -97,8 +97,8 @@ def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
         flipped = verdict.pinned.flipped
         shown = ", ".join(printable(item, longest=40) for item in flipped[:IDS_SHOWN])
         more = f" and {len(flipped) - IDS_SHOWN:,} more" if len(flipped) > IDS_SHOWN else ""
-        yield Padding(Text(f"Pinned samples that flipped: {shown}{more}"), (0, 0, 1, 2))
-    corrected = correction_over_rules(verdict)
+        yield Padding(Text(f"Ids of the pinned samples that flipped: {shown}{more}"), (0, 0, 1, 2))
+    corrected = corrections(verdict)
     if corrected:
         yield Padding(Text(corrected, style="dim"), (0, 0, 1, 2))
     result = verdict.comparison

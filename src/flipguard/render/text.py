@@ -7,6 +7,7 @@ import math
 from flipguard.comparison import Comparison, NoiseFloor
 from flipguard.estimates import Estimate
 from flipguard.gate import Judgement, Verdict
+from flipguard.inconclusive import expected_outcome
 from flipguard.metrics import METRICS
 from flipguard.policy import Rule
 
@@ -175,9 +176,10 @@ def _what_would_decide(judgement: Judgement) -> list[str]:
     if even is None:
         return []
     told = f"about {count(even, 'more sample')}"
+    outcome = expected_outcome(judgement.rule, judgement.value)
     if even == most:
-        return [f"{told} {'decides' if even == 1 else 'decide'}, if the rates stay as they are"]
-    told += " for an even chance to decide"
+        return [f"{told} to {outcome}, if the rates stay as they are"]
+    told += f" for an even chance to {outcome}"
     if most is not None:
         told += f", {most:,} for 90 %"
     return [f"{told}, if the rates stay as they are"]
@@ -196,12 +198,19 @@ CORRECTIONS = {
 }
 
 
-def correction_over_rules(verdict: Verdict) -> str:
-    """A sentence on the correction for the number of rules; empty without a correction."""
-    name = CORRECTIONS.get(verdict.policy.correction)
-    if sum(rule.rule.judge == "interval" for rule in verdict.rules) < 2:
-        return ""
-    return f"Failing is corrected for the number of rules ({name})." if name else ""
+def corrections(verdict: Verdict) -> str:
+    """Sentences on the corrections for the numbers of rules and groups; empty without any."""
+    told = []
+    over_rules = CORRECTIONS.get(verdict.policy.correction)
+    if over_rules and sum(rule.rule.judge == "interval" for rule in verdict.rules) > 1:
+        told.append(f"Failing is corrected for the number of rules ({over_rules}).")
+    for rule in (rule.rule for rule in verdict.rules):
+        if rule.by is not None and rule.correction in CORRECTIONS:
+            told.append(
+                f"Failing by {rule.metric} is corrected for the number of groups of {rule.by} "
+                f"({CORRECTIONS[rule.correction]})."
+            )
+    return " ".join(dict.fromkeys(told))
 
 
 def _rounded_up(samples: int) -> int:

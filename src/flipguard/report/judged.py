@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from flipguard.gate import Judgement, Outcome, RuleVerdict, Verdict
 from flipguard.render.text import (
     by_value_alone,
-    correction_over_rules,
+    corrections,
     count,
     explanation,
     interval,
@@ -106,7 +106,7 @@ def _sentence(verdict: Verdict) -> str:
         told = f"{told}, even allowing for sampling error"
     elif alone:
         told = f"{told} ({alone})"
-    return f"{told}. {correction_over_rules(verdict)}".strip()
+    return f"{told}. {corrections(verdict)}".strip()
 
 
 def _reasons(rule: RuleVerdict) -> list[Reason]:
