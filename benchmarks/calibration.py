@@ -113,6 +113,20 @@ def _digits(value: object) -> object:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
+def written(record: dict[str, object]) -> str:
+    """The results as JSON, with one line per row."""
+    lines = [
+        f'"{key}": '
+        + (
+            "[\n" + ",\n".join(json.dumps(row) for row in value) + "\n]"
+            if isinstance(value, list)
+            else json.dumps(value)
+        )
+        for key, value in record.items()
+    ]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def print_worst(rows: Sequence[Row]) -> None:
     for row in worst(rows):
         mark = "holds" if holds(row) else f"FAILS by {100 * shortfall(row):.2f} points"
@@ -172,7 +186,7 @@ def main() -> None:
         "rows": [judged(row) for row in rows],
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+    arguments.out.write_text(written(record))
 
 
 if __name__ == "__main__":

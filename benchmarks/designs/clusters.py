@@ -33,8 +33,8 @@ COUNTS = (3, 5, 10, 30, 100, 1000)
 BEYOND = ", beyond the stated bounds"
 
 NOT_SEEN = (
-    'the interval, and the note "the largest of 100 clusters holds 50 % of the rows; intervals '
-    'assume that large clusters flip as often as small ones"'
+    "the interval, and a note that names the share of the rows in the largest cluster and says "
+    "that intervals assume that large clusters flip as often as small ones"
 )
 TOO_ALIKE = (
     "the interval, without a warning: it allows for an intraclass correlation of up to 1/2; "

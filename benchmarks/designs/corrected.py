@@ -29,7 +29,7 @@ ALPHA = 0.05
 GROUPS = (10, 100, 1_000)
 SIZE = 500
 # At most this many groups are drawn for one row.
-MOST_DRAWN = 1_000_000
+MOST_DRAWN = 4_000_000
 CHUNK = 100_000
 RULES = (6, 20)
 

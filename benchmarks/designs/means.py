@@ -122,7 +122,7 @@ def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
                 yield coverage(world, n, confidence, total, squares)
     yield from unchanged()
     yield from sure_models(rng, draws)
-    yield from clustered(rng, min(draws, 1_000))
+    yield from clustered(rng, draws)
 
 
 def sampled(rng: np.random.Generator, world: World, n: int, draws: int) -> tuple[Floats, Floats]:

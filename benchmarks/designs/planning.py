@@ -86,7 +86,8 @@ def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
 
 def _measured(rng: np.random.Generator, world: World, draws: int) -> Iterator[Row]:
     metric = METRICS[world.metric]
-    tables = _inconclusive(rng, world, max(draws // CONTINUED, 20))
+    # Some tables have no number of samples that decides, so a few more are drawn.
+    tables = _inconclusive(rng, world, max(5 * draws // (4 * CONTINUED), 20))
     samples = [Sample(counts=_counts(table)) for table in tables]
     questions = [
         Question(

@@ -42,8 +42,7 @@ GROUP_WORLDS = (
     (0.05, 0.6, "exclusive"),
     (0.05, 1.0, "near-identical"),
 )
-# Per number of groups, how many models are simulated per draw, because errors are rare there.
-GROUPS = {10: 10, 100: 50, 1_000: 200}
+GROUPS = (10, 100, 1_000)
 
 
 def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
@@ -60,8 +59,8 @@ def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
     for rate, truth, together in GROUP_WORLDS:
         chances = flip_chances(rate, truth, together, 1)
         for n in (200, 1_000):
-            for groups, times in GROUPS.items():
-                joint, often = _drawn(rng, n, chances, times * draws)
+            for groups in GROUPS:
+                joint, often = _drawn(rng, n, chances, groups * draws)
                 yield _groups_row(joint, often, n, groups, rate, truth, together)
 
 
