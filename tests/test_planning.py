@@ -17,6 +17,7 @@ from flipguard.planning import Question, _further, samples_needed
 from tests.designed import Flips, judged
 
 DRAWS = 200
+NFR_2 = {"metric": "negative_flip_rate", "max": 0.02}
 
 
 def of_clusters(clusters: int, rows: int, *, spread: float) -> Comparison:
@@ -172,3 +173,34 @@ def test_a_value_on_its_limit_without_an_upper_end() -> None:
         (found,) = check(result, Policy.from_dict({"rule": [rule]})).rules[0].judgements
         assert found.verdict == "inconclusive"
         assert str(found.reason).startswith("one more sample may have any logit_displacement")
+
+
+def test_too_few_samples_with_the_value_on_the_limit() -> None:
+    rule = {"metric": "negative_flip_rate", "max": 0.02}
+    (found,) = judged(Flips(both_right=49, negative=1), rule).rules[0].judgements
+    assert (found.samples_needed_even, found.samples_needed_90) == (None, None)
+    assert str(found.reason).startswith("50 samples are too few for a limit of 2 %: even without")
+    assert str(found.reason).endswith("%")
+
+
+def test_an_even_chance_is_told_from_a_good_one_where_they_differ() -> None:
+    rule = {"metric": "negative_flip_rate", "max": 0.05}
+    (found,) = judged(Flips(both_right=49, negative=1), rule).rules[0].judgements
+    assert found.samples_needed_even is not None
+    assert found.samples_needed_90 is not None
+    named = re.search(r"about ([\d,]+) samples are needed for an even chance to decide, ([\d,]+) "
+                      "for 90 %", str(found.reason))  # fmt: skip
+    assert named is not None
+    even, most = (int(text.replace(",", "")) for text in named.groups())
+    assert even == pytest.approx(50 + found.samples_needed_even, rel=0.02)
+    assert most == pytest.approx(50 + found.samples_needed_90, rel=0.02)
+
+
+@pytest.mark.parametrize("rule", [{"metric": "accuracy_gain", "min": -0.02}, NFR_2])
+def test_without_any_flip_chance_plays_no_part(rule: dict[str, Any]) -> None:
+    (found,) = judged(Flips(both_right=100), rule).rules[0].judgements
+    assert found.samples_needed_even == found.samples_needed_90
+    assert found.samples_needed_even is not None
+    needed = 100 + found.samples_needed_even
+    assert judged(Flips(both_right=needed), rule).verdict == "pass"
+    assert judged(Flips(both_right=needed - 1), rule).verdict == "inconclusive"

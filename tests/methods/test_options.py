@@ -379,3 +379,24 @@ def test_another_model_is_asked_as_the_student_is() -> None:
     plain = dataclasses.replace(step, inputs=at.inputs)
     assert torch.equal(plain.call(OldModel(at.olds[0])), at.olds[0](at.inputs))
     assert torch.equal(plain.call(at.olds[0]), at.olds[0](at.inputs))
+
+
+def test_a_model_without_weights_has_none_to_keep_near() -> None:
+    class Bare(torch.nn.Module):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return inputs
+
+    at = scene()
+    at.student, at.olds = Bare(), [Bare()]
+    objective = build("l2-sp", {}, at)
+    step = Step(
+        inputs=at.inputs,
+        target=at.target,
+        places=torch.arange(len(at.target)),
+        logits=torch.zeros(len(at.target), 13),
+        features=None,
+        number=0,
+        model=at.student,
+    )
+    with pytest.raises(InputError, match="Expected the model to have parameters, but got none"):
+        objective.parts(step)
