@@ -203,8 +203,8 @@ def test_stored_views_are_read_from_the_options() -> None:
 @pytest.mark.parametrize(
     ("given", "classes", "sentence"),
     [
-        ({"views_top": 2}, 10, "Expected `views_top` beside `views`"),
-        ({"views_dtype": "float32"}, 10, "Expected `views_dtype` beside `views`"),
+        ({"views_top": 2}, 10, "Expected `views_top`"),
+        ({"views_dtype": "float32"}, 10, "Expected `views_dtype`"),
         *(
             ({"views": wrong}, 10, "Expected `views` to be a whole number from 1 on or none")
             for wrong in (0, True, 1.5)
