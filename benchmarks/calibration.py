@@ -32,20 +32,20 @@ from designs.judging import holds, promises, shortfall, worst
 from designs.row import Row
 
 DRAWS = 4_000
-# A quick run tries every part, with few draws of its first designs.
+# A quick run tries every part, with few draws of the first designs of each.
 QUICK_DRAWS, QUICK_ROWS = 20, 5
 RESULT = Path(__file__).parent / "results" / "calibration.json"
 Part = Callable[[np.random.Generator, int], Iterator[Row]]
 
 
 def modules() -> list[str]:
-    """The modules of `designs/` that draw something; the others help them."""
+    """The modules of `designs/` that have designs; the others are helpers."""
     names = sorted(module.name for module in pkgutil.iter_modules(designs.__path__))
     return [name for name in names if hasattr(importlib.import_module(f"designs.{name}"), "rows")]
 
 
 def parts_of(name: str) -> dict[str, Part]:
-    """The parts of a module that may run in several processes: all of it, if it names none."""
+    """The parts of a module that may run in parallel; the whole module if it names none."""
     module = importlib.import_module(f"designs.{name}")
     return module.parts() if hasattr(module, "parts") else {"": module.rows}
 
@@ -83,7 +83,7 @@ def run(names: Sequence[str], *, seed: int, quick: bool, processes: int) -> dict
 
 
 def judged(row: Row) -> dict[str, object]:
-    """A row as it is written: rounded, and whether each of its promises is kept."""
+    """A row for the results: rounded, and marked with which of its promises are kept."""
     return {
         **_rounded(row),
         "kept": {
@@ -109,7 +109,7 @@ def _rounded(row: Row) -> dict[str, object]:
 def _digits(value: object) -> object:
     if not isinstance(value, float):
         return value
-    # A corrected level is close to 1, and its errors are close to 0. JSON knows no infinity.
+    # A corrected level is close to 1 and its errors are close to 0. JSON has no infinity.
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 

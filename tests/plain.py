@@ -165,7 +165,7 @@ def surrogate_churn(case: Case) -> float:
 
 
 def largest_surrogate_churn(case: Case) -> float:
-    """Of any row with these classes: one falls from 1 to 0, and all others rise to 1."""
+    """The largest value of one row: one class falls from 1 to 0 and all others rise to 1."""
     row = case.rows[0]
     return len({**(row.old_scores or {}), **(row.new_scores or {})}) / 2
 

@@ -277,7 +277,7 @@ def test_several_controls_show_what_a_retrain_does(run: Run, save: Saver) -> Non
     old, new, *controls = save_scored(save)
     given = [part for control in controls for part in ("--control", control)]
     ran = run("compare", old, new, *given, "--json", "out.json")
-    assert "Beside 3 retrains" in ran.out
+    assert "Compared with 3 retrains" in ran.out
     assert re.search(r"negative_flip_rate .* (as|more than|less than) a retrain would", ran.out)
     assert re.search(r"^ +churn_ratio +\d\.\d{3} ", ran.out, re.M)
     document = json.loads(Path("out.json").read_text(encoding="utf-8"))
@@ -543,7 +543,7 @@ def test_gate_tells_the_verdict_first_and_then_each_rule(
     assert re.search(r"^  – +tiny +100\.00 % ", ran.out, re.M)
     assert "only 3 of min_n = 50" in ran.out
     assert re.search(r"^  FAIL  pinned samples +no flip +1 of 2$", ran.out, re.M)
-    assert "Pinned samples that flipped: s995" in ran.out
+    assert "Ids of the pinned samples that flipped: s995" in ran.out
     assert "breaks 313" in ran.out
     assert lines_wider_than(ran.out, 80) == []
 
@@ -561,7 +561,7 @@ def test_gate_shows_of_the_comparison_what_was_asked_for(
     assert "By " not in plain.out
     asked = run("gate", old, new, "--policy", policy, "--by", "site", *given)
     assert "By site: 2 groups" in asked.out
-    assert "Beside 3 retrains" in asked.out
+    assert "Compared with 3 retrains" in asked.out
 
 
 def test_a_policy_may_need_a_control(run: Run, save: Saver, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is said with one control, with several, and with controls that never flip."""
+"""Output with one control, with several, and with controls that never flip."""
 
 import json
 import math
@@ -132,6 +132,17 @@ def test_a_ratio_to_two_controls_that_differ_is_wide() -> None:
     two = update(new, few, many)["negative_flip_ratio"]
     assert one.low > 1
     assert two.low < 0.5 < 2 < two.high
+
+
+def test_where_the_seeds_leave_a_ratio_open_more_controls_are_asked_for() -> None:
+    policy = Policy(rules=(Rule(metric="negative_flip_ratio", max=2.0),))
+    result = update(model(*range(20, 60)), model(*range(20, 50)), model(*range(20, 90)))
+    ((judgement,),) = (rule.judgements for rule in check(result, policy).rules)
+    assert judgement.verdict == "inconclusive"
+    assert judgement.reason == (
+        "no number of samples decides: the 2 controls differ too much from seed to seed; give more "
+        "controls"
+    )
 
 
 def test_a_gate_on_a_ratio_tells_what_its_interval_is_about() -> None:

@@ -1,4 +1,4 @@
-"""Counts by name, and every metric of labels worked out by hand from one small table."""
+"""Counts by name, and every metric of labels computed by hand from one small table."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_metric_is_what_it_is_by_hand(name: str) -> None:
     metric, counts = METRICS[name], of_labels()
     assert metric.value(counts) == pytest.approx(value, rel=1e-12)
     assert metric.shape.size(counts) == size
-    # Of groups, and of shards that add: the same.
+    # The same for groups, and for shards that are added up.
     groups = FlipCounts(counts.layout, np.stack([counts.values, 2 * counts.values]))
     np.testing.assert_allclose(
         metric.value(groups)[0], value if name != "mcnemar_p" else metric.value(counts)

@@ -182,7 +182,7 @@ def test_a_result_is_a_line_and_not_a_flood():
 
 
 def test_many_groups_and_rules_take_no_more_work_each_than_few():
-    """Calls are counted, not seconds: ten times as many may take ten times the calls."""
+    """Counts function calls, not seconds: ten times the groups may take ten times the calls."""
 
     def calls(many):
         ids = range(many)
@@ -198,7 +198,7 @@ def test_many_groups_and_rules_take_no_more_work_each_than_few():
 
 
 def test_a_large_document_is_not_held_in_pieces():
-    """The peak of memory, in the length of the text: lists of its pieces take seven times that."""
+    """Peak memory relative to the length of the text; a list of its pieces takes seven times it."""
     document = {"by": [{"group": str(i), "n": i, "low": None} for i in range(20_000)]}
     tracemalloc.start()
     try:

@@ -135,7 +135,7 @@ def test_an_endless_line_is_refused_before_it_is_in_memory(
 def test_a_long_field_is_not_joined_again_with_every_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each look at a row that is not whole yet doubles what is looked at."""
+    """While a row is incomplete, each attempt to read it takes twice as much text."""
     monkeypatch.setattr(text, "PIECE", 64)
     path = tmp_path / "t.csv"
     path.write_text("id,label\n1," + "x" * (1 << 18) + "\n")
@@ -485,7 +485,7 @@ def test_a_parquet_page_of_less_than_no_values(tmp_path: Path) -> None:
 
 
 def test_a_parquet_page_of_an_encoding_that_there_is_not(tmp_path: Path) -> None:
-    """Over which Polars panics while it reads, after the schema was sound."""
+    """Polars panics while it reads such a page, although the schema is valid."""
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table(BASE), path)
     sound = bytearray(path.read_bytes())
@@ -636,7 +636,7 @@ def test_a_disk_without_room_for_scores_is_told(
 
 
 def test_room_for_scores_is_taken_before_it_is_written_to(tmp_path: Path) -> None:
-    """A write to a hole in a mapped file ends the process when the disk is full."""
+    """Writing to a hole in a memory-mapped file kills the process when the disk is full."""
     path = tmp_path / "t.scores"
     path.touch()
     scores._reserve(path, 1 << 20)

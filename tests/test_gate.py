@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from flipguard import (
 )
 from flipguard.corrections import rule_alphas
 from flipguard.counts import FlipCounts, Layout
-from flipguard.estimates import intervals
+from flipguard.estimates import Sample, intervals
 from flipguard.gate import Judgement
+from flipguard.render.text import corrections, explanation, headline
 from tests.cases import measured
 from tests.designed import Flips, judged, policy, update
 
@@ -60,7 +62,7 @@ def test_only_a_comparison_is_judged(result: object) -> None:
 @pytest.mark.parametrize("negative", [30, 60, 80, 82, 85, 86, 100, 112, 118, 120, 121, 125, 500])
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
 def test_a_maximum_is_judged_by_the_whole_interval(negative: int, confidence: float) -> None:
-    # The interval is the wider of Wilson's and Clopper and Pearson's: a peer can say where it ends.
+    # The interval is the wider of Wilson's and Clopper and Pearson's, here from statsmodels.
     ends = [
         proportion_confint(negative, 5000, alpha=1 - confidence, method=method)
         for method in ("wilson", "beta")
@@ -218,6 +220,7 @@ def test_one_cluster_is_one_observation_and_decides_nothing() -> None:
     assert judgement.reason is not None
     assert "one cluster" in judgement.reason
     assert "no interval" in judgement.reason
+    assert headline(verdict.comparison).endswith("accuracy changes by +0.00 points.")
 
 
 # -- groups --------------------------------------------------------------------------------------
@@ -317,7 +320,7 @@ def test_a_group_fails_where_its_adjusted_p_value_is_within_alpha(correction: st
         "correction": correction,
     }
     found = {j.group: j for j in judged(groups, rule).rules[0].judgements}
-    # The interval turned round: the larger p value of the score test and of the exact test.
+    # The inverse of the interval: the larger p value of the score test and the exact test.
     p_values = []
     for k in flips:
         z = (k / n - limit) / math.sqrt(limit * (1 - limit) / n)
@@ -479,6 +482,22 @@ def test_on_the_limit_no_number_of_samples_decides() -> None:
     assert row["reason"] == "no number of samples decides: the value lies on its limit"
 
 
+def test_a_value_off_its_limit_is_not_said_to_lie_on_it() -> None:
+    # Old is never wrong, so that nothing is ever learnt of new's errors there.
+    flips = Flips(both_right=90, negative=10)
+    judgement = only(judged(flips, {"metric": "relative_negative_flip_rate", "max": 0.5}))
+    assert judgement.value == 1.0
+    assert judgement.reason == "no number of samples decides, if the rates stay as they are"
+
+
+def test_a_case_that_would_not_fail_is_not_said_to_fail() -> None:
+    rule = {"metric": "relative_negative_flip_rate", "max": 0}
+    judgement = only(judged(Flips(both_right=40, wrong_same=1), rule))
+    assert judgement.reason is not None
+    assert "fails it" not in judgement.reason
+    assert judged(Flips(both_right=40, negative=1), rule).verdict == "inconclusive"
+
+
 @pytest.mark.parametrize(
     ("rule", "flips"),
     [
@@ -519,6 +538,59 @@ def test_too_few_samples_for_a_limit_are_said_to_be_too_few(rule: dict[str, Any]
     assert end in judgement.reason
 
 
+def test_counts_of_one_have_their_words_in_the_singular() -> None:
+    few = only(judged(Flips(both_right=1), NFR_2))
+    assert explanation(few).startswith("1 sample is too few for a limit of 2 %")
+    more = replace(few, reason=None, samples_needed_even=1, samples_needed_90=1)
+    assert explanation(more) == "about 1 more sample to fail, if the rates stay as they are"
+
+
+def test_a_number_is_not_told_twice() -> None:
+    judgement = only(judged(Flips(both_right=1), NFR_2, confidence=0.999999))
+    assert judgement.samples_needed_even != judgement.samples_needed_90
+    assert explanation(judgement).count("1,200") == 1
+
+
+def test_samples_for_a_mean_of_scores_depend_on_the_chance() -> None:
+    scores = np.random.default_rng(5).dirichlet(np.ones(3), size=(2, 50))
+    target = scores[0].argmax(1)
+    old, new = (Predictions.from_arrays(probabilities=s, targets=target) for s in scores)
+    result = compare(old=old, new=new)
+    for metric in ("confidence_new", "surrogate_churn"):
+        limit = 0.4 * result[metric].value + 0.6 * result[metric].high
+        judgement = only(check(result, policy({"metric": metric, "max": limit})))
+        assert judgement.verdict == "inconclusive"
+        even, most = judgement.samples_needed_even, judgement.samples_needed_90
+        assert even is not None
+        assert most is not None
+        assert even < 0.9 * most
+
+
+def test_a_limit_near_all_keeps_its_figures() -> None:
+    rule = {"metric": "backward_trust_compatibility", "min": 0.9995}
+    assert "for a limit of 99.95 %" in explanation(only(judged(Flips(both_right=20), rule)))
+
+
+def test_too_few_samples_for_a_limit_on_a_mean() -> None:
+    scores = np.tile([0.1, 0.2, 0.7], (20, 1))
+    side = Predictions.from_arrays(probabilities=scores, targets=[2] * 20)
+    rule = {"metric": "surrogate_churn", "max": 0.02}
+    for cluster, found, end in (
+        (None, "20 samples", "25.3"),
+        ("user", "10 clusters", "36.7"),
+    ):
+        sides = Predictions.from_arrays(
+            probabilities=scores, targets=[2] * 20, slices={"user": [i // 2 for i in range(20)]}
+        )
+        result = compare(old=sides, new=side, cluster=cluster)
+        judgement = only(check(result, policy(rule)))
+        assert judgement.reason is not None
+        assert judgement.reason.startswith(
+            f"{found} are too few for a limit of 2 %: even at 0 % the upper end would be {end} %"
+        )
+        assert f"{100 * judgement.high:.1f}" == end
+
+
 def clustered(flips: list[int], size: int = 100) -> Verdict:
     target = np.zeros(len(flips) * size, dtype=int)
     new = np.concatenate([np.arange(size) < k for k in flips]).astype(int)
@@ -537,7 +609,7 @@ def test_ten_clusters_are_too_few_for_two_percent() -> None:
     assert "10 clusters are too few for a limit of 2 %: even without any flip" in judgement.reason
     assert "the upper end would be 17.9 %" in judgement.reason
     assert "at the rate seen (1 %), about" in judgement.reason
-    assert judgement.reason.endswith("if they are alike")
+    assert judgement.reason.endswith("if they are like those seen")
 
 
 def test_too_few_clusters_to_pass_can_still_fail() -> None:
@@ -554,6 +626,31 @@ def test_more_flips_in_clusters_never_give_a_better_verdict() -> None:
             found.append(order[clustered(list(flips), 30).verdict])
             flips = np.minimum(flips + rng.binomial(1, 0.2, len(flips)), 30)
         assert found == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "sign"),
+    [("accuracy_gain", -1), ("churn_correct", 1), ("backward_trust_compatibility", -1)],
+)
+def test_more_flips_in_clusters_never_give_a_better_interval(name: str, sign: int) -> None:
+    rng = np.random.default_rng(8)
+    layout, metric = Layout(has_target=True), METRICS[name]
+    right, flip = layout.places["both_right"], layout.places["negative_flip"]
+    for clusters in (2, 5, 30):
+        for confidence in (0.5, 0.95, 0.999):
+            values = np.zeros((clusters, len(layout.names)))
+            sizes = rng.choice([1, 5, 40], size=clusters)
+            values[:, :4] = [rng.multinomial(n, rng.dirichlet([8, 1, 1, 2])) for n in sizes]
+            values[0, right] += 3
+            before = (-math.inf, -math.inf)
+            for _ in range(3):
+                table = FlipCounts(layout, values.copy())
+                ends = Sample(counts=table.total(), clusters=table).interval(metric, confidence)
+                now = sorted(sign * end for end in ends)
+                assert np.all(np.array(now) >= np.array(before) - 1e-7)
+                before = (now[0], now[1])
+                values[0, right] -= 1
+                values[0, flip] += 1
 
 
 @pytest.mark.parametrize("correction", ["none", "holm", "benjamini-hochberg"])
@@ -588,7 +685,7 @@ def test_more_flips_never_give_a_better_verdict(rule: dict[str, Any], correction
 def test_holm_over_rules_spends_alpha_once() -> None:
     p = [np.array([0.001]), np.array([0.002, 0.9]), np.array([0.02]), np.array([math.nan])]
     assert rule_alphas(p, "holm", 0.06) == pytest.approx([0.02, 0.06, 0.03, 0.06])
-    # A group that holds keeps its rule's share from the others.
+    # A rule with a group that has not failed keeps its share of alpha.
     p[2] = np.array([0.04])
     assert rule_alphas(p, "holm", 0.06) == pytest.approx([0.02, 0.03, 0.03, 0.03])
     p[2] = np.array([0.02])
@@ -602,7 +699,7 @@ SIX_RULES = [{"metric": "negative_flip_rate", "max": 0.02 + i / 1e6} for i in ra
 
 
 @pytest.mark.parametrize("correction", ["holm", "benjamini-hochberg"])
-def test_a_correction_over_rules_makes_only_failing_harder(correction: str) -> None:
+def test_a_corrections_makes_only_failing_harder(correction: str) -> None:
     document = {"rule": [*SIX_RULES, {"metric": "churn", "max": 0.02, "judge": "point"}]}
     old, new = update(with_flips(1000, 31))
     result = compare(old=old, new=new)
@@ -614,7 +711,7 @@ def test_a_correction_over_rules_makes_only_failing_harder(correction: str) -> N
     found = parsed(corrected.to_json())
     assert found["correction"] == correction
     assert [row.get("correction") for row in found["rules"]] == [correction] * 6 + [None]
-    # Six alike p values: Holm needs a sixth of alpha, Benjamini and Hochberg needs all of it.
+    # With six equal p values Holm needs one of alpha / 6, Benjamini and Hochberg one of alpha.
     expected = "inconclusive" if correction == "holm" else "fail"
     assert {rule.verdict for rule in corrected.rules[:6]} == {expected}
     assert corrected.rules[6].verdict == "fail"
@@ -622,6 +719,13 @@ def test_a_correction_over_rules_makes_only_failing_harder(correction: str) -> N
         (one,), (two,) = before.judgements, after.judgements
         assert two.low <= one.low
         assert two.high == one.high
+
+
+def test_a_corrections_is_told_only_where_there_are_several() -> None:
+    result = compare(**dict(zip(("old", "new"), update(with_flips(1000, 5)), strict=True)))
+    for rules, told in (([NFR_2], False), ([NFR_2, NFR_2], True)):
+        verdict = check(result, Policy.from_dict({"correction": "holm", "rule": rules}))
+        assert ("number of rules" in corrections(verdict)) is told
 
 
 def test_a_rule_over_groups_takes_the_correction_of_its_policy() -> None:
@@ -664,9 +768,11 @@ def test_flips_against_a_control_without_any_are_no_pass() -> None:
     assert (none.verdict, many.verdict) == ("inconclusive", "fail")
     row = parsed(check(flips[1], rule).to_json())["rules"][0]
     assert row["value"] is None
-    assert row["reason"] == "the control has no flip, so that the ratio is infinite"
+    assert row["reason"] == "no control has any flip, so the ratio is infinite"
     judgement = only(check(flips[1], policy({"metric": "churn_ratio", "max": 1.5})))
-    assert judgement.verdict != "pass"
+    assert judgement.verdict == "fail"
+    assert judgement.low > 100
+    assert math.isinf(judgement.high)
 
 
 # -- clusters ------------------------------------------------------------------------------------

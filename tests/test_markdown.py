@@ -133,7 +133,7 @@ def test_the_rules_come_before_the_numbers() -> None:
     assert told["✅", "negative_flip_rate"][2] == "≤ 50.00 %"
     assert told["❔", "accuracy_gain"][2] == "≥ -12.50 %"
     assert re.fullmatch(
-        r"about [\d,]+ more samples for an even chance to decide, [\d,]+ for 90 %, "
+        r"about [\d,]+ more samples for an even chance to (pass|fail), [\d,]+ for 90 %, "
         r"if the rates stay as they are",
         told["❔", "accuracy_gain"][5],
     )
@@ -288,7 +288,9 @@ def test_group_numbers_are_those_of_the_json() -> None:
 
 def test_the_noise_floor_is_told() -> None:
     result = scored()
-    table = next(t for t in tables(comparison_markdown(result)) if t[0][0] == "beside 3 retrains")
+    table = next(
+        t for t in tables(comparison_markdown(result)) if t[0][0] == "compared with 3 retrains"
+    )
     floors = result.as_dict()["noise_floor"]
     assert [row[0] for row in table[1:]] == list(floors)
     for name, _, ends, _ in table[1:]:

@@ -47,8 +47,8 @@ def test_a_displacement_has_no_upper_end_and_the_gate_says_why() -> None:
     judged = verdict(result, metric="logit_displacement", max=10.0)
     assert judged.verdict == "inconclusive"
     assert judged.reason == (
-        "one more sample may have any logit_displacement, so no number of samples shows that the "
-        'mean is at most 10; judge = "point" judges the value alone'
+        "one more sample may have a logit_displacement of any size, so no number of samples shows "
+        'that the mean is at most 10; judge = "point" judges the value alone'
     )
     assert verdict(result, metric="logit_displacement", max=10.0, judge="point").verdict == "pass"
     assert verdict(result, metric="logit_displacement", max=1.0).verdict == "fail"
@@ -58,7 +58,7 @@ def test_a_displacement_has_no_upper_end_and_the_gate_says_why() -> None:
 
 
 def test_scores_move_by_at_most_half_the_number_of_classes() -> None:
-    # Old is sure of a class that only it knows; new is as sure of each of the others.
+    # Old has confidence 1 in a class that only it knows; new has score 1 for each of the others.
     names = ["a", "b", "c", "d"]
     old = Predictions.from_arrays(probabilities=np.array([[1.0, 0, 0, 0]]), class_names=names)
     new = Predictions.from_arrays(
@@ -105,7 +105,7 @@ def test_with_clusters_a_row_that_moves_further_never_lowers_the_upper_end() -> 
         )
         ends.append(result["surrogate_churn"].high)
     assert np.all(np.diff(ends) >= -1e-12)
-    # 10 clusters of which none has moved say little about the next.
+    # 10 clusters in which no row moved say little about an eleventh.
     assert ends[0] > 0.2
 
 

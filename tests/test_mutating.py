@@ -1,4 +1,4 @@
-"""Changes of the source: made where they should be, one at a time, and nowhere else."""
+"""Mutants of the source: each changes exactly one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of the package as its pages show them: a default that changes is seen by a reader."""
+"""Generated pages are up to date with the tables of the package, such as defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals of a clustered rate that were measured and not chosen."""
+"""Alternative intervals of a clustered rate, which were measured but not chosen."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from designs.rates import clopper_pearson, wilson_score
 from flipguard import statistics
 from flipguard.statistics import one_more_cluster
 
-# Of each design's draws only the first so many go to the rivals.
+# Only this many draws of each design are used for the alternatives.
 RIVAL_DRAWS = 1_000
-# The slowest of them gets fewer.
+# The slowest alternative gets fewer.
 WEIGHED_DRAWS = 100
 
 
@@ -37,14 +37,14 @@ def rivals_of(
         "Korn-Graubard": korn_graubard(total, n, len(m), effect, confidence),
         "Wilson, upper bound of the ICC": wilson_icc(x, m, confidence),
     }
-    # With equal sizes it is the chosen one.
+    # With equal sizes it is the chosen method.
     if len(np.unique(sizes)) > 1:
         found["one more cluster, weighed by rows"] = weighed_by_rows(x, m, confidence)
     return found
 
 
 def design_effect(x: Floats, m: Floats, rate: Floats) -> Floats:
-    """What drawing whole clusters again estimates, without the draws; nan without flips."""
+    """The design effect that a bootstrap over clusters estimates; nan without flips."""
     clusters, n = len(m), m.sum()
     variance = ((x - rate * m) ** 2).sum(axis=-1) / n**2 * clusters / (clusters - 1)
     alone = (rate * (1 - rate))[:, 0] / n
@@ -88,7 +88,7 @@ def wilson_icc(x: Floats, m: Floats, confidence: float) -> Interval:
 
 
 def weighed_by_rows(x: Floats, m: Floats, confidence: float) -> Interval:
-    """The chosen method with clusters that weigh as many rows as they hold."""
+    """The chosen method with each cluster weighted by its number of rows."""
     few = x[:WEIGHED_DRAWS]
     weight = m * m.sum() / (m**2).sum()
     largest = one_more_cluster.LARGEST_CORRELATION

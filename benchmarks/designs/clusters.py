@@ -1,4 +1,4 @@
-"""Rows in clusters: the same code as the product's, on clusters of many sizes and kinds."""
+"""Rows in clusters: flipguard's own intervals on simulated clusters of many sizes and kinds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from flipguard.estimates import intervals
 from flipguard.metrics import METRICS, Metric
 
 CONFIDENCE = 0.95
-# An interval takes ten times as long as its two p values, which say on which side it misses.
+# Two p values say whether an interval misses, in a tenth of the time that the interval takes. So
+# only this many draws give a width.
 WIDTH_DRAWS = 100
 LAYOUT = Layout(has_target=True, controls=1)
 PLAIN = Layout(has_target=True)
-# Rows per cluster where all are alike; the others hold as many rows on average, up to these many.
+# Rows per cluster if sizes are equal. Other shapes have the same mean, and at most this many rows
+# in one cluster, by the number of clusters.
 SIZE = 100
 MOST_ROWS = {100: 4_000, 300: 10_000, 1000: 20_000}
 SHAPES = ("equal sizes", "Zipf sizes", "one giant cluster")
@@ -35,8 +37,8 @@ NOT_SEEN = (
     'assume that large clusters flip as often as small ones"'
 )
 TOO_ALIKE = (
-    "the interval, without a warning: it is insured up to an intraclass correlation of 1/2; "
-    "the page on the statistics says so"
+    "the interval, without a warning: it allows for an intraclass correlation of up to 1/2; "
+    "docs/statistics.md says so"
 )
 
 
@@ -50,7 +52,7 @@ def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
 
 
 def parts() -> dict[str, Callable[[np.random.Generator, int], Iterator[Row]]]:
-    """Designs that are drawn apart, so that they can be spread over processes."""
+    """Groups of designs that are drawn separately, so that they can run in parallel."""
     found: dict[str, Callable[[np.random.Generator, int], Iterator[Row]]] = {
         f"rates, {count} clusters": lambda rng, draws, count=count: grid(rng, draws, count)
         for count in COUNTS
@@ -80,7 +82,7 @@ def sizes_of(shape: str, count: int, size: int = SIZE) -> NDArray[np.int64]:
 
 
 def alike(chances: Sequence[float], correlation: float) -> Chances:
-    """Dirichlet chances per cluster, whose rows have this intraclass correlation."""
+    """Dirichlet probabilities per cluster that give its rows this intraclass correlation."""
     mean = np.asarray(chances, dtype=np.float64)
 
     def draw(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
@@ -90,7 +92,7 @@ def alike(chances: Sequence[float], correlation: float) -> Chances:
             return np.eye(len(mean))[rng.choice(len(mean), p=mean, size=shape)]
         own = rng.standard_gamma(mean * (1 - correlation) / correlation, size=(*shape, len(mean)))
         total = own.sum(axis=-1, keepdims=True)
-        # Gammas of tiny shape can all underflow to 0; then one cell takes it all, as in the limit.
+        # Gammas of tiny shape can all underflow to 0; then one cell gets all, as in the limit.
         lost = np.eye(len(mean))[rng.choice(len(mean), p=mean, size=shape)]
         with np.errstate(all="ignore"):
             return np.where(total > 0, own / total, lost)
@@ -99,7 +101,7 @@ def alike(chances: Sequence[float], correlation: float) -> Chances:
 
 
 def rare(rate: float, elsewhere: float, within: float) -> Chances:
-    """Clusters that flip at one of two rates, so that the mean is `rate`: clean or broken ones."""
+    """Clusters with one of two flip rates, low or high, such that the mean is `rate`."""
     share = (rate - elsewhere) / (within - elsewhere)
 
     def draw(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
@@ -110,7 +112,7 @@ def rare(rate: float, elsewhere: float, within: float) -> Chances:
 
 
 def by_size(rate: float, correlation: float, sizes: NDArray[np.int64], factor: float) -> Chances:
-    """Clusters that hold the larger half of the rows flip `factor` times as often."""
+    """The largest clusters, which hold half of the rows, flip `factor` times as often."""
     order = np.argsort(-sizes, kind="stable")
     large = np.zeros(len(sizes), dtype=bool)
     large[order[: int(np.searchsorted(np.cumsum(sizes[order]), sizes.sum() / 2)) + 1]] = True
@@ -138,7 +140,7 @@ class World:
     def tables(self, rng: np.random.Generator, draws: int) -> NDArray[np.int64]:
         """Counts of each cell: (draws, clusters, cells)."""
         chances = self.chances(rng, (draws, len(self.sizes)))
-        # Rounding may leave a sum a hair above 1.
+        # Rounding may leave a sum slightly above 1.
         return rng.multinomial(self.sizes, np.clip(chances, 0.0, 1.0 - 1e-12))
 
 
@@ -153,7 +155,7 @@ def measured(
     confidence: float = CONFIDENCE,
     printed: str | None = None,
 ) -> Row:
-    """How often the product's interval misses the truth on either side."""
+    """How often flipguard's interval misses the true value on either side."""
     groups = [FlipCounts(layout, one) for one in values]
     whole = FlipCounts(layout, values.sum(axis=1))
     low, high = intervals(metric, whole, confidence)
@@ -164,7 +166,7 @@ def measured(
     few = groups[:WIDTH_DRAWS]
     width = widened(metric, (low[: len(few)], high[: len(few)]), few, confidence)
     defined = ~(np.isnan(low) | np.isnan(high))
-    # The interval is the wider of the clusters' and the independent rows' on each side.
+    # On each side the interval is the wider of that over clusters and that of independent rows.
     above = float((missed["above"] & (low > truth))[defined].mean())
     below = float((missed["below"] & (high < truth))[defined].mean())
     return {
@@ -336,7 +338,7 @@ def ratio_row(
     rate: float,
     ratio: float,
 ) -> Row:
-    # A third of the rarer model's flips are the other's too.
+    # Of the flips of the model with fewer flips, a third are flips of the other model too.
     both = min(rate, rate * ratio) / 3
     chances = (1 - rate - rate * ratio + both, rate - both, rate * ratio - both, both)
     design = f"control flips {100 * rate:g} %, ratio {ratio:g}, {where}"

@@ -1,12 +1,12 @@
-"""Groups and rules that all lie at their limits: how often any of them fails after a correction.
+"""How often at least one group or rule fails after a correction, if all lie at their limits.
 
-Holm and Benjamini and Hochberg fail the first of G groups where its p value is alpha / G: where its
-interval at a confidence of 1 - alpha / G lies beyond the limit. Groups are independent, so the
-chance that any fails follows from that of one, and one is drawn as often as all groups together
-would be. Values that lie within two standard errors of the limit cannot fail at these levels; they
-are counted without an interval.
+With Holm's and with Benjamini and Hochberg's correction, the first of G groups fails if its p value
+is at most alpha / G, that is if its interval at confidence 1 - alpha / G lies beyond the limit.
+Groups are independent. So the chance that any fails follows from that of one group, which is drawn
+as often as all groups together would be. Values within two standard errors of the limit cannot fail
+at these levels, so no interval is computed for them.
 
-Ratios to several controls and means are measured at corrected levels by their own modules.
+Ratios to several controls, and means, are measured at corrected levels in their own modules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from flipguard.metrics import METRICS
 ALPHA = 0.05
 GROUPS = (10, 100, 1_000)
 SIZE = 500
-# No more groups than these are drawn for one row.
+# At most this many groups are drawn for one row.
 MOST_DRAWN = 1_000_000
 CHUNK = 100_000
 RULES = (6, 20)
@@ -47,7 +47,7 @@ class World:
 
 
 def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
-    """Any-fail over groups for each metric, and over rules."""
+    """The share of draws in which any group fails, for each metric, and in which any rule fails."""
     for world in worlds():
         for groups in GROUPS:
             yield _over_groups(rng, world, groups, min(draws * groups, MOST_DRAWN))
@@ -57,7 +57,7 @@ def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
 
 
 def worlds() -> Iterator[World]:
-    """Every kind of metric that a rule may correct."""
+    """Worlds for every kind of metric that a rule can correct."""
     for rate in (0.005, 0.02, 0.1):
         right, positive = 0.8, 0.02
         wrong = 1 - right - positive
@@ -153,7 +153,7 @@ def _over_groups(rng: np.random.Generator, world: World, groups: int, drawn: int
 
 
 def _over_rules(rng: np.random.Generator, count: int, correction: str, draws: int) -> Row:
-    """Rules at their limits, every second one over ten groups; each on samples of its own.
+    """Rules at their limits, every second one over ten groups, each on separate samples.
 
     Rules on the same samples err together, which makes it rarer that any of them does.
     """

@@ -1,4 +1,4 @@
-"""What the designs share: tables that are drawn or listed, and the rows that come of intervals."""
+"""Shared by the designs: drawing or listing tables of counts, and making rows from intervals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def normal(confidence: float) -> float:
 
 
 def cells(*, error_old: float, error_new: float, relative: float) -> Floats:
-    """Chances of both right, negative flip, positive flip and both wrong, from three rates."""
+    """Probabilities of both right, negative flip, positive flip, both wrong, from three rates."""
     negative = relative * (1 - error_old) * error_new
     both_wrong = error_new - negative
     positive = error_old - both_wrong
@@ -33,13 +33,13 @@ def cells(*, error_old: float, error_new: float, relative: float) -> Floats:
 
 
 def drawn(rng: np.random.Generator, n: int, chances: Floats, draws: int) -> tuple[Floats, Floats]:
-    """Distinct tables and the share of the draws that each makes up."""
+    """Distinct tables, and the share of draws of each."""
     tables, often = np.unique(rng.multinomial(n, chances, size=draws), axis=0, return_counts=True)
     return tables.astype(np.float64), often / draws
 
 
 def likely(n: int, chance: float, omitted: float = 1e-10) -> Floats:
-    """The counts of a binomial, less those whose chance together is below `omitted` a side."""
+    """Counts of a binomial, without tails of a probability below `omitted` on each side."""
     low, high = binom.ppf(omitted, n, chance), binom.isf(omitted, n, chance)
     return np.arange(max(low, 0), min(high, n) + 1)
 
@@ -87,7 +87,7 @@ def coverage_row(
     exact: bool = False,
     printed: str | None = None,
 ) -> Row:
-    """The row of an interval that should hold the truth; `draws` is 0 where all tables count."""
+    """The row of an interval that should contain the true value; `draws` is 0 if exact."""
     above, below, undefined = shares(interval, truth, weight)
     row: Row = {
         "metric": metric,
@@ -120,10 +120,10 @@ def family_row(
     weight: Floats,
     rivals: dict[str, Interval] | None = None,
 ) -> Row:
-    """The row of many like groups at their limit, each judged at the corrected confidence.
+    """The row of many equal groups at their limit, each judged at the corrected confidence.
 
-    Holm's first step and Bonferroni's both ask for 1 - 0.05 / groups, so the chance that any group
-    fails follows from the chance that one does; the worse of the two sides counts.
+    Holm's first step and Bonferroni's both need a confidence of 1 - 0.05 / groups. So the chance
+    that any group fails follows from the chance that one does. The worse of the two sides counts.
     """
 
     def any_fails(interval: Interval) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""The gain in accuracy: positive less negative flips, over all tables where they are few enough."""
+"""The accuracy gain (positive minus negative flips), exact if there are few possible tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WORLDS = (
     (0.30, 0.30),
 )
 SIZES = (20, 50, 100, 200, 1000, 5000, 50_000)
-# Flips of one kind, or nearly so, and models that hardly differ: expected numbers of flips.
+# Expected numbers of flips: (nearly) all of one kind, and models that hardly differ.
 FEW = ((0.0, 1.0), (0.0, 5.0), (5.0, 0.0), (0.3, 5.0), (1.0, 5.0), (5.0, 1.0), (0.5, 0.5), (2, 2))
 MOST_TABLES = 40_000
 
@@ -108,7 +108,7 @@ def families() -> Iterator[Row]:
 def tables(
     n: int, negative: float, positive: float, omitted: float = 1e-9
 ) -> tuple[Floats, Floats, Floats]:
-    """All likely numbers of negative and of positive flips, and their chances."""
+    """All likely pairs of numbers of negative and positive flips, with their probabilities."""
     few, many = likely(n, negative, omitted), likely(n, positive, omitted)
     if len(few) * len(many) > MOST_TABLES:
         return few, many, np.ones(len(few) * len(many))

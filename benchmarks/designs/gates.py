@@ -1,4 +1,4 @@
-"""How often the gate errs, through all of its code: models that sit exactly on a limit."""
+"""How often the whole gate errs: models whose true value lies exactly on a limit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cells(*, negative: float, positive: float, right: float = 0.8) -> Floats:
 AT_LIMIT = cells(negative=0.02, positive=0.03)
 RELATIVE = 0.02 / (0.8 * (1 - 0.8 + 0.02 - 0.03))
 EQUAL = cells(negative=0.05, positive=0.05)
-# A verdict takes some hundredths of a second, most of it for how many samples would decide.
+# A verdict takes some hundredths of a second, most of it to compute how many samples would decide.
 SIZES = {
     "negative_flip_rate": (50, 200, 1000, 5000, 50_000),
     "accuracy_gain": (50, 200),
@@ -53,7 +53,7 @@ KEPT = {
     "accuracy_gain": [1, 2],
     "relative_negative_flip_rate": [1, 2, 3],
 }
-# The metric, the words, the chances, the rule, the verdict that must be rare.
+# The metric, the description, the probabilities, the rule, and the verdict that must be rare.
 SINGLE: tuple[tuple[str, str, Floats, Rule, str], ...] = (
     (
         "negative_flip_rate",
@@ -102,7 +102,7 @@ def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
 
 
 def families(rng: np.random.Generator, draws: int) -> Iterator[Row]:
-    """Groups that all sit at their limit of 5 %: does any of them fail, once corrected?"""
+    """Whether any of many groups fails after correction, if all lie at their limit of 5 %."""
     n, limit = 500, 0.05
     flips = np.arange(n + 1)
     p_values = statistics.p_value_by_inversion(

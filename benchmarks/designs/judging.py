@@ -1,4 +1,4 @@
-"""Whether a row keeps its promise, and which row of a metric comes nearest to breaking it."""
+"""Whether a row keeps its promise, and which row of a metric is the worst."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 
 from designs.row import Promise, Row
 
-# How far a measured share may lie from what is promised, apart from the error of the draws.
+# How far a coverage may lie below the confidence, not counting the random error of the draws.
 COVERAGE_POINTS = 0.02
 # A wrong pass is an error on one side: 2.5 % at a confidence of 0.95, and up to 4 % is accepted.
 WRONG_PASSES = 1.6
 STANDARD_ERRORS = 2
-# From here on a level is one that a correction for many groups asks for. Its rows are judged by
-# the family-wise error, because a coverage of 99.995 % less 2 points would say nothing.
+# Confidences from here on come from a correction for many groups. Their rows are judged by the
+# family-wise error, because a coverage of 99.995 % minus 2 points would prove nothing.
 CORRECTED = 0.991
 
 
@@ -32,13 +32,13 @@ def is_error(promise: Promise) -> bool:
 
 
 def shortfall(row: Row) -> float:
-    """By how much a row misses its bound, as a share; below 0 is how much there is to spare."""
+    """By how much a row misses its bound, as a share; negative if it keeps it."""
     beyond = row["measured"] - bound(row)
     return beyond if is_error(row["promise"]) else -beyond
 
 
 def holds(row: Row) -> bool:
-    """Whether the promise is kept, with two standard errors of leeway for the draws."""
+    """Whether the promise is kept, with a tolerance of two standard errors of the draws."""
     share = min(max(bound(row), 0.0), 1.0)
     error = 0.0 if row.get("exact") else math.sqrt(share * (1 - share) / row["draws"])
     return shortfall(row) <= STANDARD_ERRORS * error + 1e-12
@@ -73,7 +73,7 @@ def all_promises(rows: Iterable[Row]) -> list[Row]:
 
 
 def worst(rows: Iterable[Row]) -> list[Row]:
-    """Per metric and promise the row that misses its bound by most, or has least to spare."""
+    """Per metric and promise, the row that misses its bound by most or keeps it by least."""
     found: dict[tuple[str, str], Row] = {}
     for row in all_promises(rows):
         key = row["metric"], row["promise"]
@@ -83,6 +83,6 @@ def worst(rows: Iterable[Row]) -> list[Row]:
 
 
 def _badness(row: Row) -> tuple[bool, float]:
-    # Errors at unlike confidences compare by their ratio to what is accepted.
+    # Errors at different confidences are compared by their ratio to the accepted error.
     share = shortfall(row) / bound(row) if is_error(row["promise"]) else shortfall(row)
     return not holds(row), share

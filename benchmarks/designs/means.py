@@ -1,7 +1,7 @@
 """Means of scores: rows that rarely move, heavy tails, unchanged rows, corrected levels, clusters.
 
-A row is drawn from a mixture, so a sample is a multinomial draw and then one draw for each row that
-moves. The truth is the mixture's mean, worked out and not drawn.
+Rows are drawn from a mixture: a multinomial draw says how many rows come from each part, and each
+row that moves is drawn from its part. The true value is the mean of the mixture, known exactly.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ Draw = Callable[[np.random.Generator, int], Floats]
 SIZES = (20, 100, 1_000, 5_000)
 FLIPS = (0.005, 0.02, 0.05, 0.30)
 CORRECTED = 1 - 0.05 / 1_000
-# Large samples are drawn in parts of so many rows.
+# Large samples are drawn in blocks of this many rows.
 MOST_ROWS = 4_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What one row can be: parts with their chances, means and draws."""
+    """The distribution of one row: parts with their probabilities, means and draws."""
 
     metric: str
     words: str
     most: float
     parts: tuple[tuple[float, float, Draw], ...]
-    # Whether a lower end lets a rule pass, and so must be monotone too.
+    # Whether the lower end can make a rule pass, so that it must be monotone too.
     both: bool = False
 
     @property
@@ -126,7 +126,7 @@ def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
 
 
 def sampled(rng: np.random.Generator, world: World, n: int, draws: int) -> tuple[Floats, Floats]:
-    """Sums and sums of squares of so many samples of n rows."""
+    """Sums and sums of squares of `draws` samples of n rows."""
     total, squares = np.zeros(draws), np.zeros(draws)
     counts = rng.multinomial(n, [chance for chance, _, _ in world.parts], size=draws)
     for place, (_, mean, draw) in enumerate(world.parts):
@@ -153,7 +153,7 @@ def row(
     rivals: dict[str, Interval],
     printed: str | None = None,
 ) -> Row:
-    """One design, where each interval is one draw."""
+    """One design, with one interval per draw."""
     above, below = missed(interval, truth)
     return {
         "metric": metric,
@@ -231,14 +231,14 @@ def bernstein(total: Floats, squares: Floats, n: int, most: float, confidence: f
 
 
 def unchanged() -> Iterator[Row]:
-    """No row has moved: the upper end must lie where so many rows still could be so lucky."""
+    """No row has moved: the upper end must not exclude a mean that makes this likely enough."""
     for classes in (10, 1_000):
         top = classes / 2
         for n in SIZES:
             for confidence in (0.95, CORRECTED):
                 tail = (1 - confidence) / 2
                 nothing = np.zeros(1)
-                # A row moves all the way with the largest chance at which n rows of n are spared.
+                # The largest chance of a full move at which n unmoved rows are likely enough.
                 truth = top * (1 - tail ** (1 / n))
                 yield row(
                     "surrogate_churn",
@@ -300,7 +300,7 @@ def clustered(rng: np.random.Generator, draws: int) -> Iterator[Row]:
 def cluster_row(
     design: str, classes: int, sums: Floats, squares: Floats, size: Floats, truth: float
 ) -> Row:
-    """As the product does it: the wider of the intervals of rows and of clusters."""
+    """As in flipguard: the wider of the intervals of rows and of clusters."""
     top, n, confidence = classes / 2, int(size.sum()), 0.95
     each, once = np.broadcast_to(size.astype(float), sums.shape), np.ones(sums.shape)
     total = sums.sum(axis=1)

@@ -1,4 +1,4 @@
-"""What controls say: the range of one more retrain, and ratios to controls whose seeds differ.
+"""Controls: the range of one more retrain, and ratios to controls with different seeds.
 
 Every draw is a harmless update: a further retrain of the controls' recipe, or (for ratios) of a
 recipe with a known ratio to it. The rate of each retrain varies from seed to seed by a stated
@@ -18,7 +18,7 @@ from flipguard.statistics._arrays import critical_value
 
 CONFIDENCE = 0.95
 VARIATIONS = (0.0, 0.1, 0.3)
-# the rate of flips, the rows, and how much of what makes a sample flip the retrains share
+# the flip rate, the number of rows, and how much the retrains agree on which samples flip
 WORLDS = (
     (0.005, 200, 0.5),
     (0.005, 1_000, 0.5),
@@ -30,7 +30,7 @@ WORLDS = (
 )
 RATIO_WORLDS = ((0.01, 500, 0.5), (0.02, 2_000, 0.5), (0.05, 10_000, 0.7))
 Interval = tuple[Floats, Floats]
-PRINTED_FOR_ONE = "the ratio with a line that one control says nothing of another seed"
+PRINTED_FOR_ONE = "the ratio, and a line that one control does not allow for another seed"
 
 
 def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
@@ -88,7 +88,7 @@ def _floor_rows(
 
 
 def _floored(seen: Floats, least: Floats) -> Interval:
-    """Student's t, with a variance that is never below that of independent samples."""
+    """Student's t, with a variance that is at least that of independent samples."""
     k = seen.shape[-1]
     variance = np.maximum(seen.var(axis=-1, ddof=1), least.mean(axis=-1)) * (1 + 1 / k)
     half = critical_value(confidence=CONFIDENCE, degrees=k - 1) * np.sqrt(variance)
@@ -153,7 +153,7 @@ def _row(
 
 
 def _width(low: Floats, high: Floats) -> float | None:
-    """The median width; None where it is infinite or nothing is defined."""
+    """The median width; None if it is infinite or no interval is defined."""
     if not len(low):
         return None
     width = float(np.median(high - low))

@@ -1,7 +1,7 @@
-"""How often the number of further samples that an inconclusive rule names does decide it.
+"""How often an inconclusive rule is decided with the further samples that the gate asks for.
 
-The further samples are drawn at the rates seen, as the sentence says. The rival draws them at the
-true rates, which the gate cannot know: there the chance is another one.
+The further samples are drawn at the observed rates, as the gate assumes. The rival draws them at
+the true rates, which the gate cannot know, so the chance to decide is a different one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flipguard.planning import CHANCES, Question, samples_needed
 LAYOUT = Layout(has_target=True)
 PLACES = [LAYOUT.names.index(cell) for cell in CELLS]
 CONFIDENCE = 0.95
-# Each table that is inconclusive is planned for once and then continued so often.
+# Each inconclusive table is planned for once, and then this many continuations are drawn.
 CONTINUED = 20
 
 
@@ -56,7 +56,7 @@ class World:
 
 
 def worlds() -> Iterator[World]:
-    """Limits at such a distance that most first samples leave the rule inconclusive."""
+    """Worlds whose limits are so near that most first samples leave the rule inconclusive."""
     for n, near, margin in ((200, 0.5, 0.015), (1_000, 0.25, 0.007), (10_000, 0.08, 0.002)):
         for rate in (0.005, 0.02, 0.05):
             flips = {"negative": rate, "positive": 0.02, "n": n}
@@ -79,7 +79,7 @@ def worlds() -> Iterator[World]:
 
 
 def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
-    """Each world with an even chance and with 90 %."""
+    """Each world with a chance to decide of 50 % and of 90 %."""
     for world in worlds():
         yield from _measured(rng, world, draws)
 
@@ -134,7 +134,7 @@ def _inconclusive(rng: np.random.Generator, world: World, wanted: int) -> NDArra
     found: list[NDArray[np.int64]] = []
     while sum(map(len, found)) < wanted:
         tables = rng.multinomial(world.n, world.chances, size=4 * wanted)
-        # Without a flip seen none is drawn, and what will be is certain: no chance to measure.
+        # If no flip was observed none is drawn, so the outcome is certain.
         some = tables[:, 1] + (world.metric == "accuracy_gain") * tables[:, 2] > 0
         tables = tables[some]
         found.append(tables[~_judged(world, tables)])

@@ -1,4 +1,4 @@
-"""One rate: every binomial table counts with its chance, so nothing is drawn."""
+"""One rate, exactly: every possible count is weighted by its binomial probability."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flipguard import statistics
 METRIC = "negative_flip_rate"
 RATES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.10, 0.30)
 SIZES = (20, 50, 100, 200, 1000, 5000, 50_000)
-# At other confidences than 0.95 the small test sets are the hard ones.
+# At confidences other than 0.95 only the small test sets, which are the hard cases.
 OTHER_SIZES = (20, 50, 100, 1000)
 
 

@@ -1,4 +1,4 @@
-"""Other intervals of a ratio to controls, that were measured and not chosen."""
+"""Alternative intervals of a ratio to controls, which were measured but not chosen."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def score(table: Floats, level: float) -> Interval:
 
 
 def _variance_at_zero(counts: Floats, contrast: Floats) -> Floats:
-    """Variance of the contrast under the most likely cell chances with a mean contrast of 0.
+    """Variance of the contrast under the most likely cell probabilities with mean contrast 0.
 
     Those chances are counts / (total (1 + tilt * contrast)): multinomial likelihood under one
     linear constraint has a single multiplier, however many cells there are.

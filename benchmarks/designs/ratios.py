@@ -1,4 +1,4 @@
-"""Ratios to controls as the sampling error of these models: few flips, high levels, many groups.
+"""Ratios to controls, sampling error only: few flips, high confidences, many groups.
 
 What seeds add is measured in `noise.py`.
 """
@@ -34,7 +34,7 @@ WORLDS: tuple[tuple[float, float, float | str], ...] = (
     (0.05, 0.6, "exclusive"),
     (0.3, 1.0, "exclusive"),
 )
-# Worlds in which some interval errs on one side more often than elsewhere.
+# Worlds in which some of the intervals miss on one side more often than in others.
 GROUP_WORLDS = (
     (0.005, 1.0, 0.0),
     (0.02, 0.3, 0.0),
@@ -42,7 +42,7 @@ GROUP_WORLDS = (
     (0.05, 0.6, "exclusive"),
     (0.05, 1.0, "near-identical"),
 )
-# For so many groups, how many models are drawn per draw: errors at these levels are rare.
+# Per number of groups, how many models are simulated per draw, because errors are rare there.
 GROUPS = {10: 10, 100: 50, 1_000: 200}
 
 
@@ -76,7 +76,7 @@ def flip_chances(rate: float, ratio: float, together: float | str, controls: int
 
 
 def _correlated_chances(rate: float, ratio: float, correlation: float, controls: int) -> Floats:
-    """Flips that share one normal cause, strong enough for the wanted correlation of two."""
+    """Flips that depend on one shared normal variable, for a given correlation of two models."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(201)
     weights = weights / weights.sum()
     new_rate = rate * ratio
@@ -105,7 +105,7 @@ def _correlated_chances(rate: float, ratio: float, correlation: float, controls:
 
 
 def _drawn(rng: np.random.Generator, n: int, chances: Floats, draws: int) -> tuple[Floats, Floats]:
-    """The distinct tables among so many draws, and how often each came."""
+    """The distinct tables among `draws` draws, and how often each occurred."""
     tables, often = np.unique(
         rng.multinomial(n, chances.ravel(), size=draws), axis=0, return_counts=True
     )
@@ -133,7 +133,7 @@ def _coverage_row(
         if k == 1:
             others["Bonett-Price"] = bonett_price(joint, level)
     above, below, undefined = _errors(chosen, truth, often)
-    # Without a flip of a control most rivals have no interval, and some no finite one.
+    # If no control flips, most alternatives have no interval or no finite one.
     seen = np.isfinite(chosen[1])
     return Row(
         metric=f"churn_ratio, negative_flip_ratio, k={k}",
@@ -168,7 +168,7 @@ def _groups_row(
     truth: float,
     together: float | str,
 ) -> Row:
-    """How often any of so many groups fails a rule at the true ratio, on the worse side."""
+    """How often any of many groups fails a rule at the true ratio, on the worse side."""
     level = 1 - 0.05 / groups
     chosen = statistics.paired_ratio(joint, confidence=level)
     above, below, undefined = _errors(chosen, truth, often)
@@ -201,7 +201,7 @@ def _any(error: float, groups: int) -> float:
 
 
 def _errors(interval: Interval, truth: float, often: Floats) -> tuple[float, float, float]:
-    """Of the intervals that are defined: wholly above the truth, and below; and the undefined."""
+    """Shares of the defined intervals wholly above and below the true value; share of undefined."""
     low, high = interval
     known = often * ~np.isnan(low)
     total = max(float(known.sum()), 1.0)
@@ -210,7 +210,7 @@ def _errors(interval: Interval, truth: float, often: Floats) -> tuple[float, flo
 
 
 def _width(interval: Interval, often: Floats, seen: Floats) -> float | None:
-    """The median width over these tables; None where that is not finite."""
+    """The median width over these tables; None if it is not finite."""
     width, times = (interval[1] - interval[0])[seen], often[seen]
     if not len(width):
         return None

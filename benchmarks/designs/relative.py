@@ -43,7 +43,7 @@ WORLDS = (
     (0.02, 0.020, 0.02),
     (0.40, 0.600, 0.8333),
 )
-# The hard ones are those in which old was seldom wrong.
+# The hard cases: old was seldom wrong.
 FAMILY_WORLDS = (
     ((0.10, 0.08, 0.05), (30, 50, 100)),
     ((0.05, 0.025, 0.05), (50, 100)),
@@ -131,7 +131,7 @@ def families() -> Iterator[Row]:
 
 
 def tables(world: tuple[float, float, float], n: int) -> tuple[Floats, Floats]:
-    """All likely tables: what old got right, and new's errors there and elsewhere."""
+    """All likely tables: how often old was right, and new's errors there and on the rest."""
     error_old, error_new, relative = world
     right, negative, positive, wrong = cells(
         error_old=error_old, error_new=error_new, relative=relative
@@ -152,7 +152,7 @@ def tables(world: tuple[float, float, float], n: int) -> tuple[Floats, Floats]:
         table = np.stack([old_right - broken, broken, n - old_right - left, left], axis=-1)
         parts.append((table.reshape(-1, 4), chance.ravel()))
     found, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
-    # Together these tables are less than a ten thousandth of the error of one group in 1,000.
+    # The omitted tables have less than 1e-4 of the error allowed for one of 1,000 groups.
     kept = weight > 1e-12
     return found[kept], weight[kept]
 
@@ -164,7 +164,7 @@ def value(table: Floats) -> Floats:
 
 
 def influence(table: Floats) -> Floats:
-    """Derivative of R by the chance of each cell, up to a constant."""
+    """Derivative of R with respect to the probability of each cell, up to a constant."""
     right, negative, _, wrong = np.moveaxis(table, -1, 0)
     n = table.sum(axis=-1)
     old_right, new_wrong = right + negative, negative + wrong

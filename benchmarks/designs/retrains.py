@@ -1,4 +1,4 @@
-"""Worlds of retrains: models of one recipe that flip the same samples, with rates that vary."""
+"""Simulated retrains: models of one recipe that tend to flip the same samples, at varying rates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def flip_rates(
 
 
 def flip_counts(rng: np.random.Generator, n: int, rates: Floats, shared: float) -> Floats:
-    """The flips of each model on the same n samples, of which some are flipped more easily."""
+    """The flips of each model on the same n samples, some of which flip more easily."""
     chances, weights = _by_sample(rates, shared, 15)
     samples = rng.multinomial(n, weights, size=len(rates))
     return rng.binomial(samples[:, None, :], chances).sum(axis=-1).astype(np.float64)
@@ -48,7 +48,7 @@ def joint_flips(
 
 
 def _by_sample(rates: Floats, shared: float, nodes: int) -> tuple[Floats, Floats]:
-    """Each model's chance to flip a sample, by how easily the sample flips, and those shares."""
+    """Flip probabilities by model and by how easily a sample flips, with the share of each."""
     ease, weights = np.polynomial.hermite_e.hermegauss(nodes)
     threshold = ndtri(rates)[..., None]
     chances = ndtr((threshold + math.sqrt(shared) * ease) / math.sqrt(1 - shared))

@@ -1,4 +1,4 @@
-"""One measured promise: what an interval or a verdict says, and how often that held."""
+"""The row of one measured promise of an interval or a verdict."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ Promise = Literal["coverage", "wrong pass", "family-wise error", "decided"]
 
 
 class Rival(TypedDict):
-    """A method that was measured on the same draws and not chosen."""
+    """A method that was measured on the same draws but not chosen."""
 
     measured: float
     width: float | None
 
 
 class Row(TypedDict):
-    """One design: a world that was drawn many times, and what came out."""
+    """One design: a simulated world with a known true value, and what was measured in it."""
 
     metric: str
     design: str
     n: int
     confidence: float
     draws: int
-    # The shares are sums over all tables and free of the error of draws; `draws` counts the tables.
+    # Shares are exact sums over all tables, without random error; `draws` is the number of tables.
     exact: NotRequired[bool]
     promise: Promise
     nominal: float
@@ -35,5 +35,5 @@ class Row(TypedDict):
     # Share of the draws that have no interval.
     undefined: float
     rivals: dict[str, Rival]
-    # What the product prints in this case, where the promise is not kept.
+    # What flipguard prints in this case, if the promise is not kept.
     printed: str | None

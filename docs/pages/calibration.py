@@ -9,15 +9,16 @@ from pages.places import committed
 
 INTRODUCTION = """# How often the intervals are right
 
-Measured by `{command}` (seed {seed}): {designs:,} designs, each a world with a known truth that was
-drawn {draws:,} times or more; where it says *exact*, all possible tables were added up instead.
+Measured by `{command}` (seed {seed}): {designs:,} designs. In each design the true value is known, and
+{draws:,} or more test sets were simulated. Where it says *exact*, nothing was simulated: the chances of all possible
+tables of counts were added up instead.
 
-- **Coverage**: the share of intervals that contain the truth. It holds if it is at least the confidence less 2 points.
-- **Wrong pass**: the share of intervals that lie wholly on the good side of a limit at which the truth sits, so that a rule passes. Half of the error that the confidence allows falls on this side, 2.5 % at a confidence of 95 %. It holds if it is at most 1.6 times that, 4 % at 95 %.
-- **Family-wise error**: the share of updates without any change for the worse in which at least one of many groups, rules or retrains fails. It holds if it is at most 5 %. At the confidence that a correction for 1,000 groups asks for (99.995 %), draws cannot show the error of one group. There all tables are added up, and the error of the family follows from that of one group.
+- **Coverage**: the share of intervals that contain the true value. The promise holds if it is at least the confidence minus 2 points.
+- **Wrong pass**: the true value equals the limit of a rule; the share of intervals that lie wholly on the good side of the limit, so that the rule passes. Half of the error that the confidence allows is on this side, 2.5 % at a confidence of 95 %. The promise holds if the share is at most 1.6 times that, 4 % at 95 %.
+- **Family-wise error**: for updates without any change for the worse, the share in which at least one of many groups, rules or retrains fails. The promise holds if it is at most 5 %. A correction for 1,000 groups needs a confidence of 99.995 % for one group, and at that level errors are too rare to simulate. There the chances of all tables are added up, and the error of the family follows from that of one group.
 - **Decided**: the share of test sets of the stated size on which the gate decides.
 
-Each has two standard errors of leeway for the draws. Width stands next to it: an interval that is always wide is no answer either.
+Because shares of simulated test sets vary by chance, each bound has a tolerance of two standard errors. The tables also show the width of the intervals, because a very wide interval keeps its promise but says little.
 
 ## The worst design of each metric
 """
@@ -30,7 +31,7 @@ def calibration_page() -> str:
     lines = INTRODUCTION.format(**document | {"designs": len(rows)}).splitlines()
     if document["quick"]:
         lines[2:2] = [
-            "**A trial run with a few draws of a few designs, to see that it runs: no result.**",
+            "**This is a trial run with few draws and few designs. Its numbers are not results.**",
             "",
         ]
     lines += [
@@ -51,7 +52,7 @@ def calibration_page() -> str:
 
 
 def _percent(share: float) -> str:
-    """One digit, and all of them for a corrected level, which is close to 100 %."""
+    """One decimal, but six digits for a corrected level, which is close to 100 %."""
     return f"{100 * share:.1f} %" if share < 0.9905 else f"{100 * share:.6g} %"
 
 
@@ -66,7 +67,7 @@ def _width(width: float | None) -> str:
 
 
 def _not_kept(rows: list[dict]) -> list[str]:
-    """Every row that misses its bound, by how much, and what a user then sees."""
+    """Every row that misses its bound, by how much, and what flipguard prints in that case."""
     missed = [
         (row, promise, kept)
         for row in rows
@@ -107,7 +108,7 @@ def _cluster_rivals(rows: list[dict]) -> list[str]:
         "",
         "## Rows in clusters: the alternatives",
         "",
-        f"Over the {len(rows)} designs of a clustered rate at 95 % within the stated bounds. A width is that of the median interval, as a multiple of the chosen method's on the same design. Narrower is better only where wrong passes are few. Weighing by rows is shown where sizes differ; with equal sizes it is the chosen method. The alternatives were measured on the first 1,000 draws (weighing by rows: 100), and a method's worst figure is the worst of many, so that it lies above the true one.",
+        f"Results over the {len(rows)} designs of a clustered rate at a confidence of 95 %, within the bounds for which the interval is made. The width is the median width divided by that of the chosen method on the same design. A narrower interval is better only if it has few wrong passes. Weighing clusters by their rows is shown where their sizes differ; with equal sizes it is the chosen method. The alternatives were measured on the first 1,000 draws (weighing by rows: 100). The worst wrong pass is the largest of many measured shares, so chance makes it larger than the true one.",
         "",
         "| method | worst wrong pass | designs above 4 % | median relative width | at most 10 clusters | 100 and more |",
         "|---|---:|---:|---:|---:|---:|",
@@ -129,7 +130,7 @@ def _cluster_rivals(rows: list[dict]) -> list[str]:
 
 
 def _clusters(row: dict) -> int:
-    """The number of clusters, which the words of a design name."""
+    """The number of clusters, read from the words of a design."""
     return int(re.search(r"([\d,]+) (?:equal )?clusters", row["design"])[1].replace(",", ""))
 
 
@@ -151,7 +152,7 @@ def _every(rows: list[dict]) -> list[str]:
     lines = ["", "## Every design", ""]
     lines += [
         "*Above* and *below* are the shares of intervals that lie wholly above or below the truth. "
-        "In brackets: what the alternatives reach, and their width.",
+        "The last column gives the measured share of each alternative, with its median width in brackets.",
     ]
     for metric in dict.fromkeys(row["metric"] for row in rows):
         if metric.startswith("gate on"):
@@ -189,7 +190,7 @@ def _gate(rows: list[dict]) -> list[str]:
         "",
         "## How often the gate errs",
         "",
-        "The same through the gate: policies whose limit is the truth, and updates that change nothing.",
+        "The same measured through the whole gate: policies whose limit equals the true value, and updates that change nothing.",
         "",
         "| metric | design | n | promise | at most | measured |",
         "|---|---|---:|---|---:|---:|",

@@ -16,9 +16,10 @@ def methods_page() -> str:
         "",
         "What `flipguard train --method` understands; options are set by `--set options.NAME=VALUE`.",
         "`codistill-skl+entropy` and `codistill-skl+skl` add a regulariser. The formulas are on the",
-        "[cards of the losses](losses.md). Defaults are flipguard's, and not always a paper's: each card says",
-        "where they differ, and `options.preset=paper` takes what the paper has for every option that is not",
-        "given. `run.json` of a run lists under `departures` what differs with its settings.",
+        "[cards of the losses](losses.md). flipguard's defaults are not always those of the paper: each card says",
+        "where they differ, and `options.preset=paper` uses the paper's value for every option that is not",
+        "given. The `run.json` of a run lists the differences for its settings under `departures`. Every loss is a",
+        "mean over the batch, also where a paper prints a sum over the training set, as PCT does in equation 7.",
         "",
         "| method | | paper |",
         "|---|---|---|",
@@ -39,7 +40,7 @@ def methods_page() -> str:
         for departure in method.default_departures():
             lines.append(f"- **Not as in the paper.** {departure}.")
         for option in method.settable:
-            others = f" One of {', '.join(option.choices)}." if option.choices else ""
+            others = f" Choices: {', '.join(option.choices)}." if option.choices else ""
             lines.append(f"- `{option.name} = {option.default!r}`: {option.sentence}{others}")
         if method.name in NOTES:
             lines += NOTES[method.name]().rstrip().splitlines()

@@ -149,14 +149,12 @@ def _scale_table(names: list[str]) -> list[str]:
 
 
 def _made_before(names: list[str]) -> str:
-    """The results of which some rows are from before a change of their method."""
+    """A sentence naming the results with rows from before a change of their method."""
     marked = [name for name in names if made_before(results()[name])]
     if not marked:
         return ""
     told = ", ".join(f"[{results()[name].study.id}](studies/{name}.md)" for name in marked)
-    return (
-        f"Some rows of these were made before a change of their method, as their pages say: {told}."
-    )
+    return f"These results have rows that were made before a change of their method; their pages say which: {told}."
 
 
 def _how_explained(names: list[str]) -> str:

@@ -20,12 +20,12 @@ from flipguard.metrics import (
     has_largest_value,
 )
 
-# How many numbers the groups that are computed together may hold (32 MB).
+# At most this many numbers are held by groups that are computed together (32 MB).
 MOST_NUMBERS = 4_000_000
 
 
 def has_cluster_interval(metric: Metric) -> bool:
-    """Whether the metric is a ratio of two sums over clusters, and has a largest value."""
+    """Whether the metric is a ratio of two sums over clusters and has a largest possible value."""
     ratios = Proportion | PairedDifference | PairedRatio | RelativeRate | Mean
     return isinstance(metric.shape, ratios) and has_largest_value(metric)
 
@@ -37,9 +37,9 @@ def cluster_sums(
 
     `times` is how often each cluster occurs: once if left out.
 
-    A rate is part / whole and its opposite the rest. A mean is taken as a share of its largest
-    value. A gain's opposite is the loss. A quotient a / b has no upper bound, so it is taken as
-    a / (a + b), whose opposite is b / (a + b).
+    The opposite of a rate p is 1 - p, and the opposite of a gain is the loss. A mean is divided by
+    its largest possible value, so it counts as a rate. A quotient a / b has no upper bound, so
+    a / (a + b) takes its place, whose opposite is b / (a + b).
     """
     shape = metric.shape
     if isinstance(shape, Proportion):
@@ -63,10 +63,10 @@ def cluster_sums(
         n, all_right, all_wrong = ((often * x).sum() for x in (rows, right, wrong))
         n = max(n, 1.0)
         first = clusters["negative_flip"]
-        # How each cluster moves right * wrong / n.
+        # The linear change of all_right * all_wrong / n with each cluster.
         second = (all_right * wrong + all_wrong * right) / n - all_right * all_wrong / n**2 * rows
     else:
-        raise AssertionError(f"{metric.name} is no ratio of sums over clusters.")
+        raise AssertionError(f"{metric.name} is not a ratio of sums over clusters.")
     return np.stack([first, second, first + second, rows], axis=-1)
 
 
@@ -79,11 +79,11 @@ def widened(
     scale: float = 1.0,
     times: Sequence[FloatArray] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """The intervals of independent rows, widened to what the clusters of each group allow.
+    """Widen intervals of independent rows by the intervals over the clusters of each group.
 
-    One group with many confidences, or many groups with one for all or one for each. `scale` is how
-    many times as many clusters there are as were seen, and `times` how often each of a group's
-    clusters occurs. nan for a group of fewer than two clusters.
+    Takes one group with many confidences, or many groups with one confidence for all or one for
+    each. `scale` multiplies the number of clusters, and `times` is how often each cluster of a
+    group occurs. nan for a group of fewer than two clusters.
     """
     low, high = (np.array(end, dtype=np.float64) for end in independent)
     often: Sequence[FloatArray | None] = [None] * len(groups) if times is None else times
@@ -113,7 +113,7 @@ def p_values_beyond(
     limit: float,
     side: Literal["above", "below"],
 ) -> FloatArray:
-    """For each group the alpha at which its clusters' interval just touches the limit."""
+    """For each group the alpha at which the interval over its clusters just touches the limit."""
     found = np.full(len(groups), np.nan)
     if isinstance(metric.shape, PairedDifference):
         bound = -limit if side == "above" else limit
@@ -129,7 +129,7 @@ def p_values_beyond(
 
 
 def end_without_flips(metric: Metric, clusters: FlipCounts, confidence: float) -> float:
-    """The upper end of a rate over these clusters if nothing at all had flipped."""
+    """Return the upper end of a value of 0, as a share of the largest value."""
     sums, times = _distinct(metric, clusters)
     nothing = np.zeros(len(sums))
     return float(
@@ -138,14 +138,14 @@ def end_without_flips(metric: Metric, clusters: FlipCounts, confidence: float) -
 
 
 def _reach(shape: Shape, clusters: FlipCounts) -> float:
-    """The largest value of a rate or a mean, which is the same for all clusters of a comparison."""
+    """The largest possible value of a rate or mean; the same for all clusters of a comparison."""
     return float(np.nanmax(shape.reach(clusters))) if isinstance(shape, Mean) else 1.0
 
 
 def _back(
     shape: Shape, end: FloatArray, opposite: FloatArray, reach: float
 ) -> tuple[FloatArray, FloatArray]:
-    """The upper and the lower end of the metric from those of its sums."""
+    """Turn the upper ends of the two ratios of sums into the upper and lower end of the metric."""
     if isinstance(shape, Proportion | Mean):
         return reach * end, reach * (1.0 - opposite)
     if isinstance(shape, PairedDifference):
@@ -167,11 +167,11 @@ def _distinct(
 def _together(
     tables: Sequence[tuple[FloatArray, FloatArray]],
 ) -> Iterator[tuple[list[int], FloatArray, FloatArray]]:
-    """Groups of about as many distinct clusters in one array, filled up by clusters of no rows."""
+    """Yield batches of groups with similar numbers of clusters, padded with empty clusters."""
     order = sorted(range(len(tables)), key=lambda i: len(tables[i][1]))
     while order:
         widest = max(len(tables[order[-1]][1]), 1)
-        # Filling up costs at most as much as half of the widest group.
+        # At most half of a group's clusters are padding.
         places = [i for i in order if 2 * len(tables[i][1]) >= widest or widest <= 8]
         places = places[-max(1, MOST_NUMBERS // (8 * widest)) :]
         chosen = set(places)

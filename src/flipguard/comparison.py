@@ -105,8 +105,9 @@ class Grouping:
 class NoiseFloor:
     """What ordinary retrains do, and whether this update does more.
 
-    `shows` is how far from the controls' mean the range reaches, so that only larger changes show,
-    and `five_show` how far it would with five controls of the same mean and spread.
+    `shows` is how far the range reaches from the controls' mean: smaller changes cannot be told
+    from a retrain. `five_show` is how far it would reach with five controls of the same mean and
+    spread.
     """
 
     metric: str
@@ -119,7 +120,7 @@ class NoiseFloor:
 
     @property
     def verdict(self) -> Literal["above", "within", "below", "unknown"]:
-        """Where the new model is, next to the range in which one more retrain is expected."""
+        """Whether the new model is above, within or below the range of one more retrain."""
         if np.isnan(self.low) or np.isnan(self.value):
             return "unknown"
         if self.value > self.high:

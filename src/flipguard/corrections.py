@@ -1,7 +1,7 @@
-"""How much error each rule and each group may use to fail, where a policy corrects for many.
+"""The share of alpha that each rule and each group may use to fail, if a policy has a correction.
 
-Only failing is corrected: the more rules and groups, the more chances that one of them fails by bad
-luck. To pass, every one has to pass, and more of them make that harder already.
+Only failing is corrected: the more rules and groups there are, the more likely one of them fails by
+chance. Passing needs no correction: all rules and groups must pass, so more of them make it harder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flipguard.policy import Policy, Rule
 
 
 def failing_alphas(policy: Policy, judged: Sequence[Sequence[Group]]) -> list[list[float]]:
-    """For each rule and each of its judged groups the error with which it may fail."""
+    """Return, per rule and per judged group, the alpha at which it may fail."""
     alpha = 1.0 - policy.confidence
     raw = [
         _p_values(rule, groups) if _is_corrected(policy, rule) else np.full(len(groups), np.nan)
@@ -39,13 +39,13 @@ def failing_alphas(policy: Policy, judged: Sequence[Sequence[Group]]) -> list[li
 
 
 def rule_alphas(adjusted: Sequence[FloatArray], correction: str, alpha: float) -> list[float]:
-    """The error of each rule, from the p values of its groups that are adjusted over its groups.
+    """Return the alpha of each rule, from the p values of its groups adjusted over its groups.
 
-    Holm: a rule whose groups have all failed leaves its share to the others. It may not do so while
-    one of its groups could still fail wrongly: then all shares together would exceed `alpha`.
-    Benjamini and Hochberg: rules are selected by their smallest p values, and share alpha among all
-    rules as in Benjamini and Bogomolov (Journal of the Royal Statistical Society B 76, 2014).
-    A rule without any p value cannot fail, and takes no part.
+    Holm: when all groups of a rule have failed, the other rules share its alpha. While one of its
+    groups could still fail wrongly they may not, or all shares together would exceed `alpha`.
+    Benjamini and Hochberg: rules are selected by their smallest p values, and if S of R rules are
+    selected, each gets alpha * S / R (Benjamini and Bogomolov, Journal of the Royal Statistical
+    Society B 76, 2014). A rule without any p value cannot fail, and is not counted.
 
     >>> rule_alphas([np.array([0.001]), np.array([0.04, 0.3])], "holm", 0.05)
     [0.025, 0.05]
@@ -61,7 +61,7 @@ def rule_alphas(adjusted: Sequence[FloatArray], correction: str, alpha: float) -
                 break
             failed += 1
         last = rules - failed
-        # Rules that failed did so at a smaller share or at this one.
+        # A rule keeps the share at which it failed.
         ranks = {i: k for k, i in enumerate(_by_largest(part)[:failed])}
         return [alpha / (rules - ranks[i] if i in ranks else last) for i in range(len(part))]
     smallest = sorted(p.min() for p in part if len(p))
@@ -76,7 +76,7 @@ def _by_largest(part: Sequence[FloatArray]) -> list[int]:
 
 
 def _is_corrected(policy: Policy, rule: Rule) -> bool:
-    # A value that is judged alone has no interval that could be widened.
+    # With judge = "point" there is no interval to widen.
     return policy.correction_of(rule) != "none" and rule.judge == "interval"
 
 
@@ -88,7 +88,7 @@ def _group_alphas(raw: FloatArray, adjusted: FloatArray, alpha: float) -> list[f
 
 
 def _p_values(rule: Rule, groups: Sequence[Group]) -> FloatArray:
-    """The p values of values that lie beyond a limit; 1 where inside, nan where undefined."""
+    """P values of groups whose value lies beyond a limit; 1 if inside, nan if undefined."""
     metric = METRICS[rule.metric]
     values = np.array([group[metric.name].value for group in groups], dtype=np.float64)
     found = np.where(np.isnan(values), np.nan, 1.0)

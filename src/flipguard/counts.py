@@ -75,7 +75,7 @@ def _places(layout: Layout) -> Mapping[str, int]:
             names += [f"{side}_margin", f"{side}_margin_squared"]
             names += [bin_name(side, b, part) for part in BIN_PARTS for b in range(BINS)]
     if len(layout.scored) == 2:
-        # The number of classes, added up over rows like everything else: 2 classes in 3 rows are 6.
+        # The number of classes, summed over rows like all statistics: 3 rows of 2 classes give 6.
         names += [*_in_two_parts("surrogate", "surrogate_squared"), "classes"]
     if layout.has_logits:
         names += _in_two_parts("distance", "distance_squared")

@@ -1,4 +1,4 @@
-"""JSON documents as text: the one form in which results are written."""
+"""JSON documents as text, in the format that all results share."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def json_text(document: Any) -> str:
     '{\\n  "churn": null\\n}\\n'
     """
     text = io.StringIO()
-    # Not `json.dumps`, which keeps every name and number as a string until all are joined: several
-    # times the memory of the text, for a result of many groups.
+    # `json.dumps` keeps every name and number as a separate string until it joins them. For a
+    # result of many groups that takes several times the memory of the text.
     json.dump(document, text, indent=2, ensure_ascii=False, allow_nan=False)
     text.write("\n")
     return text.getvalue()

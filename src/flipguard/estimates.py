@@ -27,6 +27,7 @@ from flipguard.metrics import (
     Proportion,
     RelativeRate,
     Shape,
+    has_largest_value,
 )
 
 REPLICATES = 2_000
@@ -54,7 +55,7 @@ class Estimate:
         return not math.isnan(self.value)
 
     def as_json(self) -> dict[str, float | int | None]:
-        """Undefined and infinite are null: JSON knows neither, and 0 would be wrong."""
+        """Undefined and infinite numbers are null, because JSON has neither."""
         return {
             "value": _number(self.value),
             "low": _number(self.low),
@@ -79,7 +80,7 @@ class Sample:
     def interval(
         self, metric: Metric, confidence: float, *, scale: float = 1.0
     ) -> tuple[float, float]:
-        """The interval of a metric, or the one that `scale` times as many samples would give."""
+        """The interval of a metric; with `scale`, as if there were that many times the samples."""
         low, high = self.interval_array(metric, np.asarray(confidence), scale=scale)
         return float(low), float(high)
 
@@ -99,21 +100,28 @@ class Sample:
         return intervals(metric, counts, confidence, effect=effect, degrees=degrees)
 
     def p_value(self, metric: Metric, limit: float, side: Literal["above", "below"]) -> float:
-        """The alpha at which the (1 - alpha) interval just touches a limit."""
+        """Return the alpha at which the (1 - alpha) interval just touches a limit."""
         return float(p_values(metric, [self], limit, side)[0])
 
-    def end_without_flips(self, metric: Metric, confidence: float) -> float | None:
-        """The least upper end that a rate can have with these samples; None for other metrics.
+    def end_at_zero(self, metric: Metric, confidence: float) -> tuple[float, float]:
+        """Return the upper end of a rate or a mean of 0 on these samples, and its largest value.
 
-        By symmetry 1 minus this is the largest lower end that a rate can have.
+        No value on these samples has a smaller upper end. By symmetry, none has a larger lower end
+        than the largest value minus this end. nan for other metrics.
         """
-        if not isinstance(metric.shape, Proportion):
-            return None
-        whole = metric.shape.whole(self.counts)
-        end = float(statistics.wilson(0.0, whole, confidence=confidence)[1])
-        if self.clusters is None:
-            return end
-        return float(np.maximum(end, end_without_flips(metric, self.clusters, confidence)))
+        shape, counts = metric.shape, self.counts
+        if isinstance(shape, Proportion):
+            most = 1.0
+            end = statistics.wilson(0.0, shape.whole(counts), confidence=confidence)[1]
+        elif isinstance(shape, Mean) and has_largest_value(metric):
+            most = float(shape.reach(counts))
+            ends = statistics.bounded_mean(0.0, 0.0, counts.rows, most=most, confidence=confidence)
+            end = ends[1]
+        else:
+            return math.nan, math.nan
+        if self.clusters is not None:
+            end = np.maximum(end, most * end_without_flips(metric, self.clusters, confidence))
+        return float(end), most
 
     def estimate(self, metric: Metric, confidence: float) -> Estimate:
         """The metric with its interval."""
@@ -125,7 +133,7 @@ class Sample:
         return estimate
 
     def design(self, metric: Metric) -> tuple[float, float]:
-        """What clustering costs a mean: the factor on the variance, and its degrees of freedom."""
+        """The design effect of clusters on the variance of a metric, and its degrees of freedom."""
         if metric.name not in self._designs:
             self._designs[metric.name] = self._measure_design(metric)
         return self._designs[metric.name]
@@ -249,7 +257,7 @@ def intervals(
             counts.joint(shape.kind), controls=counts.of_controls(shape.kind), **design
         )
     if isinstance(shape, Mean):
-        # Where less is better a lower end shows a failure, and does not let anything pass.
+        # Where less is better, the lower end can only make a rule fail, never pass.
         return statistics.bounded_mean(
             counts[shape.statistic],
             counts[f"{shape.statistic}_squared"],
@@ -270,7 +278,7 @@ def intervals(
 
 
 def iid_variance(shape: Shape, counts: FlipCounts) -> FloatArray:
-    """The sampling variance of a mean, were rows independent."""
+    """The sampling variance of a mean if rows were independent."""
     if isinstance(shape, Mean):
         squares = counts[f"{shape.statistic}_squared"]
         return statistics.mean_variance(counts[shape.statistic], squares, counts.rows)

@@ -1,90 +1,117 @@
-"""Why a judgement is inconclusive, where more than the number of samples is to be said."""
+"""Reasons of inconclusive judgements, where a number of further samples is not enough."""
 
 from __future__ import annotations
 
 import math
+from decimal import Decimal
+from typing import Literal
 
 from flipguard.comparison import Group
-from flipguard.metrics import METRICS, Metric
+from flipguard.metrics import METRICS, Mean, Metric, PairedRatio, Proportion, has_largest_value
 from flipguard.policy import Rule
 
 Needed = tuple[int | None, int | None]
 
 
+def expected_outcome(rule: Rule, value: float) -> Literal["pass", "fail"]:
+    """Return the verdict that further samples lead to, if the rates stay as they are."""
+    above, below = (
+        rule.max is not None and value > rule.max,
+        rule.min is not None and value < rule.min,
+    )
+    return "fail" if above or below else "pass"
+
+
 def why_inconclusive(
     rule: Rule, group: Group, found: tuple[float, float], samples: Needed, confidence: float
 ) -> str | None:
-    """The reason in words, or None where the number of further samples says it all.
+    """Return the reason in words, or None if the numbers of further samples are enough.
 
-    `found` is the value and the upper end of its interval. `samples` are the further ones that
-    decide with an even chance and with 90 %.
+    `found` is the value and the upper end of its interval. `samples` are the numbers of further
+    samples that decide with a chance of 50 % and of 90 %.
     """
     value, high = found
     return (
         _never_inside(rule, value)
         or _never_below(rule, value, high)
         or _too_few(rule, group, value, samples, confidence)
-        or (
-            "no number of samples decides: the value lies on its limit"
-            if samples[0] is None
-            else None
-        )
+        or (_never_decided(rule, group, value) if samples[0] is None else None)
     )
 
 
 def _never_inside(rule: Rule, value: float) -> str | None:
-    """A limit at the very end of what there can be: intervals always reach beyond it."""
+    """The reason if the limit is the smallest or largest possible value of the metric."""
     metric = METRICS[rule.metric]
     least, most = metric.range
     for limit, end in ((rule.max, least), (rule.min, most)):
         if limit == end == value:
             case = "flip" if _counts_flips(metric) else "case"
+            # The other intervals may hold their best value after one case as well.
+            sure = isinstance(metric.shape, Proportion | PairedRatio | Mean)
             return (
-                f"no number of samples passes a limit of {_number(metric, limit)}, and one {case} "
-                f'fails it; with judge = "point" it passes as long as there is none'
+                f"no number of samples passes a limit of {_number(metric, limit)}"
+                + (f", and one {case} fails it" if sure else "")
+                + f'; with judge = "point" it passes as long as there is no {case}'
             )
     return None
 
 
 def _never_below(rule: Rule, value: float, high: float) -> str | None:
-    """A metric without a largest value has no upper end that could be inside a limit."""
-    if rule.max is None or value > rule.max or not math.isinf(high):
+    """The reason if the metric has no largest value, so its interval has no upper end."""
+    unbounded = not has_largest_value(METRICS[rule.metric])
+    if rule.max is None or value > rule.max or not (unbounded and math.isinf(high)):
         return None
     return (
-        f"one more sample may have any {rule.metric}, so no number of samples shows that the mean "
-        f'is at most {rule.max:g}; judge = "point" judges the value alone'
+        f"one more sample may have a {rule.metric} of any size, so no number of samples shows that "
+        f'the mean is at most {rule.max:g}; judge = "point" judges the value alone'
     )
 
 
 def _too_few(
     rule: Rule, group: Group, value: float, samples: Needed, confidence: float
 ) -> str | None:
-    """A rate whose limit these samples could not pass whatever the rate were."""
+    """The reason if these samples are too few to pass this limit at any rate."""
     metric = METRICS[rule.metric]
-    end = group.sample.end_without_flips(metric, confidence)
-    if end is None:
-        return None
+    end, most = group.sample.end_at_zero(metric, confidence)
     if rule.max is not None and end > rule.max:
         limit, told = rule.max, f"{_at_best(metric, 0.0)} the upper end would be {_percent(end)}"
-    elif rule.min is not None and 1.0 - end < rule.min:
+    elif rule.min is not None and most - end < rule.min:
         limit, told = (
             rule.min,
-            f"{_at_best(metric, 1.0)} the lower end would be {_percent(1 - end)}",
+            f"{_at_best(metric, most)} the lower end would be {_percent(most - end)}",
         )
     else:
         return None
     clusters = group.sample.clusters
-    found, word = (group.n, "samples") if clusters is None else (len(clusters), "clusters")
-    reason = f"{found:,} {word} are too few for a limit of {_percent(limit)}: even {told}"
-    even, most = (None if more is None else found * (1 + more / group.n) for more in samples)
+    found, word = (group.n, "sample") if clusters is None else (len(clusters), "cluster")
+    few = f"1 {word} is" if found == 1 else f"{found:,} {word}s are"
+    reason = f"{few} too few for a limit of {_percent(limit)}: even {told}"
+    even, sure = (
+        None if more is None else _rounded(found * (1 + more / group.n)) for more in samples
+    )
     if even is None:
-        return reason
-    chances = f"{_rounded(even):,} {word} are needed"
-    if even != most:
-        chances += " for an even chance to decide"
-        chances += f", {_rounded(most):,} for 90 %" if most is not None else ""
-    condition = "the rates stay as they are" if clusters is None else "they are alike"
+        return f"{reason}; {_never_decided(rule, group, value)}"
+    outcome = expected_outcome(rule, value)
+    chances = f"{even:,} {word}s in all are needed"
+    if even == sure:
+        chances += f" to {outcome}"
+    else:
+        chances += f" for an even chance to {outcome}"
+        chances += f", {sure:,} for 90 %" if sure is not None else ""
+    condition = "the rates stay as they are" if clusters is None else "they are like those seen"
     return f"{reason}; at the rate seen ({_percent(value)}), about {chances}, if {condition}"
+
+
+def _never_decided(rule: Rule, group: Group, value: float) -> str:
+    if any(math.isclose(value, limit, abs_tol=1e-12) for limit in rule.limit.values()):
+        return "no number of samples decides: the value lies on its limit"
+    controls = group.counts.layout.controls
+    if isinstance(METRICS[rule.metric].shape, PairedRatio) and controls > 1:
+        return (
+            f"no number of samples decides: the {controls} controls differ too much from seed to "
+            "seed; give more controls"
+        )
+    return "no number of samples decides, if the rates stay as they are"
 
 
 def _at_best(metric: Metric, rate: float) -> str:
@@ -96,7 +123,8 @@ def _at_best(metric: Metric, rate: float) -> str:
 
 
 def _counts_flips(metric: Metric) -> bool:
-    return any(word in metric.name for word in ("flip", "churn", "backward"))
+    whole = not isinstance(metric.shape, Mean)  # a mean moves by parts of a flip
+    return whole and any(word in metric.name for word in ("flip", "churn", "backward"))
 
 
 def _number(metric: Metric, value: float) -> str:
@@ -104,16 +132,19 @@ def _number(metric: Metric, value: float) -> str:
 
 
 def _percent(value: float) -> str:
-    """Three figures at most.
+    """A percentage with three significant digits, or its distance from 100 % with three.
 
-    >>> _percent(0.17904), _percent(0.02), _percent(0.0)
-    ('17.9 %', '2 %', '0 %')
+    >>> _percent(0.17904), _percent(0.02), _percent(0.0), _percent(0.9995), _percent(5e-7)
+    ('17.9 %', '2 %', '0 %', '99.95 %', '0.00005 %')
     """
-    return f"{100 * value:.3g} %"
+    missing = 0.99 < value < 1.0
+    share = 100.0 * (1.0 - value if missing else value)
+    figures = Decimal(f"{share:.3g}")
+    return f"{(100 - figures if missing else figures).normalize():f} %"
 
 
 def _rounded(number: float) -> int:
-    """Two figures, or to the next five: the rest would pretend to know the future.
+    """Round up to two digits and a half (the third is 0 or 5), because the number is a forecast.
 
     >>> _rounded(183), _rounded(42), _rounded(12345)
     (185, 42, 12500)

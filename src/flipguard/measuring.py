@@ -145,7 +145,7 @@ def judged_counts(
     correction: Correction,
     engine: str,
 ) -> Comparison:
-    """The comparison of these counts, with its estimates."""
+    """Return the comparison of these counts, with its estimates."""
     clustered = plan.cluster is not None
     whole = _groups(counted.whole, confidence, clustered=clustered)[0]
     by = {
@@ -221,9 +221,10 @@ def _grouping(
 
 
 def _change_p_values(groups: Sequence[Group]) -> FloatArray:
-    """The p values of flips that lean one way: exact, and allowing for clusters if there are any.
+    """P values of more negative than positive flips per group, or the reverse.
 
-    Clusters only widen an interval, so the p value is the larger of the two.
+    Exact for independent rows. Clusters only widen an interval, so with clusters the p value is the
+    larger of the exact one and that of the interval over clusters.
     """
     gain, chance = METRICS["accuracy_gain"], METRICS["mcnemar_p"]
     p_values = np.array([float(chance.value(group.counts)) for group in groups])
@@ -272,7 +273,7 @@ def _noise_floor(whole: Group, confidence: float) -> tuple[NoiseFloor, ...]:
 def _retrain_range(
     name: str, counts: FlipCounts, confidence: float, *, controls: int | None = None
 ) -> tuple[float, float]:
-    """Where one more retrain would lie, from these controls or from another number like them."""
+    """The range of one more retrain, from these controls or as if there were `controls` of them."""
     seen: dict[str, Any] = {"confidence": confidence, "controls": controls}
     labelled = counts.labelled
     if name == "churn":

@@ -79,9 +79,9 @@ class RelativeRate(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Mean(Shape):
-    """A mean of one number of 0 or more per sample, kept as a sum and a sum of squares.
+    """A mean of one non-negative number per sample, kept as a sum and a sum of squares.
 
-    `most` is the largest number that a sample can have; None where there is no largest one.
+    `most` gives the largest number that a sample can have; None if there is no largest one.
     """
 
     statistic: str
@@ -94,7 +94,7 @@ class Mean(Shape):
         return counts.rows
 
     def reach(self, counts: FlipCounts) -> FloatArray:
-        """The largest value that the mean of every group can have."""
+        """The largest possible mean of each group."""
         return np.full(counts.rows.shape, np.inf) if self.most is None else self.most(counts)
 
 
@@ -114,7 +114,7 @@ class CalibrationError(Shape):
 
 @dataclass(frozen=True, slots=True)
 class PairedRatio(Shape):
-    """New's rate over the controls' mean rate, on the same samples; infinite if theirs is 0."""
+    """New's rate divided by the mean rate of the controls; infinite if only the latter is 0."""
 
     kind: Literal["churn", "negative_flip"]
 
@@ -167,7 +167,7 @@ class Metric:
 
 
 def has_largest_value(metric: Metric) -> bool:
-    """False for a mean of numbers without an upper bound, whose interval has no upper end."""
+    """Whether the metric is bounded above; if not, its interval has no upper end."""
     return not (isinstance(metric.shape, Mean) and metric.shape.most is None)
 
 

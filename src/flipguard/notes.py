@@ -18,7 +18,8 @@ from flipguard.predictions.table import Predictions
 
 # How other tools write a missing value in text; flipguard reads names as they are written.
 MISSING_SPELLINGS = ("NA", "N/A", "null", "None", "NaN", "nan")
-# Intervals over clusters were seen to fail where sizes are at least this uneven.
+# A note is shown if the clusters are worth less than a fourth of as many clusters of one size. In
+# simulations intervals failed with sizes that uneven.
 LEAST_WORTH = 4
 
 
@@ -54,7 +55,7 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
 
 
 def _of_controls(whole: Group, plan: CountingPlan) -> Iterator[str]:
-    """Controls that say less than their number promises, or that never flip."""
+    """Controls that are copies of each other, or that never flip."""
     counts, paths = whole.counts, [control.path for control in plan.controls]
     copies = [c.name for i, c in enumerate(plan.controls) if c.path and c.path in paths[:i]]
     if copies:
@@ -79,7 +80,7 @@ def _of_controls(whole: Group, plan: CountingPlan) -> Iterator[str]:
 
 
 def forgotten_target(plan: CountingPlan | None) -> str:
-    """The end of a sentence: where targets may be that no file was said to have."""
+    """The end of a sentence that names columns in which targets may be."""
     return _hint("target", plan.sides) if plan is not None else ""
 
 
@@ -94,12 +95,12 @@ def _hint(role: str, sides: tuple[Predictions, ...]) -> str:
 
 
 def _uneven_clusters(whole: Group) -> Iterator[str]:
-    """Clusters of very different sizes, whose intervals rest on the many small ones."""
+    """Clusters of very different sizes, for which intervals over clusters may not hold."""
     clusters = whole.sample.clusters
     if clusters is None or len(clusters) < 2:
         return
     rows = clusters.rows
-    # As many clusters of one size would be worth as much in rows.
+    # The number of clusters of equal size with the same sum of squared shares of rows.
     worth = rows.sum() ** 2 / (rows**2).sum()
     if worth < len(clusters) / LEAST_WORTH:
         yield (

@@ -1,8 +1,7 @@
 """How many further samples decide a rule, if the rates stay as they are.
 
-Further samples are drawn like those that were seen: rows, or whole clusters. Counts that the
-further samples exceed with a given chance are added to those already there, and the interval of
-the sum is judged.
+Further samples are drawn at the observed rates: rows, or whole clusters. A quantile of what they
+will count is added to the counts already there, and the interval of the sum is judged.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from flipguard.counts import CELLS, UNLABELLED, FlipCounts, FloatArray, joint_na
 from flipguard.estimates import Sample, iid_variance, intervals
 from flipguard.metrics import Mean, Metric, PairedRatio, Proportion
 
-# The chances to decide that are planned for: an even one, and a good one.
+# The chances to decide for which numbers of samples are given.
 CHANCES = (0.5, 0.9)
-# Standard errors at which both ends are looked at where there are two limits.
+# With two limits, both ends are computed at these numbers of standard errors.
 LOOKED_AT = (0.3, 1.5)
 Indices = NDArray[np.int64]
 End = Literal["low", "high"]
@@ -30,9 +29,10 @@ End = Literal["low", "high"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """An inconclusive judgement: the value, its limits, and the confidences that it is judged at.
+    """An inconclusive judgement: the value, its limits, and the confidences at which it is judged.
 
-    `failing` is the corrected confidence, at which the value has to lie beyond a limit to fail.
+    `passing` is the plain confidence. `failing` is the corrected one: to fail, the whole interval
+    at this confidence must lie beyond a limit.
     """
 
     sample: Sample
@@ -56,9 +56,9 @@ class Question:
 def samples_needed(
     metric: Metric, questions: Sequence[Question]
 ) -> list[tuple[int | None, int | None]]:
-    """For each question the further samples that decide it with an even chance and with 90 %.
+    """Return per question the further samples that decide it with a chance of 50 % and of 90 %.
 
-    None where no number does, which is where the value lies on a limit.
+    None if no number does, which is so if the value lies on a limit.
     """
     if not questions:
         return []
@@ -72,7 +72,7 @@ def samples_needed(
     found = np.full((len(questions), len(CHANCES)), np.nan)
     start = plan.guess(asked) * np.where(chances > 0.5, 2.5, 1.0)
     found[plan.solvable] = statistics.samples_to_decide(decided, start).reshape(-1, len(CHANCES))
-    # A chance of 90 % is an even chance as well, also where counts are few and chances jump.
+    # What decides with 90 % decides with 50 % too, though with few counts the chances jump.
     found[:, 1] = np.maximum(found[:, 0], found[:, 1])
     rows = [[None if np.isnan(x) else int(x) for x in row] for row in found]
     return [(even, most) for even, most in rows]
@@ -97,7 +97,7 @@ class _Plan:
         self.solvable = np.flatnonzero(self.distance > 0)
 
     def decided(self, i: Indices, samples: FloatArray, miss: FloatArray) -> NDArray[np.bool_]:
-        """Whether these questions are decided but for a chance of `miss`."""
+        """Whether these questions are decided, except with a chance of `miss`."""
         low, high = ~np.isnan(self.limits["low"][i]), ~np.isnan(self.limits["high"][i])
         answer = np.zeros(len(i), dtype=bool)
         for end in self.limits:
@@ -105,13 +105,13 @@ class _Plan:
             answer[here] = self._holds(end, i[here], samples[here], miss[here])
         both = low & high
         if both.any():
-            # A miss may happen on either side.
+            # With two limits, the interval may miss either one.
             chances = [self._chance(end, i[both], samples[both]) for end in self.limits]
             answer[both] = sum(chances) - 1 >= 1 - miss[both]
         return answer
 
     def _chance(self, end: End, i: Indices, samples: FloatArray) -> FloatArray:
-        """The chance that an end lies inside its limit; it moves evenly with the value."""
+        """The chance that an end lies inside its limit, if it moves linearly with the value."""
         from scipy.special import ndtr
 
         sign = 1.0 if end == "low" else -1.0
@@ -125,7 +125,7 @@ class _Plan:
         return np.asarray(ndtr(z))
 
     def guess(self, i: Indices) -> FloatArray:
-        """About how many further samples: a width falls with the square root of the samples."""
+        """A first guess: the width of an interval falls with the square root of the samples."""
         nothing = np.zeros(len(i))
         sizes = np.array([float(q.sample.counts.rows) for q in self.questions])[i]
         values = np.array([q.value for q in self.questions])[i]
@@ -146,7 +146,7 @@ class _Plan:
             return np.where(fails, found < limit, found <= limit)
 
     def _end(self, end: End, i: Indices, samples: FloatArray, miss: FloatArray) -> FloatArray:
-        """The end of the interval that the further samples reach but for a chance of `miss`."""
+        """The end of the interval that further samples reach, except with a chance of `miss`."""
         if not len(i):
             return np.zeros(0)
         return self.further.end(end, i, samples, miss, self.confidences[i])
@@ -155,7 +155,7 @@ class _Plan:
 def _further(metric: Metric, samples: Sequence[Sample]) -> _Further:
     if samples[0].clusters is not None and has_cluster_interval(metric):
         return _OfClusters(metric, samples)
-    # Rows of a mean are of no kinds that could be counted.
+    # Scores have no few kinds of rows that could be counted.
     if isinstance(metric.shape, Mean) or not has_cluster_interval(metric):
         return _OfMeans(metric, samples)
     return _OfRows(metric, samples)
@@ -173,12 +173,12 @@ class _Further:
     def end(
         self, end: End, i: Indices, further: FloatArray, miss: FloatArray, confidence: FloatArray
     ) -> FloatArray:
-        """That end for samples `i` with `further` rows, beyond which it lies with chance `miss`."""
+        """The end for samples `i` with `further` more rows; farther out with a chance of `miss`."""
         raise NotImplementedError
 
 
 class _OfRows(_Further):
-    """Rows are drawn one by one, of the kinds that were seen."""
+    """Single rows are drawn, of the kinds that were observed."""
 
     def __init__(self, metric: Metric, samples: Sequence[Sample]) -> None:
         super().__init__(metric, samples)
@@ -203,7 +203,7 @@ class _OfRows(_Further):
             strength = _strength(end, miss, further, np.array([pull.skewness for pull in pulls]))
             towards = np.stack([pull.towards for pull in pulls])
             added = added * np.maximum(1 + strength[:, np.newaxis] * towards, 0.0)
-        # What else there is, such as the flips of each control, grows evenly.
+        # Other counts, such as the flips of each control, grow in proportion.
         values = self.values[i] * (1 + further / self.sizes[i])[:, np.newaxis]
         values[:, self.places] = self.times[i] + added
         ends = intervals(self.metric, FlipCounts(self.layout, values), confidence)
@@ -212,7 +212,7 @@ class _OfRows(_Further):
     def _binomial(
         self, shape: Proportion, end: End, added: FloatArray, miss: FloatArray
     ) -> FloatArray:
-        """By what the expected number of each kind is multiplied, for a quantile of the part."""
+        """Factors on the expected number of each kind that put the part at its quantile."""
         part, whole = shape.part(self.units) > 0, shape.whole(self.units) > 0
         expected, total = added[:, part].sum(axis=1), added[:, whole].sum(axis=1)
         rate = np.where(total > 0, expected / np.where(total > 0, total, 1.0), 0.0)
@@ -228,7 +228,7 @@ class _OfRows(_Further):
 
 
 class _OfClusters(_Further):
-    """Whole clusters are drawn, of those that were seen."""
+    """Whole clusters are drawn from the observed ones."""
 
     def __init__(self, metric: Metric, samples: Sequence[Sample]) -> None:
         super().__init__(metric, samples)
@@ -239,7 +239,7 @@ class _OfClusters(_Further):
         self, end: End, i: Indices, further: FloatArray, miss: FloatArray, confidence: FloatArray
     ) -> FloatArray:
         clusters = [self.clusters[j] for j in i]
-        added = further / self.sizes[i]  # of every cluster
+        added = further / self.sizes[i]  # further copies of every cluster
         drawn = added * np.array([len(table) for table in clusters])
         pulls = [self.pulls[j] for j in i]
         strength = _strength(end, miss, drawn, np.array([pull.skewness for pull in pulls]))
@@ -254,7 +254,7 @@ class _OfClusters(_Further):
 
 
 class _OfMeans(_Further):
-    """The mean of further rows is normal round the one seen; the interval moves with it."""
+    """The mean of further rows is normal around the observed one; the interval moves with it."""
 
     def __init__(self, metric: Metric, samples: Sequence[Sample]) -> None:
         super().__init__(metric, samples)
@@ -282,10 +282,10 @@ class _OfMeans(_Further):
 
 
 class _Pull:
-    """Of which units more are drawn where the value comes out high.
+    """How often each unit (kind of row, or cluster) is drawn, if the value comes out high.
 
     Given that the value lies z standard errors above its mean, a unit is drawn
-    1 + z * towards / sqrt(draws) times as often as at the mean.
+    1 + z * towards / sqrt(draws) times as often as on average.
     """
 
     def __init__(self, metric: Metric, units: FlipCounts, times: FloatArray) -> None:
@@ -300,7 +300,7 @@ class _Pull:
 
 
 def _strength(end: End, miss: FloatArray, draws: FloatArray, skewness: FloatArray) -> FloatArray:
-    """Standard errors of the further value, over the square root of the draws."""
+    """How many standard errors off its mean the further value is, over the root of the draws."""
     from scipy.special import ndtri
 
     root = np.sqrt(np.maximum(draws, 1e-300))
@@ -310,7 +310,7 @@ def _strength(end: End, miss: FloatArray, draws: FloatArray, skewness: FloatArra
 
 
 def _kinds(metric: Metric, controls: int) -> list[str]:
-    """The statistics of which each row counts in exactly one."""
+    """Names of statistics such that each row counts in exactly one of them."""
     shape = metric.shape
     if isinstance(shape, PairedRatio):
         flags = range(controls + 1)

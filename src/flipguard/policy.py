@@ -157,12 +157,12 @@ class Policy:
         _known_correction(self.correction, self.name)
         if self.correction != "none" and all(rule.judge == "point" for rule in self.rules):
             raise PolicyError(
-                f"{self.name}: `correction` widens intervals, and no rule is judged by its "
+                f"{self.name}: `correction` widens intervals, but no rule is judged by its "
                 "interval; leave it out."
             )
 
     def correction_of(self, rule: Rule) -> str:
-        """How a rule is corrected over its groups: its own way, else that of the policy."""
+        """The correction of a rule over its groups: its `correction`, else that of the policy."""
         return self.correction if rule.correction == "none" else rule.correction
 
     @property

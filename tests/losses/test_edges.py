@@ -1,4 +1,4 @@
-"""Sizes, shapes and numbers at the edge of what a loss takes."""
+"""Sizes, shapes and numbers at the limits of what a loss accepts."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_without_smoothing_a_confusion_is_a_table_of_shares(classes: int):
     predicted, target = torch.tensor([0, 1, 1, 1, 2, 2]), torch.tensor([0, 0, 1, 1, -100, 2])
     if classes == 2:
         predicted, target = predicted[:5], target[:5]
-        predicted[4] = 7  # whatever stands where there is no target
+        predicted[4] = 7  # any prediction where there is no target
     found = losses.estimate_confusion(
         predicted=predicted, target=target, classes=classes, smoothing=1e-9
     )

@@ -349,8 +349,8 @@ def test_an_empty_batch_is_nothing(loss):
         assert_nothing(loss, case.samples(loss, slice(0, 0)))
 
 
-# Losses that ask nothing but whether old is right, or what old's head says of the target: they have
-# nothing to say of a class that old lacks. Others weigh such a sample as one that old gets wrong.
+# Losses that depend only on whether old is right, or on the score of the target from old's head.
+# They ignore a sample of a class that old lacks; other losses treat it as one that old gets wrong.
 SILENT = ("naive_congruence", "new_error", "strict_imitation", "backward_compatible")
 
 

@@ -1,8 +1,8 @@
-"""Each method with options, and the equation that it must then be.
+"""Each method with options, and the equation that its objective must equal.
 
-`printed` is the paper's equation to the letter, which `preset="paper"` gives, `default` the method
-without options, written as a departure from the print where it is one, and `variant` takes other
-options, classes or old models.
+`printed` is the paper's equation, which `preset="paper"` gives. `default` is the method without
+options; where it departs from the paper, the departure is an argument of the equation. `variant`
+has other options, classes or old models.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.methods.scenes import CLASSES, PLACES, STEPS, Features, Scene
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What an equation may ask for beyond what the models say."""
+    """What an equation may need besides the outputs of the models."""
 
     said: Said
     at: Scene
@@ -38,7 +38,7 @@ Equation = Callable[[Call], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A method with options, and the equation that it must then be."""
+    """A method with options, and the equation that its objective must equal."""
 
     name: str
     kind: str  # "printed", "default" or "variant"
@@ -59,7 +59,7 @@ class Case:
         return " ".join([self.name, self.kind, *given, *where, *["chain"] * (self.olds > 1)])
 
 
-# --- equations that need more than what the models say -------------------------------------------
+# --- equations that need more than the models' outputs -------------------------------------------
 
 
 def of(equation: Callable[..., Tensor], **numbers: Any) -> Equation:
@@ -102,7 +102,7 @@ def ract(call: Call, **numbers: float) -> Tensor:
 
 
 def confusion_of(model: nn.Module, at: Scene) -> list[list[float]]:
-    """Counted on the held-out samples, one more in every cell."""
+    """Counts on the held-out samples, plus one in every cell."""
     predicted = [plain.prediction(row) for x, _ in at.held_out for row in plain.constants(model(x))]
     target = [label for _, y in at.held_out for label in y.tolist()]
     return plain.estimate_confusion(predicted, target, CLASSES)
@@ -112,7 +112,7 @@ def bu_cr(call: Call, *, cost_ratio: float) -> Tensor:
     return others.bu_cr(
         call.said,
         old_confusion=confusion_of(call.at.olds[0], call.at),
-        # Before the first epoch is over, new's vote says nothing.
+        # During the first epoch, new's predictions have no weight.
         new_confusion=[[1 / CLASSES] * CLASSES] * CLASSES,
         cost_ratio=cost_ratio,
     )
@@ -176,7 +176,7 @@ def fisher(model: nn.Module, at: Scene, samples: int) -> dict[str, Tensor]:
 GROWTH = STEPS // 2  # the steps over which strengths grow by default
 fd_kl, fd_lm, elodi = equations.fd_kl, equations.fd_lm, equations.elodi
 codistill_skl = equations.codistill_skl
-# Our departures from the print, by default.
+# Departures from the papers that are our defaults.
 FD_KL = {"t_squared": True, "direction": "KL(old || new)"}
 LDI = {"k": None, "over_classes": "mean"}
 
@@ -185,7 +185,7 @@ variant = partial(Case, kind="variant")
 
 
 def printed(name: str, equation: Equation, *, scene: str = "tables", **given: Any) -> Case:
-    """A method as its paper prints it, but for what is given."""
+    """A method as its paper prints it, except for the given options."""
     preset = {"preset": "paper"} if METHODS[name.partition("+")[0]].options else {}
     return Case(
         name=name, kind="printed", options={**preset, **given}, equation=equation, scene=scene
@@ -193,7 +193,7 @@ def printed(name: str, equation: Equation, *, scene: str = "tables", **given: An
 
 
 def both(name: str, equation: Equation, *, scene: str = "tables") -> list[Case]:
-    """A method whose default is the print."""
+    """A method whose default is the paper's equation."""
     return [
         printed(name, equation, scene=scene),
         default(name=name, equation=equation, scene=scene),

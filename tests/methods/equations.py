@@ -1,9 +1,9 @@
 """The whole objective of the papers' methods, as printed: loops over samples and classes.
 
-Nothing here may be imported from flipguard. Where our default departs from the print, the
-departure is an argument whose default is the print. PCT is Yan et al. (CVPR 2021), ELODI is Zhao
-et al. (TPAMI 2024), churn is Bhojanapalli et al. (2021). Equation 7 of PCT prints a minus before
-the sum and no 1/N; its text penalises the distance and equation 6 is a mean, and so is this.
+Nothing here may be imported from flipguard. Where our default departs from the paper, the departure
+is an argument whose default is the paper's. PCT is Yan et al. (CVPR 2021), ELODI is Zhao et al.
+(TPAMI 2024), churn is Bhojanapalli et al. (2021). Equation 7 of PCT prints a minus before the sum
+and no 1/N. But its text penalises the distance, and equation 6 is a mean, so this is a mean too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.losses.transcription import ZERO, Match, Row, log_softmax, prediction
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """What all models say about one batch, row by row, and when."""
+    """The outputs of all models for one batch, row by row, and the number of the step."""
 
     new: list[Row]
     target: list[int]

@@ -1,4 +1,4 @@
-"""The whole objective of the methods that the three papers compare with, or do not know.
+"""The whole objective of methods from outside the three papers.
 
 As in `equations.py`: loops, nothing from flipguard, and each departure is an argument.
 """
@@ -72,7 +72,7 @@ def answers(
     new_confusion: list[list[float]],
     cost_ratio: float,
 ) -> list[int]:
-    """What the Bayesian update says, class by class alike beforehand (Träuble et al., 2021)."""
+    """The answer of the Bayesian update with a uniform prior (Träuble et al., 2021)."""
     count, found = len(old_confusion), []
     for new, old in zip(said.new, said.old, strict=True):
         votes = prediction(old), prediction(new)

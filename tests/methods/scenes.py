@@ -25,8 +25,8 @@ CLASSES = 13
 NEW_NAMES = tuple("abcdefghijklm")
 # In another order; b, e and g are new, and x and y are gone.
 OLD_NAMES = ("m", "x", "a", "c", "l", "d", "k", "f", "y", "h", "i", "j")
-# The rows of the tables that the batch holds, and where its samples stand among the stored ones:
-# neither in order, so that one taken for the other is seen.
+# The rows of the tables in the batch, and the places of its samples among the stored ones. Both are
+# out of order, so that a test notices if one is used for the other.
 ROWS = (4, 0, 7, 2, 8, 5, 1, 9)
 PLACES = (3, 6, 0, 9, 1, 4, 8, 2)
 SAMPLES = 10
@@ -130,7 +130,7 @@ def target_of(new: Tensor, old: Tensor, match: Match) -> Tensor:
     for i in range(len(new)):
         new_says, old_says = int(new[i].argmax()), match.in_new(int(old[i].argmax()))
         other = next(c for c in range(CLASSES) if c not in (new_says, old_says) and match.known(c))
-        # Where old answers with a class that is gone, it cannot be right.
+        # If old predicts a class that new no longer has, it cannot be right.
         right = old_says if old_says != -1 else other
         kinds = (right, new_says, other, right, unknown[i % len(unknown)] if unknown else other)
         found.append(kinds[i % len(kinds)])
@@ -146,7 +146,7 @@ def held_out_of(inputs: Tensor, old: nn.Module, match: Match) -> list[tuple[Tens
 
 
 def scene(kind: str = "tables", *, olds: int = 1, smoothing: float = 0.0) -> Scene:
-    """A scene of a kind: tables, grown (old has other classes), features, wider or nets."""
+    """Make a scene by kind: tables, grown (old has other classes), features, wider or nets."""
     made = torch.Generator().manual_seed(11)
     names = OLD_NAMES if kind == "grown" else NEW_NAMES
 
@@ -170,7 +170,7 @@ def scene(kind: str = "tables", *, olds: int = 1, smoothing: float = 0.0) -> Sce
         inputs = inputs / 5 - 1
         student, twin, old = net(1), net(2), [net(3)]
     else:
-        # Both models agree where they answer alike: the same class is made the highest.
+        # Where both models should agree, the same class gets the highest logit.
         with torch.no_grad():
             for i in ROWS[::5]:
                 agreed = student(inputs.new_tensor([[i]])).argmax()
@@ -207,7 +207,7 @@ def parameters(models: Mapping[str, nn.Module]) -> dict[str, nn.Parameter]:
 
 
 def gradients_of(total: Tensor, of: Mapping[str, nn.Parameter]) -> Gradients:
-    """Of each parameter, zero where the total does not depend on it."""
+    """The gradient for each parameter; zero if the total does not depend on it."""
     found = torch.autograd.grad(total, list(of.values()), allow_unused=True, retain_graph=True)
     return {
         name: torch.zeros_like(parameter) if one is None else one
@@ -216,7 +216,7 @@ def gradients_of(total: Tensor, of: Mapping[str, nn.Parameter]) -> Gradients:
 
 
 def options_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a method, as a configuration has them."""
+    """All options of a method, as in a configuration."""
     method, own = method_of(name)
     return dict(method.complete({**own, **given}))
 
@@ -228,7 +228,7 @@ def build(name: str, options: Mapping[str, Any], at: Scene) -> Objective:
 
 
 def minimised(objective: Objective, at: Scene, number: int | Tensor) -> Tensor:
-    """What the training loop goes down on: the sum of the parts that its module gives."""
+    """What the training loop minimises: the sum of the parts that its module returns."""
     trainee = Trainee(at.student, objective).double()
     parts = trainee(at.inputs, at.target, torch.tensor(PLACES), number)
     total = sum(parts.values())

@@ -1,4 +1,4 @@
-"""What differs from the papers is stated once, with the option, and said wherever a user looks."""
+"""Differences from the papers are declared once, with the option, and shown everywhere."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from pathlib import Path
 
 import pytest
 
+from flipguard.cli.methods import methods as shown
 from flipguard.errors import InputError
 from flipguard.methods import METHODS
 from flipguard.methods.base import Fact, Revision
 from flipguard.studies.graph import key_of
+from flipguard.training import train
 from flipguard.training.checks import completed
 from flipguard.training.config import Config, Recipe
-from flipguard.training.folder import RUN
+from flipguard.training.folder import RUN, Run
 from tests.training.tiny import make_old, tiny, trained
 
-# What is not as in the paper where nothing is set, option by option.
+# Differences from the paper by default, by option.
 DEPARTING = {
     "dropout": {"rate": 0.2},
     "fd-kl": {"direction": "reverse", "t_squared": False},
     "fd-lm": {"class_reduction": "sum"},
+    "ensemble": {"members": 16},
     "elodi": {"k": 10, "class_reduction": "sum"},
     "skl": {"floor": 0.0},
 }
-# Methods that differ whatever is set: they hold samples out, or leave a part of the loss out.
+# Methods that always differ: they hold samples out, or leave a part of the loss out.
 ALWAYS = ("bu-cr", "ewc", "muscle")
 
 
@@ -40,7 +43,7 @@ def test_a_preset_takes_the_papers_values(name: str) -> None:
     assert "preset" not in printed
     assert method.complete({"preset": "none"}) == method.complete(usual) == usual
     if name == "codistill-skl":
-        changed.pop("floor")  # idle, unless the regulariser is skl
+        changed.pop("floor")  # has no effect unless the regulariser is skl
     assert changed == DEPARTING.get(name, {})
     assert [one.partition(" = ")[0] for one in method.default_departures() if " = " in one] == list(
         changed
@@ -63,6 +66,29 @@ def test_a_floor_departs_only_where_it_is_used() -> None:
     assert said.startswith("floor = 1e-07, 0.0 in the paper: ")
 
 
+def test_a_card_knows_what_its_name_adds(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = []
+    for name in ("codistill-skl", "codistill-skl+skl"):
+        shown(name, json=True)
+        rows += json.loads(capsys.readouterr().out)
+    plain, added = rows
+    assert (plain["name"], plain["departures"]) == ("codistill-skl", [])
+    assert (added["name"], added["options"]["plus"]) == ("codistill-skl+skl", "skl")
+    assert added["departures"][0].startswith("floor = 1e-07, 0.0 in the paper")
+    shown("codistill-skl+skl")
+    assert "floor = 1e-07, 0.0 in the paper" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["views", "views_top", "guide", "online", "one_phase", "reuse"])
+def test_a_cheaper_or_another_ensemble_departs(option: str) -> None:
+    """Also where the paper's value is none."""
+    elodi = METHODS["elodi"]
+    other = {"views": 4, "views_top": 3, "guide": "calibrated", "online": False}
+    value = other.get(option, 1 if option == "reuse" else True)
+    said = elodi.departures(elodi.complete({"preset": "paper", option: value}))
+    assert next(said).startswith(f"{option} = {str(value).lower()}, ")
+
+
 def test_a_run_says_what_differs_with_its_settings(tmp_path: Path) -> None:
     usual = trained(tiny("skl", epochs=1), tmp_path / "usual")
     printed = trained(tiny("skl", epochs=1, options={"preset": "paper"}), tmp_path / "printed")
@@ -72,7 +98,7 @@ def test_a_run_says_what_differs_with_its_settings(tmp_path: Path) -> None:
 
 
 def test_a_changed_formula_is_another_run() -> None:
-    """The name of a run tells by which formula it was trained, where that makes a difference."""
+    """A run trained with another version of the formula has another name."""
     method = METHODS["codistill-skl"]
     true: set[Fact] = {"clip"}
     assert (method.formula(true), method.formula(set())) == (1, 0)
@@ -98,3 +124,26 @@ def test_a_run_notes_its_formula(tmp_path: Path) -> None:
         config = tiny(method, epochs=1, recipe=recipe, old=olds)
         run = trained(config, tmp_path / f"{method}-{len(recipe)}")
         assert run.document["formula"] == formula
+
+
+def test_members_note_their_formula(tmp_path: Path) -> None:
+    config = tiny("ensemble", epochs=1, machine={"fuse": "on"})
+    whole = trained(config, tmp_path / "whole")
+    for member in whole.document["members"]:
+        assert Run.read(whole.folder / member).document["formula"] == 0
+
+
+def test_a_finished_run_says_that_its_formula_has_changed(tmp_path: Path) -> None:
+    old = make_old(tmp_path / "old", classes=8)
+    config = tiny("fd-lm", epochs=1, old=(str(old.folder),))
+    folder = trained(config, tmp_path / "new").folder
+    document = json.loads((folder / RUN).read_text())
+    for formula, lines in ((1, 1), (None, 2)):
+        document["formula"] = formula
+        if formula is None:
+            del document["formula"]  # as before formulas were noted
+        (folder / RUN).write_text(json.dumps(document))
+        said: list[str] = []
+        train(config, folder, resume=True, report=said.append)
+        assert len(said) == lines
+    assert "before a change of the method (samples of classes that the old model lacks" in said[1]

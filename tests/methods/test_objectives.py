@@ -1,4 +1,4 @@
-"""What every method minimises: value and gradient of its whole objective, against its paper.
+"""Value and gradient of the whole objective of every method, compared with its paper.
 
 The objective is built as `train` builds it and called through the module that the loop calls.
 """
@@ -61,7 +61,7 @@ def said_of(at: Scene, number: int) -> Said:
 
 
 def stir(at: Scene, by: float = 0.03, seed: int = 3) -> None:
-    """Changes what learns, so that what was kept of it before is seen to be older."""
+    """Change the weights of trained models, so that copies made earlier differ from them."""
     drawn = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for model in (at.student, at.twin):
@@ -77,7 +77,7 @@ def same(found: Tensor, wanted: Tensor, what: str, tolerance: float = 1e-9) -> N
 
 
 def check(objective: Objective, at: Scene, number: int | Tensor, expected: Tensor) -> None:
-    """Value, and gradient for all parameters of all models, also of those that must not learn."""
+    """The value, and the gradient for the parameters of all models, trained or not."""
     value = minimised(objective, at, number)
     # A replayed step counts its strength in single precision.
     tolerance = 1e-6 if isinstance(number, Tensor) else 1e-9
@@ -202,7 +202,7 @@ def test_new_votes_are_counted_after_an_epoch() -> None:
         check(objective, at, 0, others.bu_cr(said, **numbers, cost_ratio=1.5))
         answers.append(others.answers(said, **numbers, cost_ratio=1.5))
         objective.after_epoch()
-    # The update follows old, follows another answer, and learns from new's votes.
+    # The update follows old, follows another answer, and learns from new's predictions.
     votes = [plain.prediction(old) for old in said.old]
     assert any(a == b for a, b in zip(answers[0], votes, strict=True))
     assert any(a != b for a, b in zip(answers[0], votes, strict=True))
@@ -224,7 +224,7 @@ def test_a_batch_of_new_classes_gives_the_base_times_the_distance() -> None:
 
 
 def test_the_loop_goes_down_on_the_whole_objective(tmp_path: Path) -> None:
-    """One step of plain SGD, whose batch comes in two pieces."""
+    """One step of plain SGD on a batch in two pieces."""
     recipe = {"optimizer": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
     recipe |= {"schedule": "constant", "learning_rate": 0.5, "batch_size": 8, "accumulate": 2}
     config = tiny(
@@ -276,7 +276,7 @@ def test_mixout_is_its_equation(options: dict[str, float], share: float) -> None
     rows = at.inputs[:, 0].long()
     weight, (old,) = at.student.scores[rows], at.olds
     anchor = old(at.inputs).detach()
-    # What fell back is old's own.
+    # The weights that fell back are old's.
     kept = (mixed - anchor).abs() > 1e-12
     assert 0 < kept.sum() < kept.numel()
     assert abs(float(1 - kept.double().mean()) - share) < 0.12

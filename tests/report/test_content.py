@@ -509,10 +509,10 @@ def test_samples_without_any_target_draw_nothing_of_targets() -> None:
 @pytest.mark.parametrize(
     ("rule", "pinned", "sentence"),
     [
-        ({"max": 0.03}, False, "A rule of the policy is broken, with the whole of its interval."),
+        ({"max": 0.03}, False, "A rule of the policy is broken, even allowing for sampling error."),
         ({"max": 0.03, "judge": "point"}, False, "A rule of the policy is broken."),
         ({"max": 0.9}, True, "A rule of the policy is broken."),
-        ({"max": 0.9}, False, "Every rule of the policy holds, with the whole of its interval."),
+        ({"max": 0.9}, False, "Every rule of the policy holds, even allowing for sampling error."),
         (
             {"max": 0.9, "judge": "point"},
             False,

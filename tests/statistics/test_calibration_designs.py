@@ -1,4 +1,4 @@
-"""The rows of the calibration page: which of them hold, and that a bad interval is found out."""
+"""Rows of the calibration page: which promises hold, and that a bad interval is detected."""
 
 import importlib
 import math
@@ -51,7 +51,7 @@ def test_a_row_holds_up_to_two_standard_errors_beyond_its_bound(
     row = ROW | {"promise": promise, "nominal": nominal}
     assert holds(row | {"measured": bound + sign * 1.9 * error})
     assert not holds(row | {"measured": bound + sign * 2.1 * error})
-    # Without draws there is no error of the draws.
+    # An exact row has no random error.
     assert not holds(row | {"measured": bound + sign * 0.1 * error, "exact": True})
 
 

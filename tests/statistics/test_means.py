@@ -21,7 +21,7 @@ def interval(rows: np.ndarray, **options) -> tuple[float, float]:
 
 
 def plain_low(rows: list[float], confidence: float) -> float:
-    """Lower end of rows of 0 and one step, of which there are so many that the moments agree."""
+    """Lower end of a sample of rows of 0 or one step with the same mean and variance."""
     step = sum(x * x for x in rows) / sum(rows)
     moved = sum(rows) / step
     chance = (1 - confidence) / 2
@@ -71,7 +71,7 @@ def test_many_rows_have_fay_and_feuers_lower_end_of_weighted_counts() -> None:
 
 @pytest.mark.parametrize("most", [0.5, 5.0, 500.0])
 def test_unchanged_rows_do_not_show_that_nothing_moves(most: float) -> None:
-    # Half of the error: one row in 27 could move all the way, and none of 100 was seen.
+    # With half of the error: if one row in 27 moves fully, it is possible to see none in 100.
     low, high = bounded_mean(0.0, 0.0, 100, most=most, confidence=0.95)
     assert low == 0.0
     assert high == pytest.approx(most * (1 - 0.025 ** (1 / 100)))
@@ -104,7 +104,7 @@ def test_a_row_that_rises_never_lowers_a_guarded_end(
 
 
 def test_rows_that_grow_more_alike_by_rising_do_not_lower_the_upper_end() -> None:
-    # The one low row rises to the others, and Student's upper end falls.
+    # The one low row rises to the level of the others, and the upper end of Student's t falls.
     apart = np.array([0.0] + [0.9] * 99)
     alike = np.full(100, 0.9)
     ends = [interval(x, most=1.0, confidence=0.95)[1] for x in (apart, alike)]
@@ -114,7 +114,7 @@ def test_rows_that_grow_more_alike_by_rising_do_not_lower_the_upper_end() -> Non
 
 @pytest.mark.parametrize("n", [5, 20, 100])
 def test_corrected_lower_ends_hold_where_all_rows_of_a_small_sample_move(n: int) -> None:
-    # Of 1,000 groups at their limit none may fail by luck in 95 % of cases.
+    # In 95 % of cases none of 1,000 groups at their limit may fail by chance.
     moved = np.arange(1.0, n + 1)
     for chance in (0.02, 0.3, 0.6, 0.9):
         for most in (1.0, 5.0, 500.0):
@@ -143,7 +143,7 @@ def test_where_rows_scatter_widely_the_interval_is_close_to_students() -> None:
 
 
 def test_design_effect_and_degrees() -> None:
-    # Counts over the effect, and a wider critical value: as for a rate.
+    # Counts are divided by the design effect and the critical value is larger, as for a rate.
     wide = bounded_mean(30.0, 14.0, 100, most=1.0, confidence=0.95, design_effect=2.0)
     np.testing.assert_allclose(wide, bounded_mean(15.0, 7.0, 50, most=1.0, confidence=0.95))
     student = bounded_mean(30.0, 14.0, 100, most=1.0, confidence=0.95, degrees=3)

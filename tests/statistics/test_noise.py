@@ -27,7 +27,7 @@ def test_equal_retrains_with_few_flips_leave_room_for_chance() -> None:
 def test_equal_retrains_have_the_exact_range_of_one_rate(controls: list[int]) -> None:
     n, k, total = 1000, len(controls), sum(controls)
     ends = np.array(retrain_rate(controls, n, confidence=0.95)) * n
-    # Given the sum, the further retrain's part of it is binomial.
+    # Given the total, the count of the further retrain is binomial.
     for flips in range(math.floor(ends[1]) + 1):
         if flips >= ends[0]:
             above = scipy.stats.binom.sf(flips - 1, total + flips, 1 / (k + 1))

@@ -9,7 +9,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from flipguard.statistics.one_more_cluster import p_value_below, upper_end
 
-# What a cluster holds: its flips, the rows that count, all its rows; and how many are like it.
+# Per kind of cluster: flips, rows that count, all rows, and the number of such clusters.
 Cluster = tuple[float, float, float, float]
 DESIGNS: dict[str, list[Cluster]] = {
     "no flip": [(0, 100, 100, 10)],
@@ -40,8 +40,8 @@ def fall(clusters: list[tuple[float, float, float]], rate: float) -> float:
 
 
 def likelihoods(clusters: list[Cluster]) -> list[list[tuple[float, float, float]]]:
-    """The clusters with the unseen one, as either likelihood weighs them."""
-    # Rows of a cluster are as alike as a correlation of 0.1 makes them.
+    """The clusters and the unseen one, with the weights of each likelihood."""
+    # Rows of a cluster are weighted as with a correlation of 0.1.
     shares = [m / (1 + (m - 1) * 0.1) for _, _, m, _ in clusters]
     times = [k for *_, k in clusters]
     total = sum(k * s for k, s in zip(times, shares, strict=True))
@@ -92,7 +92,7 @@ def test_the_p_value_is_the_level_whose_end_is_the_limit(design: str) -> None:
     for confidence in (0.5, 0.95, 0.999):
         limit = upper_end(*columns, confidence=confidence)
         assert p_value_below(*columns, limit=limit) == pytest.approx(1 - confidence, rel=1e-6)
-    # Below the rate that the clusters and the unseen one have together nothing is shown.
+    # For limits below the joint rate of the clusters and the unseen one, the p value is 1.
     for weighed in likelihoods(DESIGNS[design]):
         rate = sum(a * k for a, _, k in weighed) / sum(b * k for _, b, k in weighed)
         assert p_value_below(*columns, limit=0.999 * rate) == 1.0

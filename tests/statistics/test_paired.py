@@ -62,7 +62,7 @@ def test_limits_reach_as_far_as_the_exact_ones_of_both_rates(positive: int, nega
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.9995, 1 - 0.05 / 1000])
 @pytest.mark.parametrize(("positive", "negative"), [(5, 0.3), (5, 1), (30, 0), (1, 10), (30, 30)])
 def test_one_sided_error(positive: float, negative: float, confidence: float) -> None:
-    """By sums over all counts that can come up: each end errs about as often as it says."""
+    """Exactly, by sums over all counts: each end misses about as often as stated."""
     n = 1000.0
     gains, losses = np.meshgrid(np.arange(80.0), np.arange(80.0), indexing="ij")
     chance = scipy.stats.poisson.pmf(gains, positive) * scipy.stats.poisson.pmf(losses, negative)

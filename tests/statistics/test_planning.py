@@ -35,7 +35,7 @@ def test_binomial_quantiles_are_a_peers() -> None:
     level = rng.choice([0.1, 0.5, 0.9, 0.99], 500)
     assert binomial_quantile(level, n, p).tolist() == binom.ppf(level, n, p).tolist()
     assert binomial_quantile(0.9, 0, 0.3) == 0
-    # Far beyond what is worth an exact answer.
+    # So large that the quantile is approximate.
     assert binomial_quantile(0.9, 10**8, 0.02) == pytest.approx(
         binom.ppf(0.9, 10**8, 0.02), rel=1e-6
     )

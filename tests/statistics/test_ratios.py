@@ -158,7 +158,7 @@ def ratio_of(joint: np.ndarray) -> float:
 
 
 def share_limits(hits: int, n: int, reach: float) -> tuple[float, float]:
-    """Clopper and Pearson's limits of a share, by the law of the binomial."""
+    """Clopper and Pearson's limits of a share, from the binomial distribution."""
     if n == 0:
         return 0.0, 1.0
     tail = scipy.stats.norm.sf(reach)

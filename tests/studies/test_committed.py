@@ -31,7 +31,7 @@ RESULTS = [
 
 
 def changes_since(row: Row, plan: Plan) -> tuple[str, ...]:
-    """The changes of formulas that a row was made before; none if its runs are today's."""
+    """The changes of formulas that came after the runs of a row; none for current runs."""
     if {side: list(names) for side, names in row.runs.items()} == names_of(plan)[row.place]:
         return ()
     nodes = {node.folder: node for node in plan.nodes}
@@ -70,7 +70,7 @@ def test_a_result_is_of_the_runs_of_its_command(path: Path) -> None:
 
 
 def test_settings_of_clipped_co_distillation_are_marked() -> None:
-    """These rows have no runs to tell by, and nothing but a new run clears them."""
+    """These rows name no runs, so only new runs can replace the mark."""
     for path in sorted(ROWS.glob("settings_*.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
         for row in document["rows"] if "--clip" in document["command"] else []:

@@ -1,7 +1,7 @@
-"""Models that are trained together: at strength 0 the student ends as it would alone, bit for bit.
+"""Models trained together: at strength 0 the student ends exactly as if it were trained alone.
 
-All gradients are clipped far below what they are, so that anything else that counts in the norm of
-the student's would show. Ten steps are made, so that a difference in the first would grow.
+Gradients are clipped to a norm far below their own, so that the tests notice if another model's
+gradient counts in the student's norm. Ten steps are made, so that an early difference grows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.training.tiny import make_old, tiny, trained, with_old
 
 # 200 samples in batches of 18: eleven steps in an epoch, and ten where a tenth is held out.
 RECIPE: dict[str, Any] = {"batch_size": 18, "clip": 0.05, "optimizer": "sgd", "learning_rate": 0.1}
-# The options with which a method is no treatment.
+# Options with which a method has no effect.
 NEUTRAL: dict[str, dict[str, Any]] = {
     "dropout": {"rate": 0.0},
     **{name: {"weight": 0.0} for name in ("naive", "kd", "fd-kl", "fd-lm", "bct", "ract")},
@@ -34,7 +34,7 @@ NEUTRAL: dict[str, dict[str, Any]] = {
     **{name: {"strength": 0.0} for name in ("l2-sp", "ewc")},
     **{name: {"share": 0.0} for name in ("mixout", "label-mix")},
 }
-# `bu-cr` puts a Bayesian update in place of the task, and so has no strength; `ensemble` trains no
+# `bu-cr` replaces the task's loss by a Bayesian update, so it has no strength; `ensemble` trains no
 # model itself: its members are runs of `none`.
 WITHOUT = ("none", "bu-cr", "ensemble")
 

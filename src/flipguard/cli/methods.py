@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,9 +28,9 @@ def register(app: typer.Typer) -> None:
 
 
 def methods(name: Name = None, json: AsJson = False) -> None:
-    """What training methods there are, one per line; or one of them, with its options.
+    """List the training methods, or show one of them with its options.
 
-    Says which defaults differ from the paper.
+    Also lists which defaults differ from the paper.
 
     Example: [bold]flipguard methods elodi[/bold]
     """
@@ -42,21 +42,21 @@ def methods(name: Name = None, json: AsJson = False) -> None:
         raise MissingExtraError(
             "Listing methods", package=problem.name or "torch", extra="train"
         ) from problem
-    chosen = list(METHODS.values()) if name is None else [method_of(name)[0]]
+    chosen = [method_of(one) for one in (METHODS if name is None else [name])]
     if json:
         rows = [
             {
-                "name": method.name,
+                "name": name or method.name,
                 "sentence": method.sentence,
                 "paper": method.paper,
                 "needs": sorted(method.needs),
-                "options": {option.name: option.default for option in method.settable},
-                "departures": method.default_departures(),
+                "options": {o.name: named.get(o.name, o.default) for o in method.settable},
+                "departures": method.default_departures(named),
             }
-            for method in chosen
+            for method, named in chosen
         ]
         write_text(json_module.dumps(rows, indent=2, ensure_ascii=False) + "\n", "-")
-    parts = _listed(chosen) if name is None else _card(chosen[0])
+    parts = _listed([one for one, _ in chosen]) if name is None else _card(name, *chosen[0])
     show(parts, stdout_taken=json)
 
 
@@ -70,7 +70,7 @@ def _listed(methods: list[Method]) -> Iterator[RenderableType]:
         table.add_row(method.name, method.sentence, method.paper)
     yield table
     yield ""
-    yield "Defaults that are not the paper's (--set options.preset=paper gives the paper's):"
+    yield "Defaults that differ from the paper (--set options.preset=paper uses its values):"
     departures = Table(box=None, pad_edge=False, show_header=False)
     departures.add_column(no_wrap=True)
     for method in methods:
@@ -79,13 +79,13 @@ def _listed(methods: list[Method]) -> Iterator[RenderableType]:
     yield departures
 
 
-def _card(method: Method) -> Iterator[RenderableType]:
+def _card(name: str, method: Method, named: Mapping[str, str]) -> Iterator[RenderableType]:
     """What the documentation says of a method: sentence, paper, needs and options."""
     from rich.table import Table
 
     from flipguard.methods.base import written
 
-    yield f"{method.name}: {method.sentence}"
+    yield f"{name}: {method.sentence}"
     facts = Table(box=None, pad_edge=False, show_header=False)
     facts.add_row("paper", method.paper)
     facts.add_row("needs", method.needed() or "nothing but data")
@@ -98,14 +98,15 @@ def _card(method: Method) -> Iterator[RenderableType]:
     for column in ("option", "default", "what it is"):
         table.add_column(column, no_wrap=column != "what it is")
     for option in method.settable:
-        choices = f" One of {', '.join(option.choices)}." if option.choices else ""
-        # What is left out is said so: a configuration has no word for nothing.
-        default = "none" if option.default is None else written(option.default)
+        choices = f" Choices: {', '.join(option.choices)}." if option.choices else ""
+        # A configuration file cannot hold None, so an option without a value is shown in words.
+        value = named.get(option.name, option.default)
+        default = "none" if value is None else written(value)
         table.add_row(option.name, default, f"{option.sentence}{choices}")
     yield table
     yield ""
-    if departures := method.default_departures():
-        yield "By default not as in the paper:"
+    if departures := method.default_departures(named):
+        yield "By default this differs from the paper:"
         yield from (f"- {departure}" for departure in departures)
         yield ""
-    yield f"Set one with: flipguard train --method {method.name} --set options.NAME=VALUE"
+    yield f"Set one with: flipguard train --method {name} --set options.NAME=VALUE"

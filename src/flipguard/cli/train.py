@@ -23,7 +23,7 @@ Method = Annotated[
     typer.Option(
         "--method",
         metavar="NAME",
-        help="How to train; `flipguard methods` lists them, and says what differs from papers.",
+        help="Training method; `flipguard methods` lists all, and how they differ from papers.",
     ),
 ]
 Data = Annotated[

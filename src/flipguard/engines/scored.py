@@ -214,7 +214,7 @@ class ScoredCounting:
         return found
 
     def _classes_of_both(self) -> int:
-        """How many classes at least one of the models knows."""
+        """The number of classes that at least one of the two models knows."""
         return self.widths[0] + (0 if self.matching is None else len(self.matching.only_new))
 
     def _labels_off_the_top(self, block: Block, i: int) -> int:

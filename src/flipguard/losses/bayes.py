@@ -251,7 +251,7 @@ class BayesianImitation(_OfVotes):
         new_confusion: the same for new.
         prior: how frequent the classes are; uniform if None.
         cost_ratio: how much worse a negative flip is than a positive one is good.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
     >>> confusion = torch.tensor([[0.8, 0.2], [0.2, 0.8]])

@@ -32,8 +32,8 @@ class Positions(NamedTuple):
 class SharedClasses:
     """Which classes of old are which of new; matched by name, or by an index map.
 
-    Distances then run over the shared classes alone. Old is never right on a sample of a class that
-    it lacks; where an equation weighs all samples, such a sample keeps that weight.
+    Distances then run over the shared classes only. Old is never right on a sample of a class that
+    it lacks. If an equation gives a weight to all samples, such a sample has that weight too.
 
     >>> shared = SharedClasses.by_name(old=["cat", "dog"], new=["ant", "dog", "cat"])
     >>> shared

@@ -46,7 +46,7 @@ class CoDistillation(Term):
 
     Args:
         kind: ``"skl"`` (the paper's) or ``"ce"`` (Anil et al., 2018).
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
     >>> first = torch.tensor([[1.0, 0.0]], requires_grad=True)

@@ -163,7 +163,7 @@ class BackwardCompatible(Term):
         width: how wide new's features are, if not as wide as old's.
         classes: which classes are the same, if old knows other ones than new.
         ignore_index: a target that marks samples without one.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
     >>> head = torch.nn.Linear(2, 2)
@@ -229,7 +229,7 @@ class RegressionAlleviating(Term):
         width: how wide new's features are, if not as wide as old's.
         old_width: how wide old's features are; needed with `width`.
         ignore_index: a target that marks samples without one; they are no rivals either.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
     >>> features = torch.eye(2)

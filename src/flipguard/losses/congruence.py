@@ -47,7 +47,7 @@ class NaiveCongruence(Term):
     Args:
         classes: which classes are the same, if old knows other ones than new.
         ignore_index: a target that marks samples without one.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
     >>> pull = NaiveCongruence()

@@ -74,7 +74,7 @@ class NewError(NaiveCongruence):
     Args:
         classes: which classes are the same, if old knows other ones than new.
         ignore_index: a target that marks samples without one.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
     >>> new = torch.zeros(2, 2, requires_grad=True)
@@ -92,7 +92,7 @@ class StrictImitation(Term):
     Args:
         classes: which classes are the same, if old knows other ones than new.
         ignore_index: a target that marks samples without one.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
     >>> new = torch.zeros(2, 2, requires_grad=True)

@@ -126,7 +126,7 @@ def _chosen(
     t_squared: bool | None,
     preset: Preset | None,
 ) -> tuple[ClassReduction, Direction, bool]:
-    """What was asked for, else what the preset says."""
+    """Fill in the options that are not given, from the preset or the defaults."""
     printed = as_printed(preset)
     return (
         class_reduction or ("sum" if printed else "mean"),
@@ -180,13 +180,13 @@ class FocalDistillation(Term):
         direction: of ``"kl"``: ``"forward"`` is ``KL(old || new)``, ``"reverse"`` the other one.
         t_squared: whether ``"kl"`` is multiplied by ``T^2``. Without it the pull at T = 100 is ten
             thousand times weaker.
-        classes: which classes are the same, if old knows other ones than new. A sample of a class
-            that old lacks weighs `base`: old is not right on it.
+        classes: which classes are the same, if old and new know different ones. A sample of a class
+            that old lacks has the weight `base`, because old is not right on it.
         ignore_index: a target that marks samples without one.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
         preset: ``"paper"`` takes what the paper prints where it differs from these defaults:
             ``class_reduction="sum"``, ``direction="reverse"`` and ``t_squared=False``. Options
-            given with it win.
+            that are given override it.
 
     >>> import torch
     >>> pull = FocalDistillation(base=1.0, focus=5.0, distance="logits")
@@ -265,7 +265,7 @@ class KnowledgeDistillation(Term):
         temperature: of the softmax on both sides.
         direction: ``"forward"`` is ``KL(reference || new)``, as Hinton et al. have it.
         classes: which classes are the same, if the reference knows other ones than new.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
     >>> pull = KnowledgeDistillation(temperature=2.0)

@@ -27,7 +27,7 @@ def focal_weight(
 ) -> PerSample:
     """The weight ``base + focus * [picked]``; 0 for ignored samples.
 
-    A sample of a class that old lacks has the base as well (PCT, equation 7): old is wrong on it.
+    A sample of a class that old lacks has the weight base (PCT, equation 7): old is wrong on it.
     """
     weight = target.mass().to(dtype, copy=True)
     if base != 1:
@@ -58,7 +58,7 @@ def picked(
 
 
 def missed(says: Labels, *, target: HardTarget | SoftTarget) -> PerSample:
-    """How much of each sample's target is not the class that is said."""
+    """How much of each sample's target lies on other classes than the predicted one."""
     if isinstance(target, HardTarget):
         return target.valid & (target.labels != says)
     return target.mass() - target.mass_at(says)

@@ -173,7 +173,7 @@ class LogitDifferenceInhibition(Term):
             ``"new_wrong"`` or ``"negative_flip"``.
         classes: which classes are the same, if the reference knows other ones than new.
         ignore_index: a target that marks samples without one.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
         preset: ``"paper"`` takes ``class_reduction="sum"``. Options given beside it win.
 
     >>> import torch

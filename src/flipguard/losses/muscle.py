@@ -71,7 +71,7 @@ class Muscle(Term):
         temperature: of the softmax on both sides.
         classes: which classes are the same, if old knows other ones than new.
         ignore_index: a target that marks samples without one.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
     >>> new = torch.tensor([[2.0, 0.0], [2.0, 0.0]], requires_grad=True)

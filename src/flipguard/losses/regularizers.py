@@ -74,7 +74,7 @@ class EntropyRegularizer(Term):
 
     Args:
         k: sum over the k most likely classes alone; p stays the softmax over all classes.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
     >>> EntropyRegularizer()(new=torch.zeros(3, 4, requires_grad=True))  # log(4)
@@ -107,7 +107,7 @@ class UniformDivergence(Term):
         k: sum over the k most likely classes alone; p stays the softmax over all classes.
         floor: added to probabilities under the logarithm, ``log(C (p_c + floor))``; 0 is the
             equation as printed, 1e-7 what training by the method ``skl`` takes.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for a value a sample.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
     >>> UniformDivergence()(new=torch.tensor([[2.0, 0.0]], requires_grad=True))

@@ -58,7 +58,7 @@ class SoftTarget:
         return torch.where(index >= 0, mass, torch.zeros_like(mass))
 
     def mass(self) -> PerSample:
-        """How much of a target there is: 1, to rounding."""
+        """The sum of each target's shares: 1, up to rounding."""
         return self.mixture.sum(-1)
 
     def known_mass(self, classes: SharedClasses | None) -> PerSample:

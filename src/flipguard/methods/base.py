@@ -44,17 +44,17 @@ KINDS: Mapping[type, str] = {
 
 
 HELD_OUT = 0.1
-"""The share of the training samples that a method holds out, where it needs some to measure on."""
+"""The share of the training samples that is held out for a method that measures on samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printed:
-    """What a paper has for an option, and what another value changes."""
+    """The value of an option in the paper, and what another value changes."""
 
     value: Scalar
     words: str | None = None
-    formula: bool = False  # whether another value is another equation, and not another amount
-    only: tuple[str, Scalar] | None = None  # the option, and its value, without which it is idle
+    formula: bool = False  # whether another value changes the equation, not just a strength
+    only: tuple[str, Scalar] | None = None  # another option, and the value of it that is needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +66,14 @@ class Option:
     sentence: str
     choices: tuple[str, ...] = ()
     printed: Printed | None = None
-    # Added when runs had names already: at its default it is no part of the name of a run.
+    # Added after runs had been named: at its default it is not part of the name of a run.
     added: bool = False
 
 
 PRESET = Option(
     name="preset",
     default=None,
-    sentence="What the paper has, for every option that is not given and that the paper states.",
+    sentence="Use the paper's value for every option that is not given, if the paper states one.",
     choices=("paper",),
 )
 
@@ -88,12 +88,12 @@ class Method:
     build: Callable[[Setting], Objective]
     options: tuple[Option, ...] = ()
     needs: frozenset[Need] = frozenset()
-    unlike: tuple[str, ...] = ()  # how it differs from the paper whatever the options are
-    revisions: tuple[Revision, ...] = ()  # of its formula, the first one first
+    unlike: tuple[str, ...] = ()  # differences from the paper that no option changes
+    revisions: tuple[Revision, ...] = ()  # changes of its formula, oldest first
 
     @property
     def settable(self) -> tuple[Option, ...]:
-        """All that may be set: the options, and a preset for them."""
+        """All options that a user may set, with the preset for them."""
         return (*self.options, PRESET) if self.options else ()
 
     def needed(self) -> str:
@@ -103,16 +103,16 @@ class Method:
     def named(self, options: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """The options that are part of the name of a run.
 
-        Without those that were added since runs have names, where they are at their defaults: what
-        was trained before is the same run.
+        An option that was added later is left out if it has its default, so that runs from before
+        keep their names.
         """
         usual = {option.name: option.default for option in self.options if option.added}
         return {n: v for n, v in options.items() if n not in usual or v != usual[n]}
 
     def complete(self, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """All options: those given, checked, and the paper's values or defaults of the others.
+        """Return all options: the given ones, checked, and the preset or defaults for the others.
 
-        The preset itself is no part of them: it is a way to write the others.
+        The preset itself is not among them, because it only stands for their values.
 
         >>> from flipguard.methods import METHODS
         >>> METHODS["fd-lm"].complete({"preset": "paper"})["class_reduction"]
@@ -140,9 +140,9 @@ class Method:
     def departures(
         self, options: Mapping[str, Scalar], *, formula_only: bool = False
     ) -> Iterator[str]:
-        """Yield what differs from the paper with these options, one by one, in words.
+        """Yield each difference from the paper with these options, in words.
 
-        With `formula_only`, leave out what changes no equation.
+        With `formula_only`, leave out differences that do not change an equation.
 
         >>> from flipguard.methods import METHODS
         >>> skl = METHODS["skl"]
@@ -163,25 +163,29 @@ class Method:
             yield f"learns from {HELD_OUT:.0%} fewer samples, which are held out"
         yield from self.unlike
 
-    def default_departures(self) -> list[str]:
-        """What differs from the paper where no option is given."""
-        return list(self.departures(self.complete({})))
+    def default_departures(self, named: Mapping[str, Scalar] | None = None) -> list[str]:
+        """The differences from the paper if no option is given, except by the method's name."""
+        return list(self.departures(self.complete(named or {})))
+
+    def changes(self, facts: Set[Fact]) -> tuple[str, ...]:
+        """How the formula has changed for runs with these facts, oldest change first."""
+        return tuple(one.words for one in self.revisions if one.where <= facts)
 
     def formula(self, facts: Set[Fact]) -> int:
-        """How often its formula has changed for runs of which these facts are true."""
-        return sum(revision.where <= facts for revision in self.revisions)
+        """How often the formula has changed for runs with these facts."""
+        return len(self.changes(facts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """A change of a method's formula: results from before it are not results of the method now."""
+    """A change of a method's formula, after which earlier results are not those of the method."""
 
-    words: str  # of what is different now
-    where: frozenset[Fact]  # which runs it changes: those of which all of these are true
+    words: str  # what is different now
+    where: frozenset[Fact]  # it changes only runs with all of these facts
 
 
 Fact: TypeAlias = Literal["clip", "new_classes", "other_model"]
-"""What decides whether a change of a formula changes a run."""
+"""A property of a run that decides whether a change of a formula applies to it."""
 
 
 def written(value: Scalar) -> str:
@@ -295,7 +299,7 @@ class Objective:
     """What is minimised, and what has to be trained, stepped and saved along with it."""
 
     parts: Callable[[Step], Parts]
-    # One model, or a container of several.
+    # What the method trains along with the student: one model, or a container of several.
     trained: nn.Module = field(default_factory=lambda: nn.ModuleDict())
     after_step: Callable[[], None] = lambda: None
     after_epoch: Callable[[], None] = lambda: None

@@ -32,7 +32,7 @@ FLOOR = dataclasses.replace(
     sentence=f"Of skl as the regulariser. {FLOOR_ALONE.sentence}",
     printed=dataclasses.replace(FLOOR_ALONE.printed, only=("plus", "skl")),
 )
-# The gradients of both models were scaled down as one vector.
+# Before, the gradients of both models were clipped as one vector.
 CLIPPING = Revision(words="clipping per model", where=frozenset({"clip"}))
 
 

@@ -26,7 +26,7 @@ TEMPERATURE = Option(
     sentence="Of the similarities.",
     printed=Printed(value=0.05),
 )
-# The gradient of the projection, which features of another width need, was scaled down together
+# Before, the gradient of the projection, which maps features to another width, was clipped together
 # with the student's.
 CLIPPING = Revision(
     words="clipping per model",

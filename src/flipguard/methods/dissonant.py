@@ -43,6 +43,6 @@ MUSCLE = Method(
     build=_build_muscle,
     options=(WEIGHT, Option(name="temperature", default=1.0, sentence="Of the softmax.")),
     needs=frozenset({"old"}),
-    unlike=("what new gets right is drawn to nothing, where the paper draws it to a control",),
+    unlike=("no pull on samples that new gets right; the paper pulls them towards a control",),
     revisions=(GROWTH,),
 )

@@ -77,6 +77,7 @@ GUIDE = Option(
     default="homogeneous",
     sentence="Members like the student, given ones of any kind, or each at its best temperature.",
     choices=("homogeneous", "heterogeneous", "calibrated"),
+    printed=Printed(value="homogeneous"),
 )
 ONE_PHASE = Option(
     name="one_phase",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flipguard.errors import InputError
-from flipguard.methods.base import Method, Objective, Option, Setting
+from flipguard.methods.base import Method, Objective, Option, Printed, Setting
 
 
 def _build(setting: Setting) -> Objective:
@@ -18,6 +18,13 @@ ENSEMBLE = Method(
     sentence="Several models trained apart, whose logits are averaged: the paragon.",
     paper="PCT, section 4.3",
     build=_build,
-    options=(Option(name="members", default=8, sentence="How many models are averaged."),),
+    options=(
+        Option(
+            name="members",
+            default=8,
+            sentence="How many models are averaged.",
+            printed=Printed(value=16),
+        ),
+    ),
     needs=frozenset({"members"}),
 )

@@ -74,7 +74,7 @@ FILTER = Option(
     choices=("old_right", "all", "new_wrong", "negative_flip"),
     printed=Printed(value="old_right", formula=True),
 )
-# A sample of a class that old lacks had the weight 0.
+# Before, a sample of a class that old lacks had the weight 0.
 GROWTH = Revision(
     words="samples of classes that the old model lacks get the base weight",
     where=frozenset({"new_classes"}),
@@ -130,9 +130,10 @@ NAIVE = Method(
 KD = Method(
     name="kd",
     sentence="Distillation from old, on every sample alike.",
-    paper="Hinton et al., 2015; PCT",
+    paper="Hinton et al., 2015; for PCT take fd-kl with focus=0 and preset=paper",
     build=_build_kl,
-    # Hinton et al. print this direction and this factor, and no weight or temperature.
+    # Hinton et al. state this direction and this factor, but no weight and no temperature. PCT
+    # names them as the source of its equation 8, but prints another direction and no factor.
     options=(
         WEIGHT,
         dataclasses.replace(TEMPERATURE, printed=None),

@@ -20,7 +20,7 @@ def _build(setting: Setting) -> Objective:
         _, scores = shared_scores(step.logits, step.call(old.reference), old.classes)
         says = torch.softmax(computed(scores), -1)
         mixture = F.one_hot(step.target, setting.classes).to(says.dtype)
-        if old.classes is not None:  # classes that old lacks get nothing from it
+        if old.classes is not None:  # old's share of classes that it lacks is 0
             places = old.classes.on(mixture.device).shared_new
             says = torch.zeros_like(mixture).index_copy_(-1, places, says)
         mixed = (1 - share) * mixture + share * says

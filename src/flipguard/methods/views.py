@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from flipguard.errors import InputError
-from flipguard.methods.base import Option, Scalar
+from flipguard.methods.base import Option, Printed, Scalar
 from flipguard.references.views import Kept
 
 VIEWS = Option(
@@ -17,11 +17,13 @@ VIEWS = Option(
         "Store the ensemble's logits for so many augmented views of every sample, which the epochs "
         "take in turn (one view where nothing is augmented); ask at every step if none."
     ),
+    printed=Printed(value=None, words="stored logits, where ELODI asks the ensemble at every step"),
 )
 VIEWS_TOP = Option(
     name="views_top",
     default=None,
     sentence="Store so many of the highest logits, and the mean of the others; all if none.",
+    printed=Printed(value=None),
 )
 VIEWS_DTYPE = Option(
     name="views_dtype",

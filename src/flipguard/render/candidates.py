@@ -11,7 +11,7 @@ from rich.text import Text
 from flipguard.comparison import Comparison
 from flipguard.gate import Verdict
 from flipguard.render.terminal import OUTCOME, VERDICT
-from flipguard.render.text import estimate_interval, limit, number, to_know
+from flipguard.render.text import estimate_interval, explanation, limit, number
 
 # Short, so that five numbers with their intervals fit eighty columns.
 COLUMNS = {
@@ -66,7 +66,7 @@ def _reasons(name: str, verdict: Verdict) -> Text:
         worst = rule.judgements[0]
         if rule.verdict != "pass":
             value = number(rule.rule.metric, worst.value)
-            more = to_know(worst)
+            more = explanation(worst)
             said.append(
                 f"{rule.rule.metric} is {value}, and should be {limit(rule.rule)}"
                 + (f" ({more})" if more else "")

@@ -10,17 +10,17 @@ from flipguard.errors import printable
 from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.metrics import METRICS
 from flipguard.render.text import (
-    beside_retrains,
-    correction_over_rules,
+    compared_with_retrains,
+    corrections,
     count,
     estimate_interval,
+    explanation,
     headline,
     interval,
     left_out,
     limit,
     number,
     percent,
-    to_know,
     what_controls_show,
     what_ratios_say,
 )
@@ -60,7 +60,7 @@ def verdict_markdown(verdict: Verdict) -> str:
         told = f"{len(pinned.flipped)} of {pinned.n:,}"
         rows.append([MARK[pinned.verdict], "pinned samples", "no flip", told, "", ""])
     lines += _table(["", "rule", "limit", "value", "interval", ""], rows, right=(3, 4))
-    corrected = correction_over_rules(verdict)
+    corrected = corrections(verdict)
     if corrected:
         lines += ["", corrected]
     if verdict.pinned is not None and verdict.pinned.flipped:
@@ -68,7 +68,8 @@ def verdict_markdown(verdict: Verdict) -> str:
         rest = len(verdict.pinned.flipped) - IDS_SHOWN
         lines += [
             "",
-            f"Pinned samples that flipped: {shown}" + (f" and {rest:,} more" if rest > 0 else ""),
+            f"Ids of the pinned samples that flipped: {shown}"
+            + (f" and {rest:,} more" if rest > 0 else ""),
         ]
     return "\n".join([*lines, "", *_comparison(verdict.comparison)]) + "\n"
 
@@ -113,12 +114,12 @@ def _noise(result: Comparison) -> list[str]:
             f"`{floor.metric}`",
             number(floor.metric, floor.value),
             interval(floor.metric, floor.low, floor.high),
-            beside_retrains(floor),
+            compared_with_retrains(floor),
         ]
         for floor in result.noise_floor
     ]
     told = count(len(result.controls), "retrain")
-    header = [f"beside {told}", "this update", "a retrain", "so it changes"]
+    header = [f"compared with {told}", "this update", "a retrain", "so it changes"]
     shown = what_controls_show(result)
     return [*_table(header, rows, right=(1, 2)), *(["", _sentence(shown)] if shown else [])]
 
@@ -179,7 +180,7 @@ def _judgement_row(judgement: Judgement) -> list[str]:
         limit(rule),
         number(rule.metric, judgement.value),
         ends,
-        to_know(judgement),
+        explanation(judgement),
     ]
 
 

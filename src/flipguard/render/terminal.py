@@ -16,18 +16,18 @@ from flipguard.errors import printable
 from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.metrics import METRICS, PairedRatio
 from flipguard.render.text import (
-    beside_retrains,
     by_value_alone,
-    correction_over_rules,
+    compared_with_retrains,
+    corrections,
     count,
     estimate_interval,
+    explanation,
     headline,
     interval,
     left_out,
     limit,
     number,
     percent,
-    to_know,
     what_controls_show,
     what_ratios_say,
 )
@@ -97,8 +97,8 @@ def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
         flipped = verdict.pinned.flipped
         shown = ", ".join(printable(item, longest=40) for item in flipped[:IDS_SHOWN])
         more = f" and {len(flipped) - IDS_SHOWN:,} more" if len(flipped) > IDS_SHOWN else ""
-        yield Padding(Text(f"Pinned samples that flipped: {shown}{more}"), (0, 0, 1, 2))
-    corrected = correction_over_rules(verdict)
+        yield Padding(Text(f"Ids of the pinned samples that flipped: {shown}{more}"), (0, 0, 1, 2))
+    corrected = corrections(verdict)
     if corrected:
         yield Padding(Text(corrected, style="dim"), (0, 0, 1, 2))
     result = verdict.comparison
@@ -222,7 +222,7 @@ def _noise(result: Comparison) -> Iterator[RenderableType]:
     table = Table(
         box=None,
         pad_edge=False,
-        title=f"Beside {len(result.controls)} retrains (controls)",
+        title=f"Compared with {len(result.controls)} retrains (controls)",
         title_justify="left",
     )
     table.add_column("metric")
@@ -234,7 +234,7 @@ def _noise(result: Comparison) -> Iterator[RenderableType]:
             floor.metric,
             number(floor.metric, floor.value),
             interval(floor.metric, floor.low, floor.high),
-            beside_retrains(floor),
+            compared_with_retrains(floor),
         )
     told = what_controls_show(result)
     yield Padding(table, (0, 0, 0 if told else 1, 2), expand=False)
@@ -354,7 +354,7 @@ def _add_rule(table: Table, rule: RuleVerdict) -> None:
 def _add_judgement(table: Table, judgement: Judgement, name: str, told_limit: str) -> None:
     word, style = OUTCOME[judgement.verdict]
     metric = judgement.rule.metric
-    why = to_know(judgement)
+    why = explanation(judgement)
     shown = Text.assemble(name, (f"\n  {why}" if why else "", "dim"))
     ends = interval(metric, judgement.low, judgement.high)
     table.add_row(Text(word, style=style), shown, told_limit, number(metric, judgement.value), ends)

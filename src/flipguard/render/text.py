@@ -7,13 +7,14 @@ import math
 from flipguard.comparison import Comparison, NoiseFloor
 from flipguard.estimates import Estimate
 from flipguard.gate import Judgement, Verdict
+from flipguard.inconclusive import expected_outcome
 from flipguard.metrics import METRICS
 from flipguard.policy import Rule
 
 SIGNED = frozenset({"accuracy_gain"})
 
 
-def beside_retrains(floor: NoiseFloor) -> str:
+def compared_with_retrains(floor: NoiseFloor) -> str:
     """Whether the update differs from what one more retrain would do, in words."""
     if floor.verdict == "unknown":
         return "unknown"
@@ -26,9 +27,9 @@ def beside_retrains(floor: NoiseFloor) -> str:
 
 
 def what_controls_show(result: Comparison) -> str:
-    """How large a change these few controls can show, and how large a one five would; or nothing.
+    """How large a change these controls can show, and how large a one five would; empty for five.
 
-    Five are where more controls begin to say little more.
+    From five controls on, more of them change little.
     """
     floors = [floor for floor in result.noise_floor if not math.isnan(floor.value)]
     k = len(result.controls)
@@ -39,7 +40,7 @@ def what_controls_show(result: Comparison) -> str:
     names = _listed([floor.metric for floor in floors])
     return (
         f"{k} controls only show changes of more than about {seen} points ({names}); "
-        f"five that vary as much would show {five}."
+        f"five controls that vary as much would show changes of more than {five}."
     )
 
 
@@ -48,7 +49,7 @@ def _listed(words: list[str]) -> str:
 
 
 def what_ratios_say(result: Comparison) -> str:
-    """What the intervals of ratios to a control allow for; nothing without controls."""
+    """What the intervals of ratios to a control allow for; empty without controls."""
     k = len(result.controls)
     if not k:
         return ""
@@ -126,9 +127,10 @@ def headline(result: Comparison) -> str:
         return f"Of {n}, {churn} get another label. Without targets, flips cannot be counted."
     fixed, broken = result.counts["positive_flip"], result.counts["negative_flip"]
     gain = result["accuracy_gain"]
+    ends = interval("accuracy_gain", gain.low, gain.high)
     return (
         f"The update fixes {fixed:,.0f} of {n} and breaks {broken:,.0f}; accuracy changes by "
-        f"{100 * gain.value:+.2f} points ({100 * gain.low:+.2f} to {100 * gain.high:+.2f})."
+        f"{100 * gain.value:+.2f} points{f' ({ends})' if ends else ''}."
     )
 
 
@@ -156,8 +158,8 @@ def limit(rule: Rule) -> str:
     return f"≥ {number(metric, rule.min if rule.min is not None else math.nan)}"
 
 
-def to_know(judgement: Judgement) -> str:
-    """How a judgement came about, and what would decide one that is inconclusive."""
+def explanation(judgement: Judgement) -> str:
+    """The reason of a judgement, and how many more samples would decide an inconclusive one."""
     told = []
     if judgement.reason is not None:
         told.append(judgement.reason)
@@ -169,20 +171,22 @@ def to_know(judgement: Judgement) -> str:
 
 
 def _what_would_decide(judgement: Judgement) -> list[str]:
-    even, most = judgement.samples_needed_even, judgement.samples_needed_90
+    needed = (judgement.samples_needed_even, judgement.samples_needed_90)
+    even, most = (None if more is None else _rounded_up(more) for more in needed)
     if even is None:
         return []
-    told = f"about {_rounded_up(even):,} more samples"
+    told = f"about {count(even, 'more sample')}"
+    outcome = expected_outcome(judgement.rule, judgement.value)
     if even == most:
-        return [f"{told} decide, if the rates stay as they are"]
-    told += " for an even chance to decide"
+        return [f"{told} to {outcome}, if the rates stay as they are"]
+    told += f" for an even chance to {outcome}"
     if most is not None:
-        told += f", {_rounded_up(most):,} for 90 %"
+        told += f", {most:,} for 90 %"
     return [f"{told}, if the rates stay as they are"]
 
 
 def by_value_alone(verdict: Verdict) -> str:
-    """The rules that no interval took part in, in words; empty where there are none."""
+    """Names the rules that were judged without their interval; empty if there are none."""
     rules = [rule.rule for rule in verdict.rules if rule.rule.judge == "point"]
     names = ", ".join(dict.fromkeys(rule.metric for rule in rules))
     return f"judged by its value alone: {names}" if names else ""
@@ -194,10 +198,19 @@ CORRECTIONS = {
 }
 
 
-def correction_over_rules(verdict: Verdict) -> str:
-    """How failing is corrected for the number of rules, as a sentence; empty where it is not."""
-    name = CORRECTIONS.get(verdict.policy.correction)
-    return f"Failing is corrected for the number of rules ({name})." if name else ""
+def corrections(verdict: Verdict) -> str:
+    """Sentences on the corrections for the numbers of rules and groups; empty without any."""
+    told = []
+    over_rules = CORRECTIONS.get(verdict.policy.correction)
+    if over_rules and sum(rule.rule.judge == "interval" for rule in verdict.rules) > 1:
+        told.append(f"Failing is corrected for the number of rules ({over_rules}).")
+    for rule in (rule.rule for rule in verdict.rules):
+        if rule.by is not None and rule.correction in CORRECTIONS:
+            told.append(
+                f"Failing by {rule.metric} is corrected for the number of groups of {rule.by} "
+                f"({CORRECTIONS[rule.correction]})."
+            )
+    return " ".join(dict.fromkeys(told))
 
 
 def _rounded_up(samples: int) -> int:

@@ -11,7 +11,7 @@ from flipguard.comparison import Comparison
 from flipguard.estimates import Estimate, Sample
 from flipguard.metrics import METRICS
 from flipguard.render.text import (
-    beside_retrains,
+    compared_with_retrains,
     estimate_interval,
     headline,
     interval,
@@ -130,7 +130,7 @@ class Numbers:
     cards: tuple[Card, ...]
     metrics: tuple[Number, ...]
     controls: tuple[str, ...]
-    ratios: str  # what the intervals of ratios to the controls allow for
+    ratios: str  # what the intervals of ratios to a control allow for
     noise: tuple[Noise, ...]
     shows: str  # how large a change these controls can show
     square: Square | None
@@ -153,7 +153,7 @@ def numbers_of(result: Comparison) -> Numbers:
                 text=number(floor.metric, floor.value),
                 low=_known(floor.low),
                 retrain=interval(floor.metric, floor.low, floor.high),
-                words=beside_retrains(floor),
+                words=compared_with_retrains(floor),
             )
             for floor in result.noise_floor
         ),

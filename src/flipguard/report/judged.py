@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from flipguard.gate import Judgement, Outcome, RuleVerdict, Verdict
 from flipguard.render.text import (
     by_value_alone,
-    correction_over_rules,
+    corrections,
     count,
+    explanation,
     interval,
     limit,
     number,
-    to_know,
 )
 
 JUDGEMENTS_SHOWN = 6
@@ -95,7 +95,7 @@ def judged_of(verdict: Verdict) -> Judged:
 
 
 def _sentence(verdict: Verdict) -> str:
-    """What the verdict means; only where intervals decided is anything said of them."""
+    """What the verdict means; sampling error is named only if intervals decided."""
     told = VERDICT_WORDS[verdict.verdict][1]
     deciding = [rule for rule in verdict.rules if rule.verdict == verdict.verdict]
     by_interval = [rule.rule.judge != "point" for rule in deciding]
@@ -103,10 +103,10 @@ def _sentence(verdict: Verdict) -> str:
     whole = verdict.verdict != "inconclusive" and deciding and holds
     alone = by_value_alone(verdict) if verdict.verdict == "pass" else ""
     if whole:
-        told = f"{told}, with the whole of its interval"
+        told = f"{told}, even allowing for sampling error"
     elif alone:
         told = f"{told} ({alone})"
-    return f"{told}. {correction_over_rules(verdict)}".strip()
+    return f"{told}. {corrections(verdict)}".strip()
 
 
 def _reasons(rule: RuleVerdict) -> list[Reason]:
@@ -153,5 +153,5 @@ def _reason(judgement: Judgement) -> Reason:
         text=number(rule.metric, judgement.value),
         low=found["low"],
         interval=interval(rule.metric, judgement.low, judgement.high),
-        why=to_know(judgement),
+        why=explanation(judgement),
     )

@@ -34,12 +34,12 @@ def calibration_error(
 ) -> Interval:
     """Interval of the binned expected calibration error from sums per bin (last axis).
 
-    The plug-in sum of |gaps| is too large on average, most of all for a calibrated model. It serves
-    as it is for the upper limit, where too large is safe. That limit allows for one more sample,
-    which is wrong though its confidence is 1: a model that is always sure and rarely wrong shows no
-    error in most small samples. For the lower limit each bin gives up at least its bias, so that a
-    calibrated model's interval reaches down to 0. The price is an interval that covers more than
-    it says (95 to 100 % at 95 %). It always contains the plug-in.
+    The plug-in sum of |gaps| is too large on average, most of all for a calibrated model. For the
+    upper limit it is used as it is, because too large is safe there. The upper limit also allows
+    for one more sample that is wrong at a confidence of 1: a model that is always sure and rarely
+    wrong has no error in most small samples. For the lower limit at least the bias is subtracted in
+    each bin, so that a calibrated model's interval reaches down to 0. The price is coverage above
+    the stated confidence (95 to 100 % at 95 %). The interval always contains the plug-in.
 
     >>> low, high = calibration_error([500, 500], [300, 450], [325.0, 450.0], [120.0, 45.0],
     ...                               confidence=0.95)
@@ -77,7 +77,7 @@ def calibration_error(
 def _above(variance: FloatArray, one_more: FloatArray, tail: FloatArray) -> FloatArray:
     """How far an upper limit lies above a mean that one more sample can move by `one_more`.
 
-    The limit of a Poisson count, where every step is as large as that of the sample not seen.
+    It is the limit of a Poisson count whose steps are all as large as that of the unseen sample.
     """
     from scipy.special import gammainccinv
 

@@ -1,9 +1,9 @@
 """Means of numbers with a known range, from sums alone.
 
-A mean of rows that rarely move rests on the few that do, and a standard error says nothing of rows
-that were not seen. Rows of 0 and of one step have an exact interval, Clopper and Pearson's. The
-lower end of other rows is that of as many rows and of such a step that mean and variance agree; the
-upper end is the lower end of what is missing to the end of the range.
+If most rows are 0, the mean depends on a few, and a standard error ignores rows that were not seen.
+Rows that are all either 0 or one fixed step have an exact interval (Clopper and Pearson's). The
+lower end for other rows is that of such a sample with the same size, mean and variance. The upper
+end is found in the same way, from the distances of the rows to the largest possible value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from flipguard.statistics._arrays import (
     tail_of,
 )
 
-# The search narrows a range to 1e-5 of itself, which at a smallest value is exact to 10 digits.
+# The search narrows a range by a factor of 1e-5. Near a minimum that gives 10 correct digits.
 STEPS = 24
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
@@ -40,12 +40,12 @@ def bounded_mean(
 ) -> Interval:
     """Interval of a mean of numbers from 0 to `most`, from the sum and the sum of squares.
 
-    Where `most` is infinite so is the upper end: a row that was not seen may lie anywhere.
+    If `most` is infinite, so is the upper end, because an unseen row may have any value.
 
-    With a design effect the sums are divided by it; `degrees` makes the error rate Student's.
-    The upper end is guarded: it never falls when a number rises, though this may make the numbers
-    more alike. That costs up to about 2 / n of the mean at a confidence of 0.95. `guard_low` guards
-    the lower end as well, which costs as much of the distance to `most`.
+    With a design effect the sums are divided by it; `degrees` are those of Student's t.
+    The upper end is guarded: it never falls when a number rises, even if that makes the numbers
+    more alike. The guard makes it larger by up to about 2 / n of the mean at a confidence of 0.95.
+    `guard_low` guards the lower end too, at the same price relative to its distance to `most`.
 
     >>> low, high = bounded_mean(15.0, 13.0, 100, most=1.0, confidence=0.95)
     >>> print(f"{low:.4f} {high:.4f}")
@@ -71,11 +71,11 @@ def bounded_mean(
 
 
 def _lower(mean: FloatArray, square: FloatArray, n: FloatArray, tail: FloatArray) -> FloatArray:
-    """Lower end of a mean of numbers from 0 on, from their mean and their mean square."""
+    """Lower end of a mean of non-negative numbers, from their mean and their mean square."""
     from scipy.special import betaincinv
 
     with np.errstate(all="ignore"):
-        # Numbers of 0 and `step` with this mean and this mean square: so many are not 0.
+        # Of numbers that are 0 or `step`, with this mean and mean square, so many are not 0.
         step = square / mean
         moved = np.minimum(n * mean / step, n)
         found = step * betaincinv(moved, n - moved + 1.0, tail)
@@ -85,8 +85,8 @@ def _lower(mean: FloatArray, square: FloatArray, n: FloatArray, tail: FloatArray
 def _guarded(mean: FloatArray, square: FloatArray, n: FloatArray, tail: FloatArray) -> FloatArray:
     """How far below 1 the upper end of a mean of numbers from 0 to 1 lies.
 
-    Of numbers that are nowhere larger, the squares do not sum to more; and of those with the same
-    squares, the ones with another mean may have the higher end.
+    The guarded end is the highest one over all smaller means with the same sum of squares. So it
+    cannot fall when numbers rise, which never lowers the sum of squares.
     """
 
     def distance(place: FloatArray) -> FloatArray:
@@ -97,7 +97,7 @@ def _guarded(mean: FloatArray, square: FloatArray, n: FloatArray, tail: FloatArr
 
 
 def _smallest(function: Callable[[FloatArray], FloatArray], shape: tuple[int, ...]) -> FloatArray:
-    """The smallest value for places from 0 to 1, of functions with one valley or one hill."""
+    """Smallest value between 0 and 1 of functions with a single minimum or maximum there."""
     low, high = np.zeros(shape), np.ones(shape)
     best = np.minimum(function(low), function(high))
     left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)

@@ -1,8 +1,9 @@
 """The noise of retraining: what one more retrain would measure, from a handful of them.
 
-Every range joins two: one from the scatter of the retrains, by Student's t, and one from the number
-of flips, as if retrains flipped samples independently with one rate. The first alone has no width
-where few retrains happen to flip equally many samples; the second knows nothing of the seed.
+Every range is the wider of two. One comes from the scatter of the retrains, by Student's t. The
+other comes from the number of flips, as if all retrains flipped samples independently at the same
+rate. The first has no width if the retrains happen to have equally many flips; the second ignores
+the seed.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def prediction_interval(
 ) -> Interval:
     """Where one further draw will fall, from the draws seen so far (last axis).
 
-    Student's t, so normal scatter is assumed; nan for fewer than two draws. With `controls` the
-    range that so many draws with the same mean and spread would give.
+    Student's t, so normal scatter is assumed; nan for fewer than two draws. With `controls`, return
+    the range that this number of draws with the same mean and spread would give.
 
     >>> low, high = prediction_interval([0.031, 0.028, 0.034], confidence=0.95)
     >>> print(f"{low:.4f} {high:.4f}")
@@ -49,7 +50,7 @@ def retrain_rate(
 ) -> Interval:
     """The range in which the rate of one more retrain lies, on the same n samples.
 
-    `flips` (..., k) counts those of each retrain. nan for fewer than two retrains.
+    `flips` (..., k) holds the flips of each retrain. nan for fewer than two retrains.
 
     >>> low, high = retrain_rate([1, 1], 200, confidence=0.95)
     >>> print(f"{low:.4f} {high:.4f}")
@@ -75,8 +76,8 @@ def retrain_gain(
 ) -> Interval:
     """The range in which the accuracy gain of one more retrain lies, on the same n samples.
 
-    `positive` and `negative` (..., k) count the flips of each retrain. From the ranges of both the
-    squares of their reaches add.
+    `positive` and `negative` (..., k) hold the flips of each retrain. The ranges of both are joined
+    by adding the squares of their distances from the mean.
 
     >>> low, high = retrain_gain([3, 1], [1, 1], 200, confidence=0.95)
     >>> print(f"{low:.4f} {high:.4f}")
@@ -106,8 +107,8 @@ def _next_count(
 ) -> Interval:
     """Exact range of the flips of one more retrain, if all have the same rate.
 
-    Given the sum over all retrains and the further one, the further one's part is binomial with a
-    chance of 1 / (k + 1). The limits are those of a negative binomial law.
+    Given the total over the k retrains and the further one, the count of the further one is
+    binomial with probability 1 / (k + 1). The limits are those of a negative binomial distribution.
     """
     from scipy.special import nbdtrik
 
@@ -123,11 +124,11 @@ def _next_count(
 def retraining_variance(
     controls: ArrayLike, apart: ArrayLike, *, confidence: ArrayLike
 ) -> FloatArray:
-    """What the seed adds to the squared reach of the log of a ratio to k controls.
+    """What the seed adds to the squared half-width of the log of a ratio to k controls.
 
-    `controls` (..., k) counts the flips of each and `apart` on how many samples two of them differ.
-    The scatter of the logs, with Student's t, less what independent samples explain of it. The seed
-    of the new model counts once, that of the k controls 1 / k times.
+    `controls` (..., k) holds the flips of each, and `apart` on how many samples two of them differ.
+    It is the variance of the logs times Student's t squared, less the part that independent samples
+    explain. The seed of the new model counts once, that of the k controls 1 / k times.
 
     >>> more = retraining_variance([100, 120, 90], 60.0, confidence=0.95)
     >>> print(f"{more:.2f}")
@@ -135,7 +136,7 @@ def retraining_variance(
     """
     flips, differing = np.asarray(controls, dtype=np.float64), np.asarray(apart, dtype=np.float64)
     k = flips.shape[-1]
-    # Half a flip more, because none has no logarithm.
+    # Half a flip is added, because 0 has no logarithm.
     spread = np.log(flips + 0.5).var(axis=-1, ddof=1)
     sampling = differing / (2 * (flips.mean(axis=-1) + 0.5) ** 2)
     student = critical_value(confidence=confidence, degrees=k - 1)

@@ -1,11 +1,12 @@
-"""Ratios over clusters of rows: an interval that allows for one more cluster, unlike those seen.
+"""Ratios over clusters of rows: an interval that allows for one unseen cluster.
 
 Rows of one cluster (one user, one video) tend to flip together. The interval is an empirical
-likelihood over the clusters and one cautious, unseen cluster that flips more often than the rate
-under test. Without it, ten clusters that happen to hold few flips would pass any limit.
+likelihood over the observed clusters and one unseen cluster, which is assumed to flip more often
+than the rate under test. Without it, ten clusters that happen to have few flips would pass any
+limit.
 
-The weight of a cluster depends on its size alone. So one more flip never lowers the upper end,
-and the upper end never lies below the one without any flip.
+The weight of a cluster depends only on its size. So one more flip never lowers the upper end, and
+the upper end is never below the one without any flip.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from flipguard.statistics._arrays import FloatArray, critical_value, find_root, 
 
 # A cluster counts as at most 1 / ROW_CORRELATION rows.
 ROW_CORRELATION = 0.1
-# How often the unseen cluster counts. With 0.65 the upper end without any flip is within 1 % of the
-# exact one (Clopper and Pearson's) from 30 clusters on.
+# The weight of the unseen cluster. With 0.65 and 30 or more clusters, the upper end without any
+# flip is within 1 % of the exact one (Clopper and Pearson's).
 UNSEEN_WEIGHT = 0.65
-# The largest intraclass correlation that the interval is insured against.
+# The largest intraclass correlation that the interval allows for.
 LARGEST_CORRELATION = 0.5
-# How far it differs in the second interval, which ties the answer to the rate of rows.
+# How far the unseen cluster differs in the second interval, which weighs clusters by their rows.
 SLIGHT_DIFFERENCE = 0.01
 
 
@@ -36,9 +37,10 @@ def upper_end(
 ) -> FloatArray:
     """Upper end of sum(top) / sum(bottom), a ratio of at most 1, over clusters of rows.
 
-    The last axis holds one number per distinct cluster; `times` says how often that cluster occurs
-    and may be 0, so that groups of unlike numbers of clusters fit one array. `confidence` goes with
-    the leading axes. nan for fewer than two clusters: one cluster says nothing about others.
+    The last axis holds one number per distinct cluster. `times` says how often that cluster occurs;
+    it may be 0, so that groups with different numbers of clusters fit one array. `confidence` has
+    the shape of the leading axes. nan for fewer than two clusters: one cluster says nothing about
+    others.
 
     >>> high = upper_end([0.0], [100.0], [100.0], [10.0], confidence=0.95)
     >>> print(f"{high:.4f}")
@@ -75,7 +77,7 @@ def p_value_below(
 
 
 class _Weighed:
-    """The clusters with their weights and the unseen one, as the two likelihoods take them."""
+    """The clusters and the unseen one, weighted for each of the two likelihoods."""
 
     def __init__(
         self, top: ArrayLike, bottom: ArrayLike, rows: ArrayLike, times: ArrayLike
@@ -99,14 +101,14 @@ class _Weighed:
 
 
 def _over(first: FloatArray, second: FloatArray) -> FloatArray:
-    """The ratio of two sums over clusters, with the axis of the clusters kept."""
+    """The ratio of two sums over clusters, keeping the axis of clusters."""
     return np.asarray(first.sum(axis=-1, keepdims=True) / second.sum(axis=-1, keepdims=True))
 
 
 def _end(
     a: FloatArray, b: FloatArray, often: FloatArray, critical: FloatArray, shape: tuple[int, ...]
 ) -> FloatArray:
-    """The largest rate whose empirical likelihood is within the critical value of the best."""
+    """The largest rate whose empirical likelihood is within the critical value of the maximum."""
     best = np.broadcast_to(_over(often * a, often * b)[..., 0], shape)
 
     def excess(rate: FloatArray) -> FloatArray:
@@ -119,16 +121,16 @@ def _end(
 
 
 def _fall(a: FloatArray, b: FloatArray, often: FloatArray, rate: FloatArray) -> FloatArray:
-    """By how much the log likelihood at a rate lies below its best.
+    """By how much the log likelihood at a rate lies below its maximum.
 
     `a` and `b` end with the unseen cluster, whose rate is u + b * (1 - u) at a rate of u.
     """
-    # A cluster that occurs no times must not bound the tilt.
+    # A cluster that never occurs must not bound the tilt.
     distance = np.where(often > 0, a - rate[..., np.newaxis] * b, 0.0)
     tilt = _tilt(distance, often)
     with np.errstate(all="ignore"):
         fall = (often * np.log1p(-tilt[..., np.newaxis] * distance)).sum(axis=-1)
-    # No weights at all can bring the mean up to a rate above every cluster's.
+    # No weights reach a mean above the rate of every cluster.
     return np.where(distance.max(axis=-1) > 0, fall, np.inf)
 
 

@@ -33,10 +33,11 @@ def paired_difference(
 ) -> Interval:
     """Interval of (positive - negative) / n: Tango's score, widened by exact limits of both rates.
 
-    Where few flips are lopsided, Tango's interval errs on one side more often than it says: 5.2 %
-    instead of 2.5 % with 5 positive and 0.3 negative flips expected, and 6.7 times as often as
-    stated at a confidence of 0.99995. The squares of the exact limits' distances from the two
-    rates, added (MOVER), err there at most 1.3 times as often as stated; the wider end counts.
+    If flips are few and mostly of one kind, Tango's interval misses on one side more often than
+    stated: in 5.2 % of cases instead of 2.5 % with 5 positive and 0.3 negative flips expected, and
+    6.7 times as often as stated at a confidence of 0.99995. An interval that adds the squares of
+    the exact limits' distances from the two rates (MOVER) misses there at most 1.3 times as often
+    as stated. Of the two intervals, the wider end counts on each side.
 
     >>> low, high = paired_difference(30, 20, 1000, confidence=0.95)
     >>> print(f"{low:.4f} {high:.4f}")
@@ -60,7 +61,7 @@ def tango(gains: FloatArray, losses: FloatArray, n: FloatArray, critical: FloatA
 def _exact_upper(
     gains: FloatArray, losses: FloatArray, n: FloatArray, critical: FloatArray
 ) -> FloatArray:
-    """The upper limit from the exact limits of both rates: the squares of their reaches add."""
+    """The upper limit from the exact limits of both rates, whose squared distances are added."""
     gain, loss = divide(gains, n), divide(losses, n)
     up = exact_limits(gains, n, critical)[1] - gain
     down = loss - exact_limits(losses, n, critical)[0]

@@ -1,7 +1,7 @@
-"""How many further samples decide a rule that is inconclusive, with a chance that is asked for.
+"""How many further samples decide an inconclusive rule with a given chance.
 
-The further samples are drawn at the rates seen so far. So the counts to judge by are a quantile of
-what will be added, not its mean: at the mean a rule is decided about every second time.
+The further samples are drawn at the observed rates. A quantile of their counts is used, not the
+mean: a rule that is decided at the mean is decided only about every second time.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from flipguard.statistics._arrays import FloatArray, floats
 
-# From this variance on a binomial's quantile is that of its skewed normal limit.
+# From this variance on, a quantile of a binomial is approximated by a normal one with skewness.
 LARGEST_EXACT_VARIANCE = 10_000.0
 LARGEST_SAMPLE = 1e12
-# Beyond two hundred samples the answer is exact to this share.
+# Beyond two hundred samples the answer has at most this relative error.
 PRECISION = 5e-3
 
 Decided = Callable[[NDArray[np.int64], FloatArray], NDArray[np.bool_]]
 
 
 def samples_to_decide(decided: Decided, start: ArrayLike) -> FloatArray:
-    """The fewest further samples with which each of many questions is decided.
+    """The smallest number of further samples that decides each of many questions.
 
-    `decided(questions, samples)` answers for the questions of those indices. `start` is a guess for
-    each. nan where no number up to 1e12 decides.
+    `decided(questions, samples)` gets indices of questions and a number of samples for each.
+    `start` is a guess per question. nan where no number up to 1e12 decides.
 
     >>> needed = np.array([3.0, 40.0, np.inf])
     >>> samples_to_decide(lambda i, m: m >= needed[i], [10.0, 10.0, 10.0])
@@ -34,7 +34,7 @@ def samples_to_decide(decided: Decided, start: ArrayLike) -> FloatArray:
     """
     guess = np.maximum(np.ceil(np.asarray(start, dtype=np.float64)), 1.0)
     guess = np.minimum(np.where(np.isnan(guess), 1.0, guess), LARGEST_SAMPLE)
-    # Too few is the largest number known not to decide, enough the smallest known to decide.
+    # `few` is the largest number known not to decide, `enough` the smallest known to decide.
     few, enough = np.zeros_like(guess), np.full_like(guess, np.nan)
     factor = np.full_like(guess, 2.0)
     active = np.ones(guess.shape, dtype=bool)
@@ -48,14 +48,14 @@ def samples_to_decide(decided: Decided, start: ArrayLike) -> FloatArray:
         with np.errstate(all="ignore"):
             between = np.where(few > 0, np.sqrt(few * enough), enough / factor)
         guess = np.where(np.isnan(enough), np.minimum(few * factor, LARGEST_SAMPLE), between)
-        # The middle may round onto an end, where nothing new would be asked.
+        # The middle may round to an end, which has been asked already.
         guess = np.where(np.isnan(enough), guess, np.clip(np.ceil(guess), few + 1, enough - 1))
         factor = np.where(np.isnan(enough) | (few == 0), np.minimum(factor**1.5, 1e3), factor)
     return enough
 
 
 def binomial_quantile(level: ArrayLike, n: ArrayLike, p: ArrayLike) -> FloatArray:
-    """The smallest count that a binomial does not exceed with at least this chance.
+    """The smallest count that a binomial does not exceed with a chance of at least `level`.
 
     >>> binomial_quantile([0.5, 0.9], 10, 0.3)
     array([3., 5.])
@@ -79,6 +79,6 @@ def binomial_quantile(level: ArrayLike, n: ArrayLike, p: ArrayLike) -> FloatArra
 
 
 def skewed(z: ArrayLike, skewness: ArrayLike) -> FloatArray:
-    """A standardised sum's quantile from the normal one (Cornish and Fisher's first term)."""
+    """The quantile of a skewed standardised sum from the normal one `z` (Cornish and Fisher)."""
     normal, skew = floats(z, skewness)
     return np.asarray(normal + (normal**2 - 1) * np.clip(skew, -2.0, 2.0) / 6)

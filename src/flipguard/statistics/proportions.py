@@ -14,7 +14,7 @@ from flipguard.statistics._arrays import (
     tail_of,
 )
 
-# From so many successes and failures on, the exact limits are not worth their cost.
+# With this many successes and failures, the exact limits are not worth their cost.
 LARGEST_EXACT = 1_000_000
 
 
@@ -28,9 +28,9 @@ def wilson(
 ) -> Interval:
     """Wilson's score interval of a rate, widened to Clopper and Pearson's where that is wider.
 
-    Plain Wilson covers as little as 83.8 % at a confidence of 0.95 where few successes are
-    expected, because its lower limit of a few successes is too high, and 71.5 % at 0.8. With the
-    exact limits it covers at least what it says, at any confidence, for a few percent more width.
+    If few successes are expected, Wilson's interval alone covers as little as 83.8 % at a
+    confidence of 0.95 and 71.5 % at 0.8, because its lower limit is too high there. With the exact
+    limits the coverage is at least the stated confidence, for a few percent more width.
 
     With a design effect the counts are divided by it; `degrees` makes the critical value Student's.
 
@@ -49,10 +49,10 @@ def wilson(
 
 
 def exact_limits(hits: FloatArray, n: FloatArray, critical: FloatArray) -> Interval:
-    """Clopper and Pearson's limits, whose tails are those of a normal's critical value.
+    """Clopper and Pearson's limits, for the confidence of a normal critical value.
 
-    Where both successes and failures are very many the score limits take their place: they differ
-    by less than a thousandth of their width, and cost far less.
+    If both successes and failures are very many, the score limits take their place: they differ by
+    less than a thousandth of the width and cost far less.
     """
     tail = 0.5 * tail_of(critical)
     hits, n, tail = np.broadcast_arrays(hits, n, tail)

@@ -31,12 +31,13 @@ def relative_negative_flip_rate(
 ) -> Interval:
     """Interval of R = NFR / ((1 - ER_old) ER_new).
 
-    R = p / (w p + (1 - w) q), where w is the share that old got right, p new's error rate there and
-    q its error rate on the rest: three independent binomials. R's ends are its extremes over all
-    (w, p, q) whose distances, in critical values of each one's exact limits, lie on one sphere. At
-    small counts and high confidence all three matter at once: adding their reaches would fail in 21
-    % of 1,000 groups of 30 samples instead of 5. It is defined without any flip; nan where old was
-    never right or new never wrong.
+    R = p / (w p + (1 - w) q), where w is the share that old got right, p is new's error rate there,
+    and q is new's error rate on the rest: three independent binomials. The ends are the extremes of
+    R over combinations of exact limits of w, p and q, at critical values whose squares add up to
+    that of the interval. With small counts and high confidence all three matter at once: with their
+    distances added afterwards, some of 1,000 groups of 30 samples would fail wrongly in 21 % of
+    cases instead of 5 %. R is defined without any flip; nan if old was never right or new never
+    wrong.
 
     >>> low, high = relative_negative_flip_rate(20, 900, 80, 1000, confidence=0.95)
     >>> print(f"{low:.3f} {high:.3f}")
@@ -66,7 +67,7 @@ def relative_negative_flip_rate(
 CIRCLE_ANGLES = 7
 
 
-# Directions between two axes; the one in which many samples reach farthest comes on top of them.
+# Directions between two axes. The direction that is extreme for large samples is added to them.
 SPHERE_ANGLES = 4
 
 
@@ -77,9 +78,9 @@ def _on_sphere(
     still_wrong: FloatArray,
     critical: FloatArray,
 ) -> Iterator[tuple[FloatArray, Interval, Interval]]:
-    """Ends of w with the intervals of p and q, whose squared critical values sum to one square."""
+    """Ends of w with the intervals of p and q; squared critical values add up to `critical`'s."""
     angles = np.linspace(0.0, np.pi / 2, SPHERE_ANGLES)
-    # At the pole only w moves.
+    # At the last height only w moves.
     grid = [(angles[-1], angles[:1]), *((up, angles) for up in angles[:-1])]
     up, around = _farthest(right, total, broken, still_wrong)
     for height, turns in [*grid, (up, around[np.newaxis])]:
@@ -95,10 +96,10 @@ def _on_sphere(
 def _farthest(
     right: FloatArray, total: FloatArray, broken: FloatArray, still_wrong: FloatArray
 ) -> Interval:
-    """The direction (height, turn) in which log R changes most in standard errors of w, p and q."""
+    """The direction (height, turn) of the largest change of log R per standard error."""
 
     def rate(hits: FloatArray, n: FloatArray) -> tuple[FloatArray, FloatArray]:
-        # Half a hit more on each side keeps the standard error of no hits at all above 0.
+        # Half a hit more on each side keeps the standard error above 0 if there are no hits.
         chance = (hits + 0.5) / (n + 1)
         return chance, np.sqrt(chance * (1 - chance) / (n + 1))
 
@@ -117,7 +118,7 @@ def _extremes(
     second: Callable[[float], Interval],
     combined: Callable[[FloatArray, FloatArray], FloatArray],
 ) -> Interval:
-    """The extremes of a function of two independent parts whose reaches lie on one circle."""
+    """The extremes of a function of two independent parts; squared critical values add up."""
     low, high = value, value
     for angle in np.linspace(0.0, np.pi / 2, CIRCLE_ANGLES):
         ends = first(float(np.cos(angle))), second(float(np.sin(angle)))
@@ -157,14 +158,14 @@ def paired_ratio(
     `joint` (..., 2, k + 1) counts samples by new's flag and by how many of the k controls are
     flagged. Without `controls` the interval is about these models on other samples. It is made of
     two independent binomials: how many of the flagged samples are flagged on one side only, and how
-    many of those on new's side. Both have exact limits, and the ends are the extremes over all
-    pairs whose distances, in critical values, lie on one circle.
+    many of those on new's side. Both have exact limits. The ends are the extremes of the ratio over
+    pairs of limits whose squared critical values add up to that of the interval.
 
-    `controls` (..., k) counts the flags of each control. With two or more, the interval is about
-    the recipes: it also allows for another seed of new and of the controls.
+    `controls` (..., k) holds the flags of each control. With two or more, the interval is about the
+    recipes: it also allows for another seed of new and of the controls.
 
-    Where no control is flagged the ratio is infinite: the lower end still says how small it can be.
-    nan where neither new nor a control is ever flagged.
+    If no control is flagged, the ratio is infinite, and the lower end still bounds it from below.
+    nan if neither new nor any control is flagged.
 
     >>> low, high = paired_ratio([[900, 50], [20, 30]], confidence=0.95)
     >>> print(f"{low:.3f} {high:.3f}")
@@ -202,9 +203,9 @@ def _sampling_limits(table: FloatArray, critical: FloatArray) -> Interval:
 
 
 def _widened(table: FloatArray, low: FloatArray, high: FloatArray, more: FloatArray) -> Interval:
-    """The limits with further variance of the logarithm, added to the squares of their reaches."""
+    """Widen the limits by a further variance of the logarithm, added to its squared half-widths."""
     both, new, control, worth = _against_one(table)
-    # Half a flag stands for none, which has no logarithm.
+    # Half a flag replaces 0, which has no logarithm.
     centre = worth * np.maximum(both + new, 0.5) / np.maximum(both + control, 0.5)
     with np.errstate(all="ignore"):
         down = np.exp(-np.hypot(np.log(centre / low), np.sqrt(more)))
@@ -213,16 +214,16 @@ def _widened(table: FloatArray, low: FloatArray, high: FloatArray, more: FloatAr
 
 
 def _against_one(table: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Samples flagged by new and control, by new alone, and by the control alone; and its worth.
+    """Samples flagged by new and control, by new only, and by the control only; and its worth.
 
-    Several controls stand as one that flags `worth` times as many samples as they do on average:
-    k times if they never flag the same samples, once if they always do. Its log ratio to new has
-    the sampling variance of theirs.
+    One imaginary control replaces several. It flags `worth` times as many samples as they do on
+    average: k times if they never flag the same samples, once if they always do. The log ratio of
+    new to it has the same sampling variance as the log ratio to their mean.
     """
     first, second, squares, both = _moments(table)
     worth = np.where(second > 0, divide(second, squares), table.shape[-1] - 1)
     both = np.minimum(worth * both, first)
-    # Rounding may leave a hair less than none.
+    # Rounding may leave a number slightly below 0.
     return both, first - both, np.maximum(worth * second - both, 0.0), worth
 
 
@@ -239,14 +240,14 @@ def _moments(table: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, Flo
 
 
 def _apart(table: FloatArray) -> FloatArray:
-    """On how many samples two of the k controls differ, on average over the pairs."""
+    """On how many samples two of the k controls differ, averaged over all pairs."""
     k = table.shape[-1] - 1
     flagged = np.arange(k + 1)
     return np.asarray((table.sum(axis=-2) * flagged * (k - flagged)).sum(axis=-1) * 2 / (k * k - k))
 
 
 def _any_or_exact(hits: FloatArray, n: FloatArray, critical: FloatArray) -> Interval:
-    """Exact limits of a share, and all shares where there is no sample."""
+    """Exact limits of a share; 0 and 1 if there is no sample."""
     low, high = exact_limits(hits, n, critical)
     return np.where(n > 0, low, 0.0), np.where(n > 0, high, 1.0)
 

@@ -42,7 +42,7 @@ class Node:
     role: str
     seed: int
     members: tuple[Path, ...] = ()  # that it trains for itself, in their order
-    changes: tuple[str, ...] = ()  # of its method's formula, as far as they change this run
+    changes: tuple[str, ...] = ()  # changes of its method's formula that apply to this run
 
     @property
     def name(self) -> str:
@@ -92,7 +92,7 @@ class Graph:
         folder = self._runs / key_of(config, formula=method.formula(facts))
         members = self._members(config, method, model, seed, olds)
         after = {one.folder for one in olds} | set(guides) | set(members)
-        changes = tuple(one.words for one in method.revisions if one.where <= facts)
+        changes = method.changes(facts)
         return self._keep(folder, config, after, model.role, seed, members, changes)
 
     def parts(self, model: Model, *, seed: int) -> list[Node]:
@@ -258,7 +258,7 @@ def _inherited(model: Model, follower: Model) -> Model:
 
 
 def _grows(config: Config, olds: Iterable[Node]) -> bool:
-    """Whether an old run knew fewer of the classes."""
+    """Whether an old run knows fewer classes than this one."""
 
     def known(one: Config) -> float:
         return math.inf if one.scope.classes is None else one.scope.classes
@@ -267,9 +267,9 @@ def _grows(config: Config, olds: Iterable[Node]) -> bool:
 
 
 def key_of(config: Config, *, formula: int = 0) -> str:
-    """The name of a run's folder: a hash of all that decides what the run becomes.
+    """The name of a run's folder: a hash of everything that decides its outcome.
 
-    `formula` is how often the formula of its method has changed for such a run.
+    `formula` is how often its method's formula has changed for such a run.
     """
     values = as_dict(config)
     values["options"] = method_of(config.method)[0].named(config.options)

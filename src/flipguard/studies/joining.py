@@ -101,7 +101,7 @@ def _samples(result: Result) -> Any:
 
 
 def names_of(plan: Plan) -> dict[int, dict[str, list[str]]]:
-    """The names of the runs of each line's sides, seed by seed."""
+    """Names of runs by line and side of the update, one per seed."""
     names: dict[int, dict[str, list[str]]] = {}
     for update in plan.updates:
         for side, name in update.names.items():
@@ -110,7 +110,7 @@ def names_of(plan: Plan) -> dict[int, dict[str, list[str]]]:
 
 
 def is_of(result: Result, plan: Plan) -> bool:
-    """Whether a result is of the runs that the plan would have for its seeds."""
+    """Whether a result comes from the runs that the plan would make for its seeds."""
     planned = plan_of(plan.study, plan.scale, seeds=result.seeds, out=Path(), machine={})
     names = names_of(planned)
     found = {

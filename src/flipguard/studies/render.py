@@ -160,7 +160,7 @@ def _tally(pairs: Sequence[Pair]) -> Text:
 
 
 def made_before(result: Result) -> str | None:
-    """Which rows are of runs from before a change of their method's formula, in one sentence."""
+    """A sentence naming the rows whose runs are from before a change of their method's formula."""
     rows: dict[str, list[str]] = {}
     for _, row in _listed(result):
         for change in row.made_before:

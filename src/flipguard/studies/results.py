@@ -49,7 +49,7 @@ class Row:
     curves: Mapping[str, Any] = field(default_factory=dict)
     histogram: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    # Changes of a method's formula that its runs were made before; a new run has none of them.
+    # Changes of the method's formula that came after these runs; empty for new runs.
     made_before: tuple[str, ...] = ()
 
     def known(self, metric: str) -> tuple[float, ...]:

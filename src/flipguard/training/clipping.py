@@ -1,4 +1,4 @@
-"""Gradients scaled down to a norm, each model's alone, however many are trained together."""
+"""Clipping of gradients, separately for each model that is trained in one loop."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import nn
 from flipguard.fusion import Fused
 from flipguard.methods.companions import Companions
 
-# These hold models, and are none.
+# These contain models, but are not models.
 CONTAINERS = (nn.ModuleDict, nn.ModuleList, Companions)
 
 
 def clip(modules: nn.Module, largest: float) -> None:
     """Clip the gradient of a model, or of each model in a container, to a norm.
 
-    A model must end as it would if it were trained alone, so no other model's gradient may count in
-    its norm: not that of a twin, of another member, or of a projection that is trained along with
-    it. Whether all is finite is not asked here, because the host would have to wait for the answer.
+    A model must end as it would if it were trained alone. So the gradient of no other model may
+    count in its norm: not that of a twin, of another member, or of a projection trained along with
+    it. Whether gradients are finite is not checked, because the host would have to wait for that.
     """
     if isinstance(modules, Fused):
         modules.clip(largest)
@@ -30,5 +30,5 @@ def clip(modules: nn.Module, largest: float) -> None:
 
 
 def unscale(fabric: Any, optimizer: Any) -> None:
-    """Undo the scale that 16-mixed gives to gradients; nothing in other precisions."""
+    """Undo the scaling of gradients in 16-mixed precision; do nothing in other precisions."""
     fabric.strategy.precision.unscale_gradients(getattr(optimizer, "optimizer", optimizer))

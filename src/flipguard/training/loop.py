@@ -133,8 +133,8 @@ def train_loop(
     number_there = torch.tensor(progress.step, device=device)
 
     def seed_piece(*place: int) -> None:
-        # The first process draws what a single one would; the others something else. Each piece is
-        # seeded anew: what a twin draws for one must not change what the student draws next.
+        # The first process draws what a single process would; the others draw something else. Each
+        # piece gets a new seed: what a twin draws must not change what the student draws next.
         epoch, step, *index = place
         rank = fabric.global_rank
         own = (epoch, step, *index, rank) if rank or any(index) else (epoch, step)

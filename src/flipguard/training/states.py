@@ -17,10 +17,10 @@ from flipguard.training.config import Config, decisive
 
 
 def state_digest(config: Config, *, data: str, follows: Mapping[str, str], formula: int = 0) -> str:
-    """A digest of all that decides a state: settings, formula, data, and the weights followed.
+    """A digest of everything that decides a state: settings, formula, data, weights followed.
 
-    `follows` is by path, of which the digest does not depend: a folder of runs may be moved. A
-    method whose formula never changed for such a run has the digest that it always had.
+    The keys of `follows` are paths. The digest does not depend on them, so a folder of runs may be
+    moved. Without a change of the method's formula, `formula` does not change the digest.
     """
     what = [decisive(config), data, list(follows.values()), *([formula] if formula else [])]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

@@ -19,7 +19,7 @@ from flipguard._version import __version__
 from flipguard.data import DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError, listed
 from flipguard.losses import SharedClasses
-from flipguard.methods import Method, Objective, Old, Setting, method_of
+from flipguard.methods import Method, Objective, Old, Setting
 from flipguard.models import architecture, build_model, checkpoint_blocks
 from flipguard.references import OldModel, StoredLogits
 from flipguard.training.checks import (
@@ -62,7 +62,7 @@ from flipguard.training.folder import (
     write_run,
 )
 from flipguard.training.follows import changed_since, follows
-from flipguard.training.formulas import facts_for
+from flipguard.training.formulas import changes_of, changes_since
 from flipguard.training.fusing import teachers_asked
 from flipguard.training.interrupting import time_is_up
 from flipguard.training.lock import alone_in, tidy
@@ -115,6 +115,11 @@ def train_with(
             report(
                 f"it followed other weights than those that are now in {listed(changed)}, seen "
                 "from there; what it has learned from them stays as it is"
+            )
+        if earlier := changes_since(run):
+            report(
+                f"it was trained before a change of the method ({'; '.join(earlier)}), and stays "
+                "as it is; train it into another folder to have the method of today"
             )
         return run
     old_runs = [Run.read(Path(folder)) for folder in config.old]
@@ -358,10 +363,8 @@ def facts_of(
 ) -> dict[str, Any]:
     """What `run.json` says in addition to the configuration."""
     shape = input_shape_of(data)
-    lacked = any(set(data.class_names) - set(run.class_names) for run in old_runs)
-    told = facts_for(config, [run.config for run in old_runs], new_classes=lacked)
     return {
-        "formula": method_of(config.method)[0].formula(told),
+        "formula": len(changes_of(config, old_runs, data.class_names)),
         "follows": follows(out, old_runs),
         "data": {
             "fingerprint": data.fingerprint,
