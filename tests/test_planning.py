@@ -86,7 +86,7 @@ def test_the_samples_that_a_reason_names_do_decide() -> None:
     (few,) = judged(Flips(both_right=60, wrong_same=40), rule).rules[0].judgements
     assert few.reason is not None
     assert few.samples_needed_even is not None
-    (named,) = re.findall(r"about ([\d,]+) samples are needed", few.reason)
+    (named,) = re.findall(r"about ([\d,]+) samples", few.reason)
     count = int(named.replace(",", ""))
     # To the next five.
     assert 0 <= count - (100 + few.samples_needed_even) < 5
@@ -105,7 +105,7 @@ def test_the_clusters_that_a_reason_names_do_decide() -> None:
     (few,) = check(of(10), Policy.from_dict({"rule": [rule]})).rules[0].judgements
     assert few.reason is not None
     assert few.reason.startswith("10 clusters are too few for a limit of 10 %")
-    (named,) = re.findall(r"about ([\d,]+) clusters are needed", few.reason)
+    (named,) = re.findall(r"about ([\d,]+) clusters", few.reason)
     assert check(of(int(named)), Policy.from_dict({"rule": [rule]})).verdict == "pass"
     assert check(of(int(named) - 1), Policy.from_dict({"rule": [rule]})).verdict == "inconclusive"
 
@@ -172,7 +172,7 @@ def test_a_value_on_its_limit_without_an_upper_end() -> None:
         rule = {"metric": "logit_displacement", "max": limit}
         (found,) = check(result, Policy.from_dict({"rule": [rule]})).rules[0].judgements
         assert found.verdict == "inconclusive"
-        assert str(found.reason).startswith("one more sample may have any logit_displacement")
+        assert str(found.reason).startswith("one more sample may have a")
 
 
 def test_too_few_samples_with_the_value_on_the_limit() -> None:
@@ -180,7 +180,6 @@ def test_too_few_samples_with_the_value_on_the_limit() -> None:
     (found,) = judged(Flips(both_right=49, negative=1), rule).rules[0].judgements
     assert (found.samples_needed_even, found.samples_needed_90) == (None, None)
     assert str(found.reason).startswith("50 samples are too few for a limit of 2 %: even without")
-    assert str(found.reason).endswith("%")
 
 
 def test_an_even_chance_is_told_from_a_good_one_where_they_differ() -> None:
@@ -188,8 +187,7 @@ def test_an_even_chance_is_told_from_a_good_one_where_they_differ() -> None:
     (found,) = judged(Flips(both_right=49, negative=1), rule).rules[0].judgements
     assert found.samples_needed_even is not None
     assert found.samples_needed_90 is not None
-    named = re.search(r"about ([\d,]+) samples are needed for an even chance to decide, ([\d,]+) "
-                      "for 90 %", str(found.reason))  # fmt: skip
+    named = re.search(r"about ([\d,]+) samples .*, ([\d,]+) for 90 %", str(found.reason))
     assert named is not None
     even, most = (int(text.replace(",", "")) for text in named.groups())
     assert even == pytest.approx(50 + found.samples_needed_even, rel=0.02)
