@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ TESTS += ("tests/training/test_members.py", "tests/training/test_fine_tune.py")
 TESTS += tuple(f"{PACKAGE}/{part}" for part in UNDER_TEST)
 # What is said outside of functions is also seen where it is listed.
 DECLARED = {"tests/test_pages.py", "tests/methods/test_departures.py"}
-DECLARED |= {"tests/methods/test_options.py"}
+DECLARED |= {"tests/methods/test_options.py", "tests/losses/test_edges.py"}
 # The tests of one change together, in seconds of CPU when the lines were recorded.
 MOST_SECONDS, MOST_TESTS = 8.0, 400
 Lines = dict[str, dict[int, list[int]]]
@@ -104,6 +104,8 @@ class Recorded:
         if mutant.scope is None:
             found |= self._users(mutant)
             found = found or {t for tests in lines.values() for t in tests}
+        if mutant.scope is None or mutant.start[0] < mutant.scope[0]:
+            found |= self._in(DECLARED)
         # What killed others of this file runs first.
         return sorted(
             self._capped(found), key=lambda test: -self.kills[mutant.file, function_of(test)]
@@ -119,8 +121,11 @@ class Recorded:
                     found.update(lines.get(node.lineno, ()))
         words = re.compile(r"\b(" + "|".join(map(re.escape, mutant.names or ("",))) + r")\b")
         files = {test.partition("::")[0] for test in self.tests}
-        named = {file for file in files if mutant.names and words.search(_read(file))} | DECLARED
-        return found | {i for i, t in enumerate(self.tests) if t.partition("::")[0] in named}
+        named = {file for file in files if mutant.names and words.search(_read(file))}
+        return found | self._in(named)
+
+    def _in(self, files: Set[str]) -> set[int]:
+        return {i for i, test in enumerate(self.tests) if test.partition("::")[0] in files}
 
     def _capped(self, found: Iterable[int]) -> list[str]:
         # Quick ones first; each waits until all test functions have had as much time as its own.

@@ -17,6 +17,7 @@ from flipguard.planning import Question, _further, samples_needed
 from tests.designed import Flips, judged
 
 DRAWS = 200
+NFR_2 = {"metric": "negative_flip_rate", "max": 0.02}
 
 
 def of_clusters(clusters: int, rows: int, *, spread: float) -> Comparison:
@@ -85,7 +86,7 @@ def test_the_samples_that_a_reason_names_do_decide() -> None:
     (few,) = judged(Flips(both_right=60, wrong_same=40), rule).rules[0].judgements
     assert few.reason is not None
     assert few.samples_needed_even is not None
-    (named,) = re.findall(r"about ([\d,]+) samples are needed", few.reason)
+    (named,) = re.findall(r"about ([\d,]+) samples", few.reason)
     count = int(named.replace(",", ""))
     # To the next five.
     assert 0 <= count - (100 + few.samples_needed_even) < 5
@@ -104,7 +105,7 @@ def test_the_clusters_that_a_reason_names_do_decide() -> None:
     (few,) = check(of(10), Policy.from_dict({"rule": [rule]})).rules[0].judgements
     assert few.reason is not None
     assert few.reason.startswith("10 clusters are too few for a limit of 10 %")
-    (named,) = re.findall(r"about ([\d,]+) clusters are needed", few.reason)
+    (named,) = re.findall(r"about ([\d,]+) clusters", few.reason)
     assert check(of(int(named)), Policy.from_dict({"rule": [rule]})).verdict == "pass"
     assert check(of(int(named) - 1), Policy.from_dict({"rule": [rule]})).verdict == "inconclusive"
 
@@ -171,4 +172,33 @@ def test_a_value_on_its_limit_without_an_upper_end() -> None:
         rule = {"metric": "logit_displacement", "max": limit}
         (found,) = check(result, Policy.from_dict({"rule": [rule]})).rules[0].judgements
         assert found.verdict == "inconclusive"
-        assert str(found.reason).startswith("one more sample may have any logit_displacement")
+        assert str(found.reason).startswith("one more sample may have a")
+
+
+def test_too_few_samples_with_the_value_on_the_limit() -> None:
+    rule = {"metric": "negative_flip_rate", "max": 0.02}
+    (found,) = judged(Flips(both_right=49, negative=1), rule).rules[0].judgements
+    assert (found.samples_needed_even, found.samples_needed_90) == (None, None)
+    assert str(found.reason).startswith("50 samples are too few for a limit of 2 %: even without")
+
+
+def test_an_even_chance_is_told_from_a_good_one_where_they_differ() -> None:
+    rule = {"metric": "negative_flip_rate", "max": 0.05}
+    (found,) = judged(Flips(both_right=49, negative=1), rule).rules[0].judgements
+    assert found.samples_needed_even is not None
+    assert found.samples_needed_90 is not None
+    named = re.search(r"about ([\d,]+) samples .*, ([\d,]+) for 90 %", str(found.reason))
+    assert named is not None
+    even, most = (int(text.replace(",", "")) for text in named.groups())
+    assert even == pytest.approx(50 + found.samples_needed_even, rel=0.02)
+    assert most == pytest.approx(50 + found.samples_needed_90, rel=0.02)
+
+
+@pytest.mark.parametrize("rule", [{"metric": "accuracy_gain", "min": -0.02}, NFR_2])
+def test_without_any_flip_chance_plays_no_part(rule: dict[str, Any]) -> None:
+    (found,) = judged(Flips(both_right=100), rule).rules[0].judgements
+    assert found.samples_needed_even == found.samples_needed_90
+    assert found.samples_needed_even is not None
+    needed = 100 + found.samples_needed_even
+    assert judged(Flips(both_right=needed), rule).verdict == "pass"
+    assert judged(Flips(both_right=needed - 1), rule).verdict == "inconclusive"

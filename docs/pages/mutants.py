@@ -23,7 +23,8 @@ def mutants_page() -> str:
         "",
         f"Measured by `{document['command']}` (Python {machine['python']}, {machine['cores']} cores, "
         f"{minutes['all']:.0f} minutes, {minutes['recording']:.0f} of them to record which test executes which line). "
-        f"The files of `methods/`, `losses/` and `statistics/`, with `counts.py`, `metrics.py` and `gate.py`, have "
+        "The files of `methods/`, `losses/` and `statistics/`, with `counts.py`, `metrics.py`, `gate.py` and the other "
+        "modules of the gate (`corrections.py`, `planning.py`, `inconclusive.py`), have "
         f"{document['sites']:,} places where a small change can be made: an operator, a comparison, a number, a condition, "
         "a sign, an axis, a call, a statement. "
         f"{len(rows)} of them were drawn with seed {document['seed']}, each as likely as any other, and one change was made at each. "
@@ -41,7 +42,7 @@ def mutants_page() -> str:
     if added:
         left = len(alive) - len(added)
         lines += [
-            f"After that run tests were added for {len(added)} of the {len(alive)} survivors; with them "
+            f"After that run {len(added)} of the {len(alive)} survivors got tests that fail with them; counted so, "
             f"{_percent(len(judged) - left, len(judged))} are killed.",
             "",
         ]

@@ -125,3 +125,18 @@ def test_a_base_weighs_every_sample(base: float, reduction: str):
     once = losses.logit_difference_inhibition(**arguments)
     weighed = losses.logit_difference_inhibition(**arguments, base=base)
     torch.testing.assert_close(weighed, base * once)
+
+
+def test_targets_beyond_the_classes_are_unknown_to_old():
+    shared = SharedClasses.by_index([-1, 1, 0], old_count=2)
+    found = shared.old_target(torch.tensor([-7, -1, 0, 1, 2, 3, 99]), unknown=-5)
+    assert found.tolist() == [-5, -5, -5, 1, 0, -5, -5]
+
+
+def test_matches_are_equal_where_they_match_the_same():
+    one = SharedClasses.by_index([1, 0, -1], old_count=2)
+    assert one == SharedClasses.by_index([1, 0, -1], old_count=2)
+    assert one != SharedClasses.by_index([0, 1, -1], old_count=2)
+    assert one != SharedClasses.by_index([1, 0, -1], old_count=3)
+    assert one != (1, 0, -1)
+    assert hash(one) == hash(SharedClasses.by_index([1, 0, -1], old_count=2))

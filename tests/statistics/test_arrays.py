@@ -60,7 +60,7 @@ def test_each_element_has_a_bracket_and_a_root() -> None:
 @pytest.mark.parametrize("root", [1e-3, 1e-9, 1e-30])
 def test_small_roots_keep_their_digits(root: float) -> None:
     found = find_root(lambda x: x**3 - root**3, low=np.array(0.0), high=np.array(2 * root))
-    assert found == pytest.approx(root, rel=1e-14)
+    assert found == pytest.approx(root, rel=1e-14, abs=0)
 
 
 def test_an_end_may_be_the_root() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from flipguard.statistics import binomial_quantile, samples_to_decide, wilson
+from flipguard.statistics import binomial_quantile, samples_to_decide, skewed, wilson
 
 
 @pytest.mark.parametrize("guess", [1.0, 50.0, 1e9, np.nan, np.inf])
@@ -67,3 +67,19 @@ def test_a_count_that_is_reached_with_exactly_this_chance() -> None:
     n = np.array([1, 3, 5, 99, 2001])
     np.testing.assert_array_equal(binomial_quantile(0.5, n, 0.5), (n - 1) / 2)
     np.testing.assert_array_equal(binomial_quantile([0.25, 0.75], 2, 0.5), [0, 1])
+
+
+def test_many_samples_have_a_peers_quantiles_as_well() -> None:
+    n = np.arange(10**6, 10**6 + 300 * 977, 977)
+    for rate in (0.02, 0.5, 0.98):
+        for level in (0.01, 0.5, 0.99):
+            away = binomial_quantile(level, n, rate) - binom.ppf(level, n, rate)
+            assert np.abs(away).max() <= 1
+            assert np.abs(away).mean() < 0.35
+
+
+def test_a_skewed_quantile_by_hand() -> None:
+    assert skewed(2.0, 0.6) == pytest.approx(2.0 + (4 - 1) * 0.6 / 6)
+    assert skewed(-2.0, 0.6) == pytest.approx(-2.0 + (4 - 1) * 0.6 / 6)
+    assert skewed(2.0, 50.0) == pytest.approx(2.0 + (4 - 1) * 2 / 6)
+    assert skewed(2.0, -50.0) == pytest.approx(2.0 - (4 - 1) * 2 / 6)

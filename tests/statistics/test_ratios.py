@@ -15,6 +15,7 @@ from flipguard.statistics import (
     paired_ratio,
     relative_negative_flip_rate,
 )
+from flipguard.statistics.noise import retraining_variance
 
 Z = scipy.stats.norm.ppf(0.975)
 
@@ -384,3 +385,14 @@ def test_a_ratio_of_recipes_without_a_flag_of_new() -> None:
     low, high = paired_ratio(table, confidence=0.95, controls=[300, 20, 40])
     assert low == 0.0
     assert paired_ratio(table, confidence=0.95)[1] < high < 10
+
+
+def test_a_ratio_of_recipes_adds_what_the_seeds_add() -> None:
+    table, controls = OF_RECIPES
+    # Of three controls, two of which are drawn: one of three differs in two pairs of three.
+    apart = (190 * 2 + 100 * 2) / 3
+    more = retraining_variance(controls, apart, confidence=0.95)
+    value = 150 * 3 / (190 + 2 * 100 + 3 * 70)
+    high = [paired_ratio(table, confidence=0.95, controls=c)[1] for c in (None, controls)]
+    reaches = np.log(np.array(high) / value)
+    assert reaches[1] ** 2 - reaches[0] ** 2 == pytest.approx(more, rel=1e-9)
