@@ -63,22 +63,55 @@ def test_how_little_few_controls_show_is_told() -> None:
     assert what_controls_show(update(model(50), model(60))) == ""
 
 
-def test_a_control_that_is_given_twice_is_told(tmp_path: Path) -> None:
-    flips = {"old": [], "new": [50], "control": [60]}
+def written(folder: Path, **flips: list[int]) -> list[Predictions]:
     for name, flipped in flips.items():
         lines = [f"{i},0,{int((i < 20) != (i in flipped))}\n" for i in range(N)]
-        (tmp_path / f"{name}.csv").write_text("id,target,label\n" + "".join(lines))
-    old, new, control = (read_predictions(tmp_path / f"{name}.csv") for name in flips)
-    result = compare(old=old, new=new, control=[control, control])
-    assert any("is given as a control more than once" in note for note in result.notes)
-    assert floor(result)[0] < floor(result)[1]
+        (folder / f"{name}.csv").write_text("id,target,label\n" + "".join(lines))
+    return [read_predictions(folder / f"{name}.csv") for name in flips]
 
 
-def test_controls_that_change_the_same_samples_are_told() -> None:
+def test_a_control_that_is_given_twice_counts_once(tmp_path: Path) -> None:
+    old, new, control, copy, other = written(
+        tmp_path, old=[], new=[50], control=[60], copy=[60], other=[70]
+    )
+    once = compare(old=old, new=new, control=control)
+    for again in (control, copy, read_predictions(tmp_path / ".." / tmp_path.name / "copy.csv")):
+        twice = compare(old=old, new=new, control=[control, again])
+        assert any("given more than once and counts once" in note for note in twice.notes)
+        assert twice.controls == once.controls
+        assert twice.noise_floor == ()
+        assert twice["negative_flip_ratio"] == once["negative_flip_ratio"]
+    three = compare(old=old, new=new, control=[control, other, copy])
+    assert three.noise_floor == compare(old=old, new=new, control=[control, other]).noise_floor
+    assert not any("more than once" in note for note in once.notes)
+
+
+def test_another_column_of_the_same_file_is_another_control(tmp_path: Path) -> None:
+    lines = [f"{i},0,{int(i < 20)},{int(i < 21)},{int(i < 22)}\n" for i in range(N)]
+    (tmp_path / "all.csv").write_text("id,target,old,first,second\n" + "".join(lines))
+    columns = ("old", "first", "second")
+    old, first, second = (read_predictions(tmp_path / "all.csv", label=name) for name in columns)
+    result = compare(old=old, new=first, control=[first, second])
+    assert len(result.noise_floor) == 3
+
+
+def test_old_or_new_as_a_control_is_told(tmp_path: Path) -> None:
+    old, new = written(tmp_path, old=[], new=[50])
+    for role, control in (("old", old), ("new", new)):
+        told = compare(old=old, new=new, control=control).notes
+        assert any(f"is the file of {role}; a control is" in note for note in told)
+
+
+def test_controls_that_change_the_same_samples_count_as_one() -> None:
     same = update(model(50), model(60, 61), model(60, 61))
-    assert any("controls change the same samples" in note for note in same.notes)
+    assert any("change the same samples, so they count as one" in note for note in same.notes)
+    once = update(model(50), model(60, 61))
+    assert same.noise_floor == ()
+    assert same["churn_ratio"] == once["churn_ratio"]
+    assert len(same.controls) == 1
     differ = update(model(50), model(60, 61), model(60, 62))
     assert not any("same samples" in note for note in differ.notes)
+    assert len(differ.noise_floor) == 3
 
 
 @pytest.mark.parametrize("controls", [1, 2])
@@ -150,3 +183,12 @@ def test_a_gate_on_a_ratio_tells_what_its_interval_is_about() -> None:
     verdict = check(update(model(50), model(60)), policy)
     told = " ".join(str(getattr(part, "renderable", part)) for part in verdict_parts(verdict))
     assert "Ratios to one control compare these two models" in told
+
+
+def test_large_ratios_and_high_confidences_are_written_in_full(tmp_path: Path) -> None:
+    old, new, control = written(tmp_path, old=[], new=[50, 51], control=[50])
+    result = compare(old=old, new=new, control=control, confidence=0.99999999)
+    told = comparison_markdown(result)
+    assert "99.999999 % intervals" in told
+    assert result["churn_ratio"].high > 1e6
+    assert f"{result['churn_ratio'].high:,.0f}" in told

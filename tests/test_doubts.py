@@ -218,10 +218,10 @@ def test_clusters_of_very_different_sizes_are_said() -> None:
         )
         return [n for n in compare(old=right, new=right, cluster="user").notes if "cluster" in n]
 
+    assert note([50]) == ["all samples belong to one cluster, so there are no intervals"]
     assert note([100, *[1] * 99]) == [
-        "the largest of 100 clusters holds 50% of the rows; intervals assume that large clusters "
+        "the largest of 100 clusters holds 50 % of the rows; intervals assume that large clusters "
         "flip as often as small ones"
     ]
     assert note([10] * 20) == []
     assert note([20, 10, 5, 5]) == []
-    assert note([50]) == []

@@ -15,6 +15,7 @@ from flipguard.clustered import p_values_beyond, widened
 from flipguard.counts import CELLS, FlipCounts, Layout, joint_name
 from flipguard.estimates import intervals
 from flipguard.metrics import METRICS, Metric
+from flipguard.notes import are_uneven
 
 CONFIDENCE = 0.95
 # Two p values say whether an interval misses, in a tenth of the time that the interval takes. So
@@ -183,7 +184,7 @@ def measured(
         "width": median_width(width, np.ones(len(few))),
         "undefined": float(1 - defined.mean()),
         "rivals": {},
-        "printed": printed,
+        "printed": NOT_SEEN if are_uneven(world.sizes) else printed,
     }
 
 
@@ -279,7 +280,7 @@ def beyond(rng: np.random.Generator, draws: int) -> Iterator[Row]:
             "clusters"
         )
         world = World(design, sizes, by_size(0.03, 0.2, sizes, 3.0))
-        yield rate_row(rng, draws, world, 0.03, name=BEYOND, printed=NOT_SEEN)
+        yield rate_row(rng, draws, world, 0.03, name=BEYOND)
     for correlation in (0.6, 0.8, 1.0):
         for count in (10, 30, 100):
             for rate in (0.03, 0.20):

@@ -11,6 +11,7 @@ import numpy as np
 from flipguard import statistics
 from flipguard.clustered import p_values_beyond
 from flipguard.comparison import Comparison, Correction, Group, Grouping, NoiseFloor
+from flipguard.controls import count_as_one, distinct_controls
 from flipguard.counts import FlipCounts, FloatArray
 from flipguard.engines.pairing import settled
 from flipguard.engines.plan import Counted, CountingPlan, Groups, Progress
@@ -63,7 +64,7 @@ def compare(
                 f"Expected `{role}` to be Predictions, but got {type(given).__name__}; read a file "
                 "with flipguard.read_predictions, or use Predictions.from_arrays."
             )
-    plan, _ = settled(
+    plan, copies = distinct_controls(
         CountingPlan(
             old=old,
             new=new,
@@ -75,9 +76,14 @@ def compare(
             progress=progress,
         )
     )
+    plan, _ = settled(plan)
     counted = _count(plan, engine)
-    refuse_strangers(plan, _met(counted, len(controls)))
-    counted = replace(counted, notes=(*counted.notes, *odd_spellings(plan)))
+    if same_controls := count_as_one(plan, counted.whole.counts.total()):
+        copies.append(same_controls)
+        plan = replace(plan, controls=plan.controls[:1])
+        counted = _count(plan, engine)
+    refuse_strangers(plan, _met(counted, len(plan.controls)))
+    counted = replace(counted, notes=(*copies, *counted.notes, *odd_spellings(plan)))
     return judged_counts(counted, plan, confidence=confidence, correction=correction, engine=engine)
 
 

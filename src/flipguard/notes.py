@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from flipguard.comparison import Group
+from flipguard.counts import FloatArray
 from flipguard.engines.classes import TEXT, dtype_of, spelled
 from flipguard.engines.pairing import settled
 from flipguard.engines.plan import CountingPlan
@@ -40,8 +41,8 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
     yield from _missing_spellings(plan)
     if counts.different == 0:
         yield "old and new give every sample the same label; are these the files you meant?"
-    yield from _of_controls(whole, plan)
-    yield from _uneven_clusters(whole)
+    yield from _infinite_ratios(whole)
+    yield from _of_clusters(whole)
     yield from _new_classes(plan)
     yield from _unused_scores(plan)
     # A model that is never right is more often a class spelled in two ways than a bad model.
@@ -54,22 +55,9 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
             )
 
 
-def _of_controls(whole: Group, plan: CountingPlan) -> Iterator[str]:
-    """Controls that are copies of each other, or that never flip."""
-    counts, paths = whole.counts, [control.path for control in plan.controls]
-    copies = [c.name for i, c in enumerate(plan.controls) if c.path and c.path in paths[:i]]
-    if copies:
-        yield (
-            f"{listed(dict.fromkeys(copies))} is given as a control more than once, which says "
-            "nothing about how retrains differ; give each retrain once"
-        )
-    elif len(paths) > 1:
-        flags = counts.joint("churn").sum(axis=-2)
-        if flags[-1] > 0 and not flags[1:-1].any():
-            yield (
-                f"all {len(paths)} controls change the same samples, so they say nothing about how "
-                "retrains differ; are they copies of one model?"
-            )
+def _infinite_ratios(whole: Group) -> Iterator[str]:
+    """Ratios to controls that never flip."""
+    counts = whole.counts
     for metric, kind, flips in (
         ("churn_ratio", "churn", "changed labels"),
         ("negative_flip_ratio", "negative_flip", "negative flips"),
@@ -94,19 +82,28 @@ def _hint(role: str, sides: tuple[Predictions, ...]) -> str:
     return ""
 
 
-def _uneven_clusters(whole: Group) -> Iterator[str]:
-    """Clusters of very different sizes, for which intervals over clusters may not hold."""
+def _of_clusters(whole: Group) -> Iterator[str]:
+    """One cluster alone, or clusters of such different sizes that intervals may not hold."""
     clusters = whole.sample.clusters
-    if clusters is None or len(clusters) < 2:
+    if clusters is None:
+        return
+    if len(clusters) < 2:
+        yield "all samples belong to one cluster, so there are no intervals"
         return
     rows = clusters.rows
-    # The number of clusters of equal size with the same sum of squared shares of rows.
-    worth = rows.sum() ** 2 / (rows**2).sum()
-    if worth < len(clusters) / LEAST_WORTH:
+    if are_uneven(rows):
+        share = 100 * rows.max() / rows.sum()
         yield (
-            f"the largest of {len(clusters):,} clusters holds {rows.max() / rows.sum():.0%} of the "
-            "rows; intervals assume that large clusters flip as often as small ones"
+            f"the largest of {len(clusters):,} clusters holds {share:.0f} % of the rows; "
+            "intervals assume that large clusters flip as often as small ones"
         )
+
+
+def are_uneven(sizes: FloatArray) -> bool:
+    """Whether sizes differ so much that intervals may not hold if size and flips are related."""
+    # The number of clusters of equal size with the same sum of squared shares of rows.
+    worth = sizes.sum() ** 2 / (sizes**2).sum()
+    return bool(worth < len(sizes) / LEAST_WORTH)
 
 
 def _new_classes(plan: CountingPlan) -> Iterator[str]:

@@ -129,7 +129,7 @@ class Policy:
         if not 0.0 < confidence < 1.0:
             raise PolicyError(
                 f"{self.name}: expected `confidence` to be between 0 and 1, but got "
-                f"{confidence:g}{_in_percent(confidence)}."
+                f"{confidence:.10g}{_in_percent(confidence)}."
             )
         object.__setattr__(self, "confidence", confidence)
         rules = tuple(self.rules) if isinstance(self.rules, Iterable) else (self.rules,)

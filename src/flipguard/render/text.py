@@ -80,9 +80,20 @@ def number(metric: str, value: float, *, unit: bool = True) -> str:
     if metric == "pinned":
         return f"{value:.0f}"
     if not METRICS[metric].percent:
-        return f"{value:.3f}"
+        return _plain_number(value)
     sign = "+" if metric in SIGNED else ""
     return f"{100 * value:{sign}.2f}" + (" %" if unit else "")
+
+
+def _plain_number(value: float) -> str:
+    """A number without a unit: three places, and without them where it is large.
+
+    >>> _plain_number(2.5), _plain_number(123456.7), _plain_number(2.88e24)
+    ('2.500', '123,457', '3e+24')
+    """
+    if abs(value) < 1e3:
+        return f"{value:.3f}"
+    return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.0e}"
 
 
 def interval(metric: str, low: float, high: float) -> str:
@@ -116,7 +127,7 @@ def count(value: float, word: str) -> str:
 
 def percent(confidence: float) -> str:
     """A confidence level without needless digits."""
-    return f"{100 * confidence:g} %"
+    return f"{100 * confidence:.10g} %"
 
 
 def headline(result: Comparison) -> str:

@@ -19,8 +19,11 @@ JUDGEMENTS_SHOWN = 6
 IDS_SHOWN = 20
 VERDICT_WORDS: dict[Outcome, tuple[str, str]] = {
     "pass": ("Pass", "Every rule of the policy holds"),
-    "fail": ("Fail", "A rule of the policy is broken"),
-    "inconclusive": ("Inconclusive", "No rule is broken, but these samples leave one open"),
+    "fail": ("Fail", "At least one rule of the policy is broken"),
+    "inconclusive": (
+        "Inconclusive",
+        "No rule is broken, but these samples do not decide every rule",
+    ),
 }
 OUTCOME_WORDS = {
     "pass": "pass",

@@ -147,7 +147,7 @@ def _by_name(result: Comparison | Mapping[str, Comparison]) -> dict[str, Compari
             f"Expected 1 to {MOST_CANDIDATES} candidates on one page, but got {len(results):,}; "
             "write several pages."
         )
-    olds = {f"{one.n:,} samples of {one.old} at {one.confidence:g}" for one in results.values()}
+    olds = {f"{one.n:,} samples of {one.old} at {one.confidence:.10g}" for one in results.values()}
     if len(olds) > 1:
         raise InputError(
             "Expected all candidates to be compared with one old model, on the same samples and at "
