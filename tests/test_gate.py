@@ -542,7 +542,7 @@ def test_counts_of_one_have_their_words_in_the_singular() -> None:
     few = only(judged(Flips(both_right=1), NFR_2))
     assert explanation(few).startswith("1 sample is too few for a limit of 2 %")
     more = replace(few, reason=None, samples_needed_even=1, samples_needed_90=1)
-    assert explanation(more) == "about 1 more sample to fail, if the rates stay as they are"
+    assert explanation(more) == "about 1 more sample to pass, if the rates stay as they are"
 
 
 def test_a_number_is_not_told_twice() -> None:
