@@ -762,7 +762,9 @@ def test_a_correction_over_groups_is_told_wherever_it_comes_from(
     over_groups = {"metric": "negative_flip_rate", "by": "group", "max": 0.05, **rule}
     policy = Policy.from_dict({"rule": [over_groups], "correction": over_rules})
     said = corrections(check(compare(old=old, new=new, by=["group"]), policy))
-    wanted = f"Failing by negative_flip_rate is corrected for the number of groups of group ({told})."
+    wanted = (
+        f"Failing by negative_flip_rate is corrected for the number of groups of group ({told})."
+    )
     assert said == (wanted if told else "")
 
 
