@@ -319,7 +319,8 @@ def test_pinned_samples_that_flipped_are_named(tmp_path: Path) -> None:
     text = verdict_markdown(check(compare(old=old, new=new), rules))
     (row,) = [row for row in tables(text)[0] if row[1] == "pinned samples"]
     assert row[:4] == ["❌", "pinned samples", "no flip", "15 of 20"]
-    (sentence,) = [line for line in text.splitlines() if line.startswith("Pinned samples that")]
+    start = "Ids of the pinned samples that flipped: "
+    (sentence,) = [line for line in text.splitlines() if line.startswith(start)]
     named = re.findall(r"`(\w+)`", sentence)
     assert len(set(named)) == 10
     assert set(named) <= {f"s{i}" for i in range(5, 20)}
