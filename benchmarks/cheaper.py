@@ -125,7 +125,6 @@ def ways(epochs: int) -> list[Way]:
         _elodi("members=4", 4),
         _elodi(f"members=4, views={few}", 4, views=few),
         _elodi("members=2", 2),
-        dataclasses.replace(_elodi("one phase", MEMBERS, one_phase=True), members=0),
         dataclasses.replace(
             _elodi("reuse=4", MEMBERS, reuse=4), members=MEMBERS - 4, from_treated=True
         ),

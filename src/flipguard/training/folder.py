@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.errors import InputError, listed, printable
-from flipguard.training.config import Config, as_dict, from_dict
+from flipguard.training.config import Config, RetiredError, as_dict, from_dict
 from flipguard.training.formulas import departures_of
 from flipguard.training.lock import remove_empty
 
@@ -84,6 +84,11 @@ class Run:
             raise InputError(
                 f"Expected {printable(str(folder))} to be a run, but there is no {RUN} in it; "
                 "give the folder that `flipguard train --out` wrote."
+            ) from problem
+        except RetiredError as problem:
+            raise InputError(
+                f"Expected {printable(str(folder))} to be a run that can still be read, but it was "
+                f"trained with {problem.told}, which was removed; train it again without it."
             ) from problem
         except (*DAMAGES, InputError) as problem:
             told = printable(str(problem)).rstrip(".")

@@ -49,7 +49,7 @@ def check_reuse(config: Config, olds: Sequence[Run]) -> None:
     if not there:
         raise InputError(
             f"Expected {olds[0].folder} to have members to take over, but its {RUN} lists none; "
-            "give an `--old` that elodi trained in two phases, or leave `reuse` out."
+            "give an `--old` that was trained with members, or leave `reuse` out."
         )
     if len(there) < count:
         raise InputError(

@@ -32,11 +32,8 @@ from flipguard.training.checks import (
     check_numbers,
     completed,
 )
-from flipguard.training.companions import companions_of
 from flipguard.training.config import Config, Machine
 from flipguard.training.devices import (
-    batch_shape,
-    check_widening,
     compile_as,
     exactness,
     fabric_of,
@@ -228,8 +225,6 @@ def _train_one(
         seed=config.seeds.of("augment"),
         dtype=dtype,
     )
-    batch = batch_shape(config, shape, len(material))
-    check_widening(config.machine, student, batch)
     test = Material(data.test, device=fabric.device, model=config.model, dtype=dtype)
     yardsticks = {
         "train": Yardstick(material, [olds], SEEN, autocast=fabric.autocast),
@@ -267,17 +262,8 @@ def _train_one(
         stored=lambda reference: StoredLogits(logits_on(reference, material)),
         views=None if plan is None else plan.nothing(),
         held_out=Material(apart, device=fabric.device, model=config.model, dtype=dtype).batches,
-        companions=lambda count: companions_of(
-            count,
-            fabric=fabric,
-            config=config,
-            out=out,
-            shape=shape,
-            new_model=lambda name: placed(new_model(name), fabric.device),
-            report=report,
-        ),
     )
-    if "members" in method.needs and not config.options.get("one_phase"):
+    if "members" in method.needs:
         if method.name != "ensemble":
             method.build(setting)
         runs: list[Run] | None = given_members(config, data.class_names)
@@ -326,10 +312,9 @@ def _train_one(
             setting = dataclasses.replace(setting, views=views)
             facts["views"] = os.path.relpath(where, out)
     objective: Objective = method.build(setting)
-    facts |= objective.facts
     if config.machine.checkpointing:
         checkpoint_blocks(student)
-    compile_as(config.machine, student, batch, fabric.autocast)
+    compile_as(config.machine, student)
     replays(config, objective, material, fabric)  # refuses, if it was insisted on in vain
     tell("training")
     ended = train_loop(
