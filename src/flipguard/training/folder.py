@@ -25,7 +25,6 @@ from typing import Any
 
 from flipguard.errors import InputError, listed, printable
 from flipguard.training.config import Config, RetiredError, as_dict, from_dict
-from flipguard.training.formulas import departures_of
 from flipguard.training.lock import remove_empty
 
 SCHEMA = "flipguard.run/1"
@@ -125,7 +124,6 @@ def write_run(folder: Path, config: Config, *, status: str, **more: Any) -> None
         "schema": SCHEMA,
         "status": status,
         "config": as_dict(config),
-        "departures": departures_of(config),
         **more,
     }
     text = json.dumps(document, indent=1) + "\n"

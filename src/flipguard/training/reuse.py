@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from flipguard.data import DataSet
 from flipguard.errors import InputError, listed
+from flipguard.training.checkpoint import load_model
 from flipguard.training.config import Config
 from flipguard.training.folder import MODEL, RUN, Run
 from flipguard.training.material import input_shape_of
 from flipguard.training.members import member_count
-from flipguard.training.predict import load_model
 
 
 def reuse_count(config: Config) -> int:
