@@ -173,7 +173,7 @@ def test_where_the_seeds_leave_a_ratio_open_more_controls_are_asked_for() -> Non
     ((judgement,),) = (rule.judgements for rule in check(result, policy).rules)
     assert judgement.verdict == "inconclusive"
     assert judgement.reason == (
-        "no number of samples decides: the 2 controls differ too much from seed to seed; give more "
+        "no number of samples decides if the 2 controls keep differing as much as here; give more "
         "controls"
     )
 
