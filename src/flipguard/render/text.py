@@ -35,6 +35,8 @@ def what_controls_show(result: Comparison) -> str:
     k = len(result.controls)
     if not floors or k >= 5:
         return ""
+    if any((floor.low, floor.high) == METRICS[floor.metric].range for floor in floors):
+        return f"{k} controls that differ this much cannot show any change; give more controls."
     seen = _listed([f"{100 * floor.shows:.2f}" for floor in floors])
     five = _listed([f"{100 * floor.five_show:.2f}" for floor in floors])
     names = _listed([floor.metric for floor in floors])
