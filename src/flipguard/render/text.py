@@ -213,7 +213,7 @@ def corrections(verdict: Verdict) -> str:
         told.append(f"Failing is corrected for the number of rules ({over_rules}).")
     for rule in (rule.rule for rule in verdict.rules):
         over_groups = CORRECTIONS.get(verdict.policy.correction_of(rule))
-        if over_groups and rule.by is not None and rule.judge == "interval":
+        if rule.by is not None and rule.judge == "interval" and over_groups:
             told.append(
                 f"Failing by {rule.metric} is corrected for the number of groups of {rule.by} "
                 f"({over_groups})."
