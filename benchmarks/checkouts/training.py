@@ -127,7 +127,9 @@ def train_cases(methods: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
             words("predict {setup}/old --split test --out test.parquet"),
             words("predict {setup}/third --out test.csv"),
             words("report {setup}/second {setup}/third --old {setup}/old --out report.html"),
-            words("report {setup}/parent {setup}/second --old {setup}/old --out r2.html --by target"),
+            words(
+                "report {setup}/parent {setup}/second --old {setup}/old --out r2.html --by target"
+            ),
             words("predict {setup}/nowhere --out test.csv"),
         ),
     )
@@ -135,7 +137,11 @@ def train_cases(methods: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
         [
             *("--method nothing", "--method kd", "--set recipe.epochs=0", "--set recipe.epoch=3"),
             *("--model mlp:hiden=3", "--data nowhere.npz", "--old nowhere", "--set a", "--fix all"),
-            *("--method kd --old {setup}/old --set options.wait=1", "--resume", "--config none.toml"),
+            *(
+                "--method kd --old {setup}/old --set options.wait=1",
+                "--resume",
+                "--config none.toml",
+            ),
             *("--method bct --old {setup}/old --old {setup}/second", "--set recipe.optimizer=best"),
             *("--method l2-sp --old {setup}/third", "--method elodi --set options.members=1"),
             *("--set machine.precision=8-bit", "--set recipe.learning_rate=1e30"),
@@ -226,7 +232,11 @@ def resume_cases(methods: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
             9,
         ),
         ("elodi-reuse", f"--method elodi --set options.members=3 --fuse on {REUSE}", 6),
-        ("elodi-chunks", "--method elodi --set options.members=4 --fuse on --set machine.fuse_chunk=2", 9),
+        (
+            "elodi-chunks",
+            "--method elodi --set options.members=4 --fuse on --set machine.fuse_chunk=2",
+            9,
+        ),
         ("fine-tuned", f"--set fine_tune=true {OLD}", 3),
         ("clip", "--set recipe.clip=0.05 --set recipe.accumulate=2", 3),
         ("double", "--set machine.precision=64-true", 3),
@@ -298,7 +308,9 @@ def study_cases() -> Iterator[Case]:
             commands.append(words(f"study show {study} --out out --markdown {study}.md"))
             commands.append(words(f"study show {study} --out out --plot {study}.svg"))
         yield Case(part="study", name=name, commands=tuple(commands), quick=quick)
-    pooled = f"study run pct.table2a --seeds 2 --first-seed 3 --members 2 --out out --processes 2 {sets}"
+    pooled = (
+        f"study run pct.table2a --seeds 2 --first-seed 3 --members 2 --out out --processes 2 {sets}"
+    )
     yield Case(part="study", name="pool", commands=(words(pooled),), cold=True)
     tables = (words("study list"), words("study list --json"), words("study show pct.table2a"))
     yield Case(part="study", name="tables", commands=tables, quick=True)
