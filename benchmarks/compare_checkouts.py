@@ -322,8 +322,7 @@ def report(given: argparse.Namespace, sides: Sequence[Side], cases: Sequence[Cas
         seen_setup = seen_setup or case.part == "setup"
         found = differences_of(case, sides, numbers=given.numbers, renamed_keys=given.renamed_keys)
         codes = (sides[1].folder / case.part / case.name / "codes.txt").read_text()
-        if codes.rsplit("\n", 2)[-2][:1] not in "01":
-            refused += 1
+        refused += any(line[:1] not in "013" for line in codes.splitlines())
         if found:
             different += 1
             print(f"{case.part}/{case.name}: {len(found)} differences")
@@ -331,7 +330,9 @@ def report(given: argparse.Namespace, sides: Sequence[Side], cases: Sequence[Cas
                 print(f"    {line}")
     for part, count in counts.items():
         print(f"{part}: {count} cases")
-    print(f"{refused} of {len(cases)} cases end in a refusal, on purpose in most")
+    print(
+        f"{refused} of {len(cases)} cases have a command that is refused, most of them on purpose"
+    )
     print(f"{different} cases differ" if different else "no difference")
     return different
 

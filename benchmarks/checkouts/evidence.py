@@ -27,7 +27,8 @@ PAIRS: Mapping[str, str] = {
     "control": "{in}/text_old_labels.csv {in}/text_new_labels.csv "
     "--control {in}/text_c1_labels.csv",
     "controls": "{in}/text_old_logits.npz {in}/text_new_logits.npz "
-    "--control {in}/text_c1_labels.csv --control {in}/text_c2_logits.parquet --control {in}/text_c3_logits.npz --by site",
+    "--control {in}/text_c1_labels.csv --control {in}/text_c2_logits.parquet "
+    "--control {in}/text_c3_logits.npz --by site",
     "controls-clusters": "{in}/int_old_labels.csv {in}/int_new_labels.csv --cluster user "
     "--control {in}/int_c1_labels.csv --control {in}/int_c2_labels.csv",
     "growth": "{in}/grown_old.parquet {in}/grown_new.parquet --by target",

@@ -106,6 +106,12 @@ def train_cases(methods: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
     for place, model in enumerate(MODELS, start=1):
         yield _one("train", f"model-{place}", f"{base} --model {model}")
     yield _one("train", "fix", f"{base} --fix init,order,hardware --seed 8")
+    yield from _data_cases(base)
+    yield from _wrong_cases(base)
+    yield _run_tables()
+
+
+def _data_cases(base: str) -> Iterator[Case]:
     for place, (data, model, more) in enumerate(
         [
             ("vectors.npz", "mlp:hidden=8", ""),
@@ -118,7 +124,11 @@ def train_cases(methods: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
         start=1,
     ):
         yield _one("train", f"data-{place}", f"{base} --data {{in}}/{data} --model {model} {more}")
-    yield Case(
+
+
+def _run_tables() -> Case:
+    """Predictions and reports of runs."""
+    return Case(
         part="train",
         name="tables",
         quick=True,
@@ -133,6 +143,9 @@ def train_cases(methods: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
             words("predict {setup}/nowhere --out test.csv"),
         ),
     )
+
+
+def _wrong_cases(base: str) -> Iterator[Case]:
     for place, wrong in enumerate(
         [
             *("--method nothing", "--method kd", "--set recipe.epochs=0", "--set recipe.epoch=3"),
