@@ -745,6 +745,29 @@ def test_a_rule_over_groups_takes_the_correction_of_its_policy() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("rule", "over_rules", "told"),
+    [
+        ({"correction": "holm"}, "none", "Holm's correction"),
+        ({}, "holm", "Holm's correction"),
+        ({"correction": "holm"}, "benjamini-hochberg", "Holm's correction"),
+        ({}, "none", None),
+        ({"judge": "point"}, "none", None),
+    ],
+)
+def test_a_correction_over_groups_is_told_wherever_it_comes_from(
+    rule: dict[str, Any], over_rules: str, told: str | None
+) -> None:
+    old, new = update({"a": with_flips(400, 8), "b": with_flips(400, 20)})
+    over_groups = {"metric": "negative_flip_rate", "by": "group", "max": 0.05, **rule}
+    policy = Policy.from_dict({"rule": [over_groups], "correction": over_rules})
+    said = corrections(check(compare(old=old, new=new, by=["group"]), policy))
+    wanted = (
+        f"Failing by negative_flip_rate is corrected for the number of groups of group ({told})."
+    )
+    assert said == (wanted if told else "")
+
+
 # -- flips over none -----------------------------------------------------------------------------
 
 

@@ -216,10 +216,11 @@ def corrections(verdict: Verdict) -> str:
     if over_rules and sum(rule.rule.judge == "interval" for rule in verdict.rules) > 1:
         told.append(f"Failing is corrected for the number of rules ({over_rules}).")
     for rule in (rule.rule for rule in verdict.rules):
-        if rule.by is not None and rule.correction in CORRECTIONS:
+        over_groups = CORRECTIONS.get(verdict.policy.correction_of(rule))
+        if rule.by is not None and rule.judge == "interval" and over_groups:
             told.append(
                 f"Failing by {rule.metric} is corrected for the number of groups of {rule.by} "
-                f"({CORRECTIONS[rule.correction]})."
+                f"({over_groups})."
             )
     return " ".join(dict.fromkeys(told))
 
