@@ -47,12 +47,12 @@ from torch import Tensor
 from flipguard.data import load_data
 from flipguard.demo.plan import NEW, OLD, RECIPE
 from flipguard.training import train
+from flipguard.training.checkpoint import load_model
 from flipguard.training.config import from_dict
 from flipguard.training.devices import cores
 from flipguard.training.folder import Run
 from flipguard.training.material import Material
 from flipguard.training.measure import logits_on
-from flipguard.training.predict import load_model
 from flipguard.training.views import Plan
 
 MEMBERS, ALPHA = 8, 0.8
@@ -125,7 +125,6 @@ def ways(epochs: int) -> list[Way]:
         _elodi("members=4", 4),
         _elodi(f"members=4, views={few}", 4, views=few),
         _elodi("members=2", 2),
-        dataclasses.replace(_elodi("one phase", MEMBERS, one_phase=True), members=0),
         dataclasses.replace(
             _elodi("reuse=4", MEMBERS, reuse=4), members=MEMBERS - 4, from_treated=True
         ),
@@ -233,7 +232,7 @@ class OneSeed:
         module = importlib.import_module("flipguard.training.train")
         began = self.clock()
         with (
-            _timed(module, "members_of", self.clock, spent, "members"),
+            _timed(module, "train_members", self.clock, spent, "members"),
             _timed(Plan, "stored", self.clock, spent, "views"),
         ):
             config = from_dict({**values, "machine": self.machine(values["method"], fuse)})

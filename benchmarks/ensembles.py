@@ -15,8 +15,7 @@ ELODI trains m members and then a student that asks them at every step. Ways to 
   convolutions merged as this device likes it, steps replayed;
 - fused, one order: the same, where all members see the same batches;
 - fused, parts: fused, and what lies between convolutions compiled;
-- fused, wide: and with samples side by side in the student's channels, as many as are fastest;
-- fused, wide, streams: and the members as two networks, each on a stream of its own;
+- fused, streams: and the members as two networks, each on its own stream;
 - apart, streams: members four at a time, and all teachers, each on a stream of its own;
 - stored views: as before it, but the student looks its teachers' answers up;
 - side by side: on a CPU, as many members at a time as there are cores, each in a process with one
@@ -54,8 +53,6 @@ from flipguard.fusion import (
     compile_parts,
     fuse,
     tune,
-    use_widened,
-    widest,
 )
 from flipguard.fusion.folding import folded
 from flipguard.losses import LogitDifferenceInhibition
@@ -75,12 +72,10 @@ WAYS = {
     "fused": ("fused", "fused"),
     "fused, one order": ("fused, one order", "fused"),
     "fused, parts": ("fused, parts", "fused, parts"),
-    "fused, wide": ("fused, parts", "fused, wide"),
-    "fused, wide, streams": ("fused, streams", "fused, wide"),
+    "fused, streams": ("fused, streams", "fused, parts"),
     "apart, streams": ("apart, streams", "apart, streams"),
     "fused, stored views": ("fused, parts", "stored"),
-    "fused, wide, stored views": ("fused, parts", "stored, wide"),
-    "fused, wide, streams, stored views": ("fused, streams", "stored, wide"),
+    "fused, streams, stored views": ("fused, streams", "stored"),
     "apart, streams, stored views": ("apart, streams", "stored"),
     "side by side": ("side by side", "loop"),
 }
@@ -177,13 +172,9 @@ class Bench:
         half: bool = True,
         compiled: Compiling = "off",
         captured: bool = True,
-        wide: bool = False,
     ) -> float:
         model = self.model(100, last=half)
-        if wide:
-            width = widest(model, self.inputs(last=half)[0], lambda: self.autocast(half))
-            use_widened(model, width, compiled=compiled == "parts")
-        elif compiled == "parts":
+        if compiled == "parts":
             compile_parts(model)
         optimizer = self.optimizer(model)
         pull = LogitDifferenceInhibition(None)
@@ -328,11 +319,10 @@ class Bench:
             return self.student(self.fused_teachers(compiled="off"))
         if how == "in turn":
             return self.student(self.teachers_in_turn(), compiled=parts)
-        wide = how.endswith("wide")
-        stored = how.startswith("stored")
+        stored = how == "stored"
         apart = how == "apart, streams"
         teach = self.stored_views() if stored else self.fused_teachers(compiled=parts, apart=apart)
-        return self.student(teach, compiled=parts, wide=wide)
+        return self.student(teach, compiled=parts)
 
     def once(self, kind: str, how: str) -> tuple[float, float]:
         """Milliseconds, and the seconds before; measured once, whatever is made from them."""

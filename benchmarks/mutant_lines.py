@@ -27,8 +27,8 @@ TESTS += ("tests/test_counts.py", "tests/test_gate.py", "tests/test_metrics.py")
 TESTS += ("tests/test_corrections.py", "tests/test_planning.py", "tests/test_api.py")
 TESTS += ("tests/test_policy.py", "tests/test_pages.py", "tests/test_doubts.py")
 TESTS += ("tests/test_means.py", "tests/test_controls.py", "tests/test_peers.py")
-TESTS += ("tests/training/test_loop.py", "tests/training/test_one_phase.py")
-TESTS += ("tests/training/test_members.py", "tests/training/test_fine_tune.py")
+TESTS += ("tests/training/test_loop.py", "tests/training/test_members.py")
+TESTS += ("tests/training/test_fine_tune.py",)
 TESTS += tuple(f"{PACKAGE}/{part}" for part in UNDER_TEST)
 # What is said outside of functions is also seen where it is listed.
 DECLARED = {"tests/test_pages.py", "tests/methods/test_departures.py"}

@@ -31,11 +31,11 @@ from torch import Tensor
 
 from flipguard.data import load_data
 from flipguard.training import train
+from flipguard.training.checkpoint import load_model
 from flipguard.training.config import from_dict
 from flipguard.training.folder import Run
 from flipguard.training.material import Material
 from flipguard.training.measure import logits_on
-from flipguard.training.predict import load_model
 
 MEMBERS = 8
 Options = dict[str, Any]

@@ -31,7 +31,6 @@ def _point(rows: list[dict]) -> charts.Point:
         "none": "untreated update",
         "ensemble": "ensemble of 8 itself",
         "one by one": "8 members, one by one",
-        "one phase": "8 members, one phase",
         "reuse=4": "8 members, 4 reused",
     }.get(first["way"])
     if told is None:

@@ -9,13 +9,18 @@ from pages.places import committed, is_committed
 
 CHEAPER = {"mnist1d": "MNIST-1D", "cifar100": "CIFAR-100"}
 AFTER_ELODI, AFTER_UNTREATED = "elodi", "untreated"
+REMOVED = ("one phase",)  # ways that were measured and no longer exist
 EIGHT = "fused"  # the way that the cheaper ones are held against
 
 
 def cheaper_documents() -> dict[str, dict]:
-    """What was measured of ELODI's price, by data set: as many as there are."""
-    found = {name: f"cheaper_{name}" for name in CHEAPER}
-    return {name: committed(file) for name, file in found.items() if is_committed(file)}
+    """Return what was measured of ELODI's price by data set, without ways that were removed."""
+    files = {name: f"cheaper_{name}" for name in CHEAPER}
+    found = {name: committed(file) for name, file in files.items() if is_committed(file)}
+    return {
+        name: {**document, "rows": [row for row in document["rows"] if row["way"] not in REMOVED]}
+        for name, document in found.items()
+    }
 
 
 def by_way(rows: list[dict]) -> dict[str, list[dict]]:

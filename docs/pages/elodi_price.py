@@ -17,7 +17,6 @@ what the student follows, but for `--fuse`, so keep the control beside it.
 | option | what is saved | what it gives up | measured against eight members |
 |---|---|---|---|
 | `members=4` | half of the members, and of their forward passes | an ensemble of fewer varies more from seed to seed. Try this first: the members stay finished, and independent of each other | {members} |
-| `one_phase=true` | the forward passes, and the wait: members and student are one loop | finished members: for much of the training the student follows an ensemble that knows as little as it does. **Not for short runs** | {one_phase} |
 | `reuse=4` | the training of four members, update after update | an ensemble of its own: it is partly that of the model before | {reuse} |
 | [`views=10`](#stored-views), or how many there are epochs for | all forward passes but so many a sample, once for all students | fresh augmentations in every epoch | {views} |
 | `--fuse auto`, as it is | time on a GPU that a single member does not fill: they are one network; on a CPU they train side by side | nothing, to rounding | |
@@ -27,25 +26,6 @@ is of ten seeds and 100 epochs, CIFAR-100 of three seeds and 20 epochs. What it 
 [all that was measured](results/cheaper.md).
 """
 PAYING_LESS = """
-
-**In one phase** every member learns the task on the student's own batches, and the student is drawn to the mean of what they
-say in that same pass. No gradient goes from the student to a member or between members: each ends where it would
-alone on these batches, with clipping and weight decay of its own. They answer as they learn, that is with dropout, and with batch
-normalisation by the batch's statistics; a second pass in eval mode would cost what is saved here.
-
-In short runs it fails: the members then know as little as the student, which follows their mistakes, and both tasks above
-were made worse by more than two points of error. Three epochs only show the command; take it where training is long, and
-beside the control.
-
-```console
-$ flipguard train --method elodi --set options.members=4 --set options.one_phase=true --set recipe.epochs=3 --out runs/once
-```
-
-All members have to fit into memory at once. They are saved with the state that `--resume` goes on from, and end with the
-run: they are no runs of their own, so no other student can use them and no update can take them over. The loss
-`members_sum` in `history.jsonl` is what is minimised, the sum of the members' losses. Refused beside it are `guides`,
-another `guide` than homogeneous, `online=false`, `views`, `reuse`, `fine_tune` (members that begin alike and see the
-same batches stay alike) and precision 16-mixed.
 
 **In a chain of updates** `reuse=n` takes n of the members over from the ensemble of the one `--old`, and trains only the
 others.
@@ -91,7 +71,6 @@ def elodi_price() -> str:
         least=least,
         most=most,
         members=measured("members=4"),
-        one_phase=measured("one phase"),
         reuse=measured("reuse=4"),
         views=measured("views=10", "views=5"),
     )

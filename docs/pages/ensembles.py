@@ -25,12 +25,10 @@ WAYS = {
     "fused": "members and teachers as one network each, steps replayed",
     "fused, one order": "the same, all members see the same batches",
     "fused, parts": "as one network each, compiled in parts, steps replayed",
-    "fused, wide": "the same, the student widened",
-    "fused, wide, streams": "the same, members as two networks on two streams",
+    "fused, streams": "the same, members as two networks on two streams",
     "apart, streams": "four members at a time, and all teachers, with a stream each",
     "fused, stored views": "as one network, compiled in parts; the student looks answers up",
-    "fused, wide, stored views": "the same, the student widened",
-    "fused, wide, streams, stored views": "the same, members as two networks on two streams",
+    "fused, streams, stored views": "the same, members as two networks on two streams",
     "apart, streams, stored views": "four members at a time; the student looks answers up",
     "side by side": "a member a core, each in a process",
 }
@@ -114,7 +112,7 @@ def _ensembles_section(net: str, rows: list[dict]) -> list[str]:
     ]
     told = WAYS | (ON_CPU if _is_cpu(plain) else {})
     for row in rows:
-        if row["way"] == "plain":
+        if row["way"] not in told or row["way"] == "plain":  # not in `told`: since removed
             continue
         if "problem" in row:
             lines.append(f"| {told[row['way']]} | — | — | — |")
@@ -142,7 +140,7 @@ def _repeated_section(document: dict) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for (net, way), rows in found.items():
-        if len(rows) > 1:
+        if len(rows) > 1 and way in WAYS:
             cells = [
                 ", ".join(f"{row[name]:.{places}f}" for row in rows)
                 for name, places in (
@@ -169,10 +167,8 @@ IN_THE_WAY = [
     "activations and sums between them, and 9 sums of gradients and copies. The library's grouped convolutions take 2.4 times as long as "
     "reading their inputs and writing their outputs would at 4 TB/s; "
     "a net of so few channels alone takes 16 ms for the step that takes it 9 among eight, "
-    "which is why members gain from being one network and a student does not. Widening (`machine.widen`) puts samples side by side into "
-    "a student's channels, which takes a fifth to a quarter of its step away where it looks answers up and a tenth to a seventh where "
-    "teachers are asked, but measuring how wide took 17 to 20 seconds before the first step, more than forty epochs of these nets give "
-    "back: it is off unless asked for. Two streams gain nothing where members are one network already.",
+    "which is why members gain from being one network and a student does not. Two streams gain nothing where members are one network already. The measured "
+    "file also has rows of a student that is widened (`wide`), a setting that [was removed](../log.md).",
     "",
     "ResNet-18 at full width fills the GPU alone, and members as one network are slower than one by one (7.2 ms against 6.2). So "
     "`--fuse auto` leaves them apart, four at a time with a stream each, where one computes while another waits for "

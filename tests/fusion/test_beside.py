@@ -23,7 +23,8 @@ from flipguard.fusion import (
 from flipguard.fusion.beside import Beside
 from flipguard.references import Ensemble
 from flipguard.training.folder import CHECKPOINT, MODEL, Run
-from flipguard.training.fusing import CannotFuse, teachers_asked
+from flipguard.training.fused_group import CannotFuse
+from flipguard.training.teachers import teacher_layout
 from flipguard.training.workshop import Together, _refuse_on_gpu
 from tests.fusion.nets import apart, attending, drawn, members_of
 from tests.training.tiny import tiny, trained
@@ -196,8 +197,8 @@ def test_how_teachers_are_asked(
 ) -> None:
     models = members_of(model, SHAPE)[:3]
     told = tiny("elodi", machine=machine).machine
-    assert teachers_asked(told, torch.device("cuda"), models) == asked
-    assert teachers_asked(told, torch.device("cuda"), models[:1]) is None
+    assert teacher_layout(told, torch.device("cuda"), models) == asked
+    assert teacher_layout(told, torch.device("cuda"), models[:1]) is None
 
 
 def test_transformers_are_not_asked_apart() -> None:

@@ -14,14 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flipguard.fusion import CapturedStep, fuse, needs, teachers, tune, use_widened
+from flipguard.fusion import CapturedStep, fuse, needs, teachers, tune
 from flipguard.fusion.graphs import WARM_UP
-from flipguard.fusion.widths import width_of
 from flipguard.references import Ensemble
 from flipguard.training import Config, Recipe
 from flipguard.training.optimizers import optimizer_of
 from flipguard.training.workshop import Together
-from tests.fusion.nets import apart, members_of, optimizer_for, train_alone
+from tests.fusion.nets import apart, members_of, train_alone
 from tests.training.tiny import history_of, images_file, tiny, trained
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -169,29 +168,6 @@ def test_in_float64_members_end_where_a_loop_ends(
         alone = train_alone(members[index], mine, kind=kind, smoothing=0.1, rate=rate).state_dict()
         # AdamW divides by the size of gradients: of those that are nearly zero, rounding decides.
         assert _off(state, alone) < (1e-5 if kind == "adamw" else 1e-7)
-
-
-@on_gpu
-@pytest.mark.parametrize("copies", [2, 4, 8])
-@pytest.mark.parametrize("compiled", [False, True])
-def test_in_float64_a_widened_net_ends_where_it_would(copies: int, compiled: bool) -> None:
-    """After 50 steps, most of them replayed."""
-    net = on_device("resnet20:width=4", exactly=True)[0]
-    batches = [(inputs[0].double(), target[0]) for inputs, target in batches_of(50, 3)]
-    plain = train_alone(net, batches, kind="sgd", smoothing=0.1, rate=0.01).state_dict()
-    net.train()
-    use_widened(net, width_of(net, copies, batches[0][0]), compiled=compiled)
-    optimizer = optimizer_for("sgd", list(net.parameters()), 2, 0.01)
-
-    def step(inputs: Tensor, target: Tensor) -> None:
-        F.cross_entropy(net(inputs), target, label_smoothing=0.1).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    take = CapturedStep(step)
-    for inputs, target in batches:
-        take(inputs, target)
-    assert _off(net.state_dict(), plain) < 1e-7
 
 
 @pytest.mark.usefixtures("exact")

@@ -23,7 +23,7 @@ from flipguard.errors import InputError
 from flipguard.fusion import fuse
 from flipguard.training import Config, Run, Seeds, train, workshop
 from flipguard.training.folder import CHECKPOINT, HISTORY, MODEL, TIMING
-from flipguard.training.fusing import CannotFuse, Group
+from flipguard.training.fused_group import CannotFuse, Group
 from flipguard.training.members import member_config, member_folder
 from tests.fusion.nets import apart, attending, members_of
 from tests.training.tiny import (

@@ -278,16 +278,6 @@ CASES = [
         equation=offline,
     ),
     variant(name="elodi", options={"views": 2, "k": 10, "class_reduction": "sum"}, equation=views),
-    variant(
-        name="elodi",
-        options={"one_phase": True, "members": 3},
-        equation=of(elodi, members_learn=True, **LDI),
-    ),
-    variant(
-        name="elodi",
-        options={"one_phase": True, "members": 3, "legacy": 0.6},
-        equation=of(elodi, members_learn=True, legacy=0.6, **LDI),
-    ),
     *both("entropy", of(equations.entropy)),
     variant(
         name="entropy",

@@ -200,7 +200,6 @@ def elodi(
     p: float = 2.0,
     rank_by: str = "student",
     over_classes: str = "sum",
-    members_learn: bool = False,
 ) -> Tensor:
     """Section 4.2, (1 - alpha) CE + alpha LDI; and eq. 9, whose lambda is 1 - `legacy`."""
 
@@ -212,10 +211,7 @@ def elodi(
     if legacy:
         to_old = over_olds(said, lambda new, old, _: inhibited(*shared(said, new, old)))
         pull = (1 - legacy) * pull + legacy * to_old
-    found = (1 - alpha) * task(said) + alpha * pull
-    if members_learn:  # ours: each with the gradient that it has alone
-        found = found + total([task(said, rows) for rows in said.members])
-    return found
+    return (1 - alpha) * task(said) + alpha * pull
 
 
 # --- churn -------------------------------------------------------------------

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from flipguard.losses import SharedClasses
 from flipguard.methods import Objective, Old, Setting, method_of
-from flipguard.methods.companions import Companions
 from flipguard.references import Ensemble, OldModel, StoredLogits
 from flipguard.references.views import StoredViews, packed
 from flipguard.training.loop import Trainee
@@ -106,15 +105,10 @@ class Scene:
                 kept="float32",
             ),
             held_out=self.batches,
-            companions=self.companions,
         )
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         return iter(self.held_out)
-
-    def companions(self, count: int) -> Companions:
-        assert count == len(self.members)
-        return Companions(self.members)
 
     def models(self) -> dict[str, nn.Module]:
         """Every model by name; those that a method does not train must get no gradient."""

@@ -79,7 +79,7 @@ def test_a_card_knows_what_its_name_adds(capsys: pytest.CaptureFixture[str]) -> 
     assert "floor = 1e-07, 0.0 in the paper" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("option", ["views", "views_top", "guide", "online", "one_phase", "reuse"])
+@pytest.mark.parametrize("option", ["views", "views_top", "guide", "online", "reuse"])
 def test_a_cheaper_or_another_ensemble_departs(option: str) -> None:
     """Also where the paper's value is none."""
     elodi = METHODS["elodi"]

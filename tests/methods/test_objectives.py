@@ -18,9 +18,9 @@ from flipguard.data import ArraySplit, load_data
 from flipguard.errors import InputError
 from flipguard.methods import METHODS, Objective
 from flipguard.models import build_model
+from flipguard.training.checkpoint import EnsembleModel
 from flipguard.training.checks import completed
 from flipguard.training.folder import MODEL
-from flipguard.training.members import Mean
 from tests.losses import transcription as plain
 from tests.methods import equations
 from tests.methods import other_equations as others
@@ -257,7 +257,7 @@ def test_the_loop_goes_down_on_the_whole_objective(tmp_path: Path) -> None:
 def test_an_ensemble_averages_logits() -> None:
     """PCT eq. 10: the softmax of the mean logits, not the mean of the softmax."""
     at = scene()
-    found = Mean(at.members)(at.inputs)
+    found = EnsembleModel(at.members)(at.inputs)
     wanted = equations.ensemble(said_of(at, 0).members)
     same(found, torch.stack([torch.stack(row) for row in wanted]), "logits")
     with pytest.raises(InputError, match="Expected 8 members to be trained apart"):

@@ -24,7 +24,6 @@ from flipguard.methods.base import (
     task,
     written,
 )
-from flipguard.methods.companions import Companions
 from flipguard.methods.views import Views, views_of
 from flipguard.references import OldModel
 from tests.methods.scenes import Scene, build, options_of, scene
@@ -248,12 +247,6 @@ def without(at: Scene, **missing: Any) -> Any:
         ("elodi", {"legacy": -0.1}, {}, "Expected `legacy` to be a share from 0 to 1"),
         ("elodi", {"views": 2}, {"views": None}, "Expected a way to store the ensemble's views"),
         ("elodi", {"online": False}, {"stored": None}, "Expected a way to store the ensemble's lo"),
-        (
-            "elodi",
-            {"one_phase": True},
-            {"companions": None},
-            "Expected `one_phase` to be given mem",
-        ),
         ("bu-cr", {}, {"held_out": None}, "Expected held-out samples to count confusions on"),
         ("ewc", {}, {"held_out": None}, "Expected samples to measure the importance of weights"),
         ("mixout", {"share": 1.0}, {}, "Expected `share` to be from 0 to below 1, but got 1."),
@@ -283,16 +276,10 @@ def test_what_a_run_must_know_of_an_objective() -> None:
     assert usual.forward is None
     assert not list(usual.trained.parameters())
     assert usual.state() == {}
-    matrix, vector = torch.nn.Linear(3, 2).parameters()
-    assert (usual.decays(matrix), usual.decays(vector)) == (True, False)
     assert not build("codistill-ce", {}, at).replayable
     assert build("codistill-skl", {}, at).replayable
     stored = build("elodi", {"views": 2}, at)
     assert stored.views == 2
-    together = build("elodi", {"one_phase": True, "members": 3}, at)
-    assert together.facts == {"companions": {"count": 3, "way": "one by one"}}
-    assert isinstance(together.trained, Companions)
-    assert (together.decays(matrix), together.decays(vector)) == (True, False)
     assert build("ract", {}, scene("features")).needs_features
     assert build("bct", {}, scene("features")).needs_features
 

@@ -13,11 +13,12 @@ import pytest
 
 from flipguard.errors import InputError
 from flipguard.studies import executor, tasks
-from flipguard.studies.executor import Crew, train_all
+from flipguard.studies.executor import TRAIN_SEVERAL_JOB, Crew, train_all
 from flipguard.studies.graph import Node
 from flipguard.studies.planning import Plan, plan_of
 from flipguard.studies.reading import study_of
 from flipguard.studies.scales import scale_of
+from flipguard.training.side_by_side import TRAIN_JOB
 from flipguard.training.worker import DIVERGED, ENDED, FAILED, LINE, READY, REFUSED, STOPPED
 from flipguard.training.workforce import GONE
 
@@ -54,7 +55,8 @@ class Obedient:
         said.put((self, READY, ""))
 
     def tell(self, job: dict[str, Any]) -> None:
-        together = job.get("together", [job])
+        assert job["call"] == (TRAIN_SEVERAL_JOB if "runs" in job["arguments"] else TRAIN_JOB)
+        together = job["arguments"].get("runs", [job["arguments"]])
         folders = [one["folder"] for one in together]
         Obedient.jobs.append(folders)
         Obedient.minutes += [one["config"]["machine"]["minutes"] for one in together]

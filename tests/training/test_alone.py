@@ -88,13 +88,6 @@ def test_a_projection_is_clipped_apart(method: str, small: Run, tmp_path: Path) 
     check(method, {"weight": 0.0}, tmp_path, (small,))
 
 
-@pytest.mark.parametrize("fuse", ["off", "on"])
-def test_members_in_one_phase_are_clipped_apart(fuse: str, tmp_path: Path) -> None:
-    options = {"alpha": 0.0, "one_phase": True, "members": 2}
-    treated = one_epoch("elodi", options=options, machine={"fuse": fuse})
-    assert same(weights(treated, tmp_path / "a"), weights(one_epoch("none"), tmp_path / "b"))
-
-
 @pytest.mark.parametrize("method", ["codistill-ce", "codistill-skl"])
 @pytest.mark.parametrize(
     "changes",

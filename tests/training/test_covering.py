@@ -32,7 +32,6 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "elodi asked once": ("elodi", {"online": False}),
     "elodi views": ("elodi", {"views": 2, "views_top": 2}),
     "elodi calibrated": ("elodi", {"guide": "calibrated"}),
-    "elodi one phase": ("elodi", {"one_phase": True}),
 }
 SAME_LAYOUT = frozenset(name for name, row in METHODS.items() if "same_layout" in row.needs)
 SAME_CLASSES = frozenset(name for name, row in METHODS.items() if "same_classes" in row.needs)
@@ -70,10 +69,6 @@ REFUSED: tuple[tuple[Forbidden, str], ...] = (
         "to have old's architecture, but ",
     ),
     (
-        {"method": frozenset({"elodi one phase"}), "fine_tune": frozenset({"yes"})},
-        "Expected `one_phase` to have members that differ, but got `fine_tune`",
-    ),
-    (
         {
             "method": frozenset({"elodi calibrated"}),
             "fine_tune": frozenset({"yes"}),
@@ -94,11 +89,7 @@ SLOW_FACTORS: dict[str, tuple[str, ...]] = {
     **{name: FACTORS[name] for name in ("method", "update", "precision", "fuse", "fine_tune")},
     **{name: FACTORS[name] for name in ("accumulate", "clip", "stopped")},
 }
-MEMBERS = frozenset(
-    name
-    for name, (method, options) in WAYS.items()
-    if method in ("ensemble", "elodi") and not options.get("one_phase")
-)
+MEMBERS = frozenset(name for name, (method, _) in WAYS.items() if method in ("ensemble", "elodi"))
 SLOW_REFUSED: list[Forbidden] = [
     *(forbidden for forbidden, _ in REFUSED),
     # As one network they are trained by one process; said by tests/fusion/test_runs.py.

@@ -83,7 +83,6 @@ def test_methods_run_beside_their_references(tmp_path: Path, method: str) -> Non
         ("fd-lm", {}),
         ("bct", {}),
         ("elodi", {"members": 2}),
-        ("elodi", {"members": 2, "one_phase": True}),
         ("elodi", {"members": 2, "views": 2}),
         ("codistill-skl", {"beta": 0.5}),
         ("codistill-ce", {"every": 2}),

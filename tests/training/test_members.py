@@ -12,9 +12,10 @@ import torch
 
 from flipguard.errors import InputError
 from flipguard.training import Run, Scope, Seeds, load_model, predict
+from flipguard.training.checkpoint import EnsembleModel
 from flipguard.training.checks import check_folder
 from flipguard.training.folder import MODEL
-from flipguard.training.members import Mean, member_config, member_folder
+from flipguard.training.members import member_config, member_folder
 from tests.training.tiny import bytes_of, everything_in, tiny, trained
 
 
@@ -71,7 +72,7 @@ def test_an_ensemble_gives_the_mean_of_its_members(tmp_path: Path) -> None:
     predict(Run.read(run.folder), split="test", out=tmp_path / "again.npz")
     assert np.array_equal(logits_in(tmp_path / "again.npz"), mean)
     model = load_model(run)
-    assert isinstance(model, Mean)
+    assert isinstance(model, EnsembleModel)
     assert len(model.members) == 3
     assert not torch.equal(next(model.members[0].parameters()), next(model.members[1].parameters()))
 

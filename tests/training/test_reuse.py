@@ -162,7 +162,6 @@ def test_stopped_and_resumed_equals_uninterrupted(old: Run, tmp_path: Path) -> N
         ({"reuse": 4}, "at most `members`, 3, but got 4"),
         ({"reuse": -1}, "`reuse` of `elodi` to be a number from 0 on, but got -1"),
         ({"reuse": 1, "guides": ("x",)}, "`reuse` without `guides`"),
-        ({"reuse": 1, "options": {"one_phase": True}}, "`one_phase`"),
         ({"reuse": 1, "options": {"guide": "calibrated"}}, "'calibrated'"),
         ({"reuse": 1, "scope": Scope(classes=8)}, "knows other classes"),
         ({"members": 5, "reuse": 4}, "to have 4 members to take over, but it has 3"),
@@ -184,8 +183,6 @@ def test_one_old_run_is_needed(old: Run, tmp_path: Path) -> None:
 def test_an_old_run_without_members(tmp_path: Path) -> None:
     plain = make_old(tmp_path / "plain")
     assert "lists none" in refused(update(plain, 2, reuse=1), tmp_path / "run")
-    once = trained(update(None, 1, options={"one_phase": True}), tmp_path / "once")
-    assert "in two phases" in refused(update(once, 2, reuse=1), tmp_path / "run")
 
 
 def test_members_that_are_gone_unfinished_or_damaged(old: Run, tmp_path: Path) -> None:

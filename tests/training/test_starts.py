@@ -36,7 +36,6 @@ def olds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
         "elodi": old_run("elodi", folder / "elodi"),
         "narrow": old_run("ensemble", folder / "narrow", scope=Scope(classes=NARROW)),
         "other": old_run("ensemble", folder / "other", model="mlp:hidden=12"),
-        "one phase": old_run("elodi", folder / "one", options={"one_phase": True}),
     }
 
 
@@ -120,9 +119,9 @@ def test_fewer_members_start_from_the_first_of_more(
 
 
 def test_all_start_from_an_old_one_without_members_of_its_own(
-    olds: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given runs are no members of old's, and those of one phase are gone with its state."""
+    """Runs that were given as guides are not old's own members."""
     guides = tuple(
         str(make_old(tmp_path / f"guide{width}", model=f"mlp:hidden={width}").folder)
         for width in (8, 12)
@@ -132,12 +131,10 @@ def test_all_start_from_an_old_one_without_members_of_its_own(
         tmp_path / "guided",
     )
     assert guided.document["members"]
-    for name, old in (("guided", guided), ("phase", olds["one phase"])):
-        seen = first_weights(monkeypatch)
-        trained(tuned("ensemble", old), tmp_path / f"from-{name}")
-        (start,) = weights_of(old)
-        assert [equal(begun, start) for begun in seen] == [True] * MEMBERS
-        monkeypatch.undo()
+    seen = first_weights(monkeypatch)
+    trained(tuned("ensemble", guided), tmp_path / "from-guided")
+    (start,) = weights_of(guided)
+    assert [equal(begun, start) for begun in seen] == [True] * MEMBERS
 
 
 def test_what_is_taken_over_is_not_started_from(

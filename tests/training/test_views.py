@@ -233,7 +233,7 @@ def test_students_of_the_same_members_share_a_table(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("asked for a teacher that is not needed")
 
-    monkeypatch.setattr("flipguard.training.members.Ensemble", never)
+    monkeypatch.setattr("flipguard.training.teachers.Ensemble", never)
     lines.clear()
     other = with_views(2, guides=guides, seeds=Seeds(seed=5), options={"alpha": 0.5})
     second = train(other, tmp_path / "second", report=lines.append)

@@ -18,8 +18,6 @@ from flipguard.fusion.regions import Compiling, compile_parts
 from flipguard.fusion.segments import checkpoint_segments
 from flipguard.fusion.teachers import FusedMean, teachers
 from flipguard.fusion.tuning import tune
-from flipguard.fusion.widening import Width, use_widened, widen
-from flipguard.fusion.widths import widest
 
 __all__ = [
     "CapturedStep",
@@ -27,14 +25,10 @@ __all__ = [
     "Fused",
     "FusedMean",
     "Needs",
-    "Width",
     "checkpoint_segments",
     "compile_parts",
     "fuse",
     "needs",
     "teachers",
     "tune",
-    "use_widened",
-    "widen",
-    "widest",
 ]

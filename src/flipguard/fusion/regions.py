@@ -22,7 +22,6 @@ from flipguard.fusion.base import Fused
 from flipguard.fusion.layers import ManyBatchNorm, ManyConv
 from flipguard.fusion.packing import Packed, trace
 from flipguard.fusion.place import Refusal
-from flipguard.fusion.widened import WideConv
 
 Compiling = Literal["off", "parts", "whole"]
 Between = Callable[..., Tensor]
@@ -57,16 +56,13 @@ def compile_parts(module: nn.Module) -> None:
     call_instead(module, net)
 
 
-def call_instead(
-    module: nn.Module, net: nn.Module, fits: Callable[..., bool] = lambda *_, **__: True
-) -> None:
-    """Calls another network of the same layers, in the module's present mode and where it fits."""
+def call_instead(module: nn.Module, net: nn.Module) -> None:
+    """Call another network of the same layers while the module is in its present mode."""
     training = module.training
     plain: Callable[..., Any] = module._call_impl
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        instead = module.training == training and fits(*args, **kwargs)
-        return net(*args, **kwargs) if instead else plain(*args, **kwargs)
+        return (net if module.training == training else plain)(*args, **kwargs)
 
     # Where `Module.compile` puts it too: copies of the module do not have it.
     module._compiled_call_impl = call
@@ -152,8 +148,7 @@ def _is_norm(layer: nn.Module | None) -> bool:
 
 
 def _has_bias(layer: nn.Module | None) -> bool:
-    kinds = (nn.Conv2d, ManyConv, WideConv)
-    return type(layer) in kinds and layer is not None and layer.bias is not None
+    return type(layer) in (nn.Conv2d, ManyConv) and layer is not None and layer.bias is not None
 
 
 def _is_addition(node: Node) -> bool:
@@ -189,7 +184,7 @@ class _Unbiased(nn.Module):
     def forward(self, values: Tensor, **kwargs: Any) -> Tensor:
         layer = self._layer[0]
         found: Tensor
-        if isinstance(layer, ManyConv | WideConv):
+        if isinstance(layer, ManyConv):
             found = layer(values, biased=False, **kwargs)
         else:
             found = layer._conv_forward(values, layer.weight, None)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from flipguard.errors import InputError, listed, nearest
 from flipguard.losses import SharedClasses
-from flipguard.methods.companions import Companions
 from flipguard.models import Inputs, classify
 from flipguard.references import OldModel, Reference, StoredLogits
 from flipguard.references.views import StoredViews
@@ -90,6 +89,9 @@ class Method:
     needs: frozenset[Need] = frozenset()
     unlike: tuple[str, ...] = ()  # differences from the paper that no option changes
     revisions: tuple[Revision, ...] = ()  # changes of its formula, oldest first
+    # Options that were removed, with the only value that a run may still have. They stay part of
+    # a run's name, so that earlier runs keep theirs.
+    retired: Mapping[str, Scalar] = field(default_factory=dict)
 
     @property
     def settable(self) -> tuple[Option, ...]:
@@ -101,13 +103,14 @@ class Method:
         return ", ".join(words for need, words in NEEDS.items() if need in self.needs)
 
     def named(self, options: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """The options that are part of the name of a run.
+        """Return the options that are part of the name of a run.
 
-        An option that was added later is left out if it has its default, so that runs from before
-        keep their names.
+        Runs from before an option was added or removed keep their names: an option that was added
+        later is left out if it has its default, and one that was removed has its last value.
         """
         usual = {option.name: option.default for option in self.options if option.added}
-        return {n: v for n, v in options.items() if n not in usual or v != usual[n]}
+        kept = {n: v for n, v in options.items() if n not in usual or v != usual[n]}
+        return {**self.retired, **kept}
 
     def complete(self, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Return all options: the given ones, checked, and the preset or defaults for the others.
@@ -258,8 +261,6 @@ class Setting:
     stored: Callable[[Reference], StoredLogits] | None = None  # of the samples as they are
     views: StoredViews | None = None  # of augmented samples, if the options ask for them
     held_out: Callable[[], Iterator[tuple[Inputs, Tensor]]] | None = None
-    # So many more models like the student, to be trained in its loop.
-    companions: Callable[[int], Companions] | None = None
 
     def number(self, name: str) -> float:
         """An option that is a number."""
@@ -308,9 +309,6 @@ class Objective:
     needs_features: bool = False
     # How the student is called, if not plainly.
     forward: Callable[[nn.Module, Inputs], Tensor] | None = None
-    # Which weights decay: not vectors, that is biases and norms.
-    decays: Callable[[nn.Parameter], bool] = lambda parameter: parameter.dim() > 1
-    facts: Mapping[str, Any] = field(default_factory=dict)  # what `run.json` says of it
     # Whether a step may be captured and replayed: what it decides must not be Python's decision.
     replayable: bool = True
     # After how many epochs inputs are augmented as in the first one; never if None.

@@ -18,7 +18,6 @@ from flipguard.methods.base import (
     over_olds,
     task,
 )
-from flipguard.methods.one_phase import one_phase
 from flipguard.methods.views import VIEWS, VIEWS_DTYPE, VIEWS_TOP, views_of
 
 MEMBERS = Option(
@@ -79,12 +78,6 @@ GUIDE = Option(
     choices=("homogeneous", "heterogeneous", "calibrated"),
     printed=Printed(value="homogeneous"),
 )
-ONE_PHASE = Option(
-    name="one_phase",
-    default=False,
-    sentence="Train the members together with the student, in one loop; they end with it.",
-    printed=Printed(value=False, words="the student follows members that are still learning"),
-)
 REUSE = Option(
     name="reuse",
     default=0,
@@ -129,8 +122,6 @@ def _build(setting: Setting) -> Objective:
         return found
 
     views = views_of(setting.options, classes=setting.classes)
-    if setting.options["one_phase"]:
-        return one_phase(setting, drawn)
     if views is not None:
         table = setting.views
         if table is None:
@@ -169,11 +160,11 @@ ELODI = Method(
         LEGACY,
         ONLINE,
         GUIDE,
-        ONE_PHASE,
         REUSE,
         VIEWS,
         VIEWS_TOP,
         VIEWS_DTYPE,
     ),
     needs=frozenset({"members"}),
+    retired={"one_phase": False},
 )

@@ -19,9 +19,11 @@ from flipguard.studies.graph import Node
 from flipguard.training.checks import check_folder
 from flipguard.training.config import Config, as_dict
 from flipguard.training.seeds import Seeds
+from flipguard.training.side_by_side import TRAIN_JOB
 from flipguard.training.worker import DIVERGED, ENDED, FINISHED, LINE, READY, REFUSED
 from flipguard.training.workforce import GONE, Said, Worker
 
+TRAIN_SEVERAL_JOB = "flipguard.training.several:train_several_job"
 Told = Callable[[int, int], None]
 Finished = Callable[[Collection[Path]], None]
 # The share that must be done before the time left is told: before, it is the time of starting.
@@ -187,11 +189,14 @@ class _Work:
 
     def _give(self, worker: Worker, job: Job) -> None:
         self.busy[worker] = job
-        jobs: list[dict[str, Any]] = [
+        runs: list[dict[str, Any]] = [
             {"config": as_dict(self._timed(node.config)), "folder": str(node.folder)}
             for node in job
         ]
-        worker.tell(jobs[0] if len(job) == 1 else {"together": jobs})
+        if len(runs) == 1:
+            worker.tell({"call": TRAIN_JOB, "arguments": runs[0]})
+        else:
+            worker.tell({"call": TRAIN_SEVERAL_JOB, "arguments": {"runs": runs}})
 
     def _timed(self, config: Config) -> Config:
         """With the time that is left, so that it stops by itself where it can be resumed."""

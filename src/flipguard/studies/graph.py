@@ -204,7 +204,7 @@ class Graph:
         self, config: Config, method: Method, model: Model, seed: int, olds: Sequence[Node]
     ) -> list[Path]:
         """The members that a run trains for itself; here each is a run like others."""
-        if "members" not in method.needs or config.guides or config.options.get("one_phase"):
+        if "members" not in method.needs or config.guides:
             return []
         if config.fine_tune and olds and olds[0].members:
             return [node.folder for node in self._started(config, model.role, seed, olds[0])]

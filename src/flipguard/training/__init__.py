@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from flipguard.training.checkpoint import load_model
 from flipguard.training.config import Config, Machine, Recipe, Scope
 from flipguard.training.folder import Run
-from flipguard.training.predict import load_model, predict
+from flipguard.training.predict import predict
 from flipguard.training.seeds import Seeds
 from flipguard.training.train import train
 

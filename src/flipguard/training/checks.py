@@ -15,7 +15,6 @@ from flipguard.data.identity import Ids
 from flipguard.errors import InputError, listed, printable
 from flipguard.methods import METHODS, Method, Old, method_of
 from flipguard.models import same_layout
-from flipguard.training.companions import check_one_phase
 from flipguard.training.config import Config, decisive
 from flipguard.training.fine_tuning import difference_of
 from flipguard.training.folder import RUN, WRITTEN, Run, is_whole
@@ -71,7 +70,7 @@ def _with_dropout(model: str, told: object, rate: Any) -> tuple[str, float]:
 def trains_members(config: Config) -> bool:
     """Whether a run has members of its own that are trained before it."""
     method, config = completed(config)
-    return "members" in method.needs and not config.guides and not config.options.get("one_phase")
+    return "members" in method.needs and not config.guides
 
 
 def check_numbers(config: Config) -> None:
@@ -119,12 +118,6 @@ def check_numbers(config: Config) -> None:
         raise InputError(
             "Expected `machine.checkpointing` with a model that is not compiled, but got "
             f"`machine.compile={machine.compile}`; leave one of them out."
-        )
-    if machine.widen != "off" and (machine.checkpointing or machine.compile == "whole"):
-        got = "checkpointing" if machine.checkpointing else "compile=whole"
-        raise InputError(
-            f"Expected `machine.widen` with a model that is compiled in parts or not at all, but "
-            f"got `machine.{got}`; leave one of them out."
         )
     if "members" in config.options:
         member_count(config)
@@ -250,7 +243,6 @@ def check_needs(method: Method, config: Config, olds: list[Run]) -> None:
             f"Expected `--old` to be a finished run, but {listed(unfinished)} is not; resume it "
             "first."
         )
-    check_one_phase(config)
     check_reuse(config, olds)
     if config.fine_tune:
         refuse_start(method, olds[0])

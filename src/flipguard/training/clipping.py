@@ -7,10 +7,9 @@ from typing import Any
 from torch import nn
 
 from flipguard.fusion import Fused
-from flipguard.methods.companions import Companions
 
 # These contain models, but are not models.
-CONTAINERS = (nn.ModuleDict, nn.ModuleList, Companions)
+CONTAINERS = (nn.ModuleDict, nn.ModuleList)
 
 
 def clip(modules: nn.Module, largest: float) -> None:

@@ -13,12 +13,28 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from flipguard.errors import InputError, listed, printable
-from flipguard.methods import method_of
+from flipguard.methods import METHODS, method_of
 from flipguard.training.presets import PRESETS
 from flipguard.training.seeds import FIXED, HARDWARE, SOURCES, Seeds
 
 Scalar: TypeAlias = bool | int | float | str | None
 NONE = "none"  # how a person writes that there is no value: TOML has no word for it
+RETIRED: Mapping[str, Scalar] = {
+    "machine.widen": "off",
+    **{f"options.{name}": kept for row in METHODS.values() for name, kept in row.retired.items()},
+}
+"""Settings that were removed, with the value that does what is always done now."""
+
+
+class RetiredError(InputError):
+    """A configuration has a setting that was removed, with a value that asks for it."""
+
+    def __init__(self, setting: str, value: object) -> None:
+        self.told = printable(f"`{setting} = {value!r}`")
+        super().__init__(
+            f"Expected a configuration without `{setting}`, which was removed, but got "
+            f"{listed([value])}; leave it out."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +80,6 @@ class Machine:
     threads: int | None = None
     # By torch.compile: what lies between convolutions, in seconds, or all of it, in minutes.
     compile: Literal["off", "parts", "whole"] = "off"
-    # Several samples side by side in the channels, for narrow convolutions: "auto", where a GPU is
-    # measured to be faster with it; "on", as many as make sense. The same but for rounding.
-    widen: Literal["off", "auto", "on"] = "off"
     # Steps captured once and replayed, on a GPU and where that is possible.
     cuda_graphs: Literal["auto", "on", "off"] = "auto"
     checkpointing: bool = False  # less memory: activations are computed again for the gradient
@@ -149,7 +162,9 @@ def machine_settings(machine: Machine) -> dict[str, Any]:
 
 
 def from_dict(values: Mapping[str, Any]) -> Config:
-    """The configuration that plain values describe; unknown keys are refused.
+    """Return the configuration that plain values describe; refuse unknown keys.
+
+    A removed setting is left out if it has the value that does what is always done now.
 
     >>> from_dict({"preset": "churn-cifar", "recipe": {"epochs": 3}}).recipe.batch_size
     1024
@@ -163,8 +178,20 @@ def from_dict(values: Mapping[str, Any]) -> Config:
         given = values.get("recipe", {})
         if isinstance(given, Mapping):
             values = {**values, "recipe": {**PRESETS[preset], **given}}
-    config: Config = _built(Config, values, "")
+    config: Config = _built(Config, _without_retired(values), "")
     return config
+
+
+def _without_retired(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    for setting, kept in RETIRED.items():
+        table, _, name = setting.partition(".")
+        inner = values.get(table) if isinstance(values, Mapping) else None
+        if not isinstance(inner, Mapping) or name not in inner:
+            continue
+        if inner[name] != kept:
+            raise RetiredError(setting, inner[name])
+        values = {**values, table: {key: one for key, one in inner.items() if key != name}}
+    return values
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import os
 import resource
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from flipguard.errors import InputError, listed
-from flipguard.fusion import Width, compile_parts, use_widened, widen, widest
-from flipguard.fusion.place import Refusal
-from flipguard.fusion.widths import copies_for, width_of
-from flipguard.training.config import Config, Machine
+from flipguard.fusion import compile_parts
+from flipguard.training.config import Machine
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -71,75 +68,13 @@ def input_type(machine: Machine) -> torch.dtype:
     return torch.float64 if machine.precision == "64-true" else torch.float32
 
 
-def compile_as(
-    machine: Machine,
-    model: nn.Module,
-    batch: tuple[int, ...] | None = None,
-    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
-) -> None:
-    """Compiles a model as it is told; it is called as before.
-
-    Given the shape of its batches, it is also widened, if it is to be.
-    """
-    if machine.widen != "off" and batch is not None:
-        model.train()
-        width = _width(machine, model, batch, autocast)
-        if width.copies > 1:
-            use_widened(model, width, compiled=machine.compile == "parts")
-            return
+def compile_as(machine: Machine, model: nn.Module) -> None:
+    """Compile a model as `machine.compile` says; it is called as before."""
     if machine.compile == "parts":
         model.train()
         compile_parts(model)
     elif machine.compile == "whole":
         model.compile()
-
-
-def batch_shape(
-    config: Config, shape: tuple[int, ...] | None, samples: int
-) -> tuple[int, ...] | None:
-    """The shape of what one process is given at once, or None for texts."""
-    recipe = config.recipe
-    whole = min(recipe.batch_size * recipe.accumulate, samples)
-    share = max(whole // config.machine.processes // recipe.accumulate, 1)
-    return None if shape is None else (share, *shape)
-
-
-def check_widening(machine: Machine, model: nn.Module, batch: tuple[int, ...] | None) -> None:
-    """Refuses a model that is to be widened and cannot be, before any work."""
-    if machine.widen != "on":
-        return
-    problem = "texts"
-    if batch is not None:
-        try:
-            own = copy.deepcopy(model).train()
-            # What cannot be computed so fails here, and not in the first step.
-            device = next(own.parameters()).device
-            widen(own, copies=2)(
-                torch.zeros(4, *batch[1:], dtype=input_type(machine), device=device)
-            )
-            if copies_for(model, batch[0]):
-                return
-            problem = f"batches of {batch[0]} and no convolution so narrow that some fit"
-        except (Refusal, RuntimeError) as refusal:
-            problem = str(refusal).strip().splitlines()[0]
-    raise InputError(
-        "Expected `machine.widen` to be on where samples can lie side by side, but got "
-        f"{problem}; leave it at auto or off."
-    )
-
-
-def _width(
-    machine: Machine,
-    model: nn.Module,
-    batch: tuple[int, ...],
-    autocast: Callable[[], AbstractContextManager[Any]],
-) -> Width:
-    example = torch.zeros(batch, dtype=input_type(machine), device=next(model.parameters()).device)
-    if machine.widen == "auto":
-        # What is measured to be fastest is not always the same.
-        return Width() if machine.deterministic else widest(model, example, autocast)
-    copies = copies_for(model, batch[0])[-1]
-    return Width(copies) if machine.deterministic else width_of(model, copies, example, autocast)
 
 
 def cores() -> int:

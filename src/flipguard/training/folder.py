@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.errors import InputError, listed, printable
-from flipguard.training.config import Config, as_dict, from_dict
-from flipguard.training.formulas import departures_of
+from flipguard.training.config import Config, RetiredError, as_dict, from_dict
 from flipguard.training.lock import remove_empty
 
 SCHEMA = "flipguard.run/1"
@@ -85,6 +84,11 @@ class Run:
                 f"Expected {printable(str(folder))} to be a run, but there is no {RUN} in it; "
                 "give the folder that `flipguard train --out` wrote."
             ) from problem
+        except RetiredError as problem:
+            raise InputError(
+                f"Expected {printable(str(folder))} to be a run that can still be read, but it was "
+                f"trained with {problem.told}, which was removed; train it again without it."
+            ) from problem
         except (*DAMAGES, InputError) as problem:
             told = printable(str(problem)).rstrip(".")
             raise InputError(
@@ -120,7 +124,6 @@ def write_run(folder: Path, config: Config, *, status: str, **more: Any) -> None
         "schema": SCHEMA,
         "status": status,
         "config": as_dict(config),
-        "departures": departures_of(config),
         **more,
     }
     text = json.dumps(document, indent=1) + "\n"

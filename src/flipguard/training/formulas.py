@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flipguard.methods import method_of
 from flipguard.methods.base import Fact
 from flipguard.training.config import Config
-
-if TYPE_CHECKING:
-    from flipguard.training.folder import Run
+from flipguard.training.folder import Run, is_finished
 
 
 def departures_of(config: Config) -> list[str]:
@@ -50,7 +47,5 @@ def changes_since(run: Run) -> tuple[str, ...]:
 
     Old runs that are gone are not asked.
     """
-    from flipguard.training.folder import Run, is_finished
-
     olds = [Run.read(Path(old)) for old in run.config.old if is_finished(Path(old))]
     return changes_of(run.config, olds, run.class_names)[run.document.get("formula", 0) :]

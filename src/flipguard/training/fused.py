@@ -18,9 +18,12 @@ from torch import Tensor
 
 from flipguard.errors import DivergedError
 from flipguard.fusion import CapturedStep, Fused, tune
+from flipguard.training.checkpoint import save_model
+from flipguard.training.checks import completed
 from flipguard.training.clipping import clip
 from flipguard.training.config import Config, is_measured
 from flipguard.training.devices import compile_as, peak_memory, seed_dropout
+from flipguard.training.facts import run_facts
 from flipguard.training.folder import (
     CHECKPOINT,
     HISTORY,
@@ -34,11 +37,12 @@ from flipguard.training.folder import (
     write_lines,
     write_run,
 )
-from flipguard.training.fusing import Group
+from flipguard.training.fused_group import Group
 from flipguard.training.interrupting import interrupted, time_is_up
 from flipguard.training.loop import Report, steps_an_epoch
 from flipguard.training.material import Material
 from flipguard.training.optimizers import optimizer_of, restore_optimizer
+from flipguard.training.predict import write_predictions
 from flipguard.training.replaying import replays_members, unless_insisted
 from flipguard.training.schedule import learning_rate
 from flipguard.training.states import state_at, state_digest
@@ -49,15 +53,11 @@ Rows = list[dict[str, Any]]
 
 def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Report) -> bool:
     """Trains members as one network; False if it was stopped before the end."""
-    from flipguard.training.checks import completed
-    from flipguard.training.predict import write_predictions
-    from flipguard.training.train import facts_of, save_model
-
     configs = tuple(completed(config)[1] for config in group.configs)
     workshop = workshop_of(fabric, group, configs)
     sweep(group.folder)
     facts = [
-        facts_of(
+        run_facts(
             config,
             folder,
             workshop.data,

@@ -110,8 +110,8 @@ def train_loop(
     weights = [p for p in trainee.parameters() if p.requires_grad]
     optimizer = optimizer_of(
         config,
-        [p for p in weights if objective.decays(p)],
-        [p for p in weights if not objective.decays(p)],
+        [p for p in weights if p.dim() > 1],
+        [p for p in weights if p.dim() <= 1],  # biases and norms
         device,
         captured=captured,
     )

@@ -10,56 +10,14 @@ from torch import nn
 
 from flipguard.data import DataSet
 from flipguard.errors import InputError
-from flipguard.models import build_model
 from flipguard.predictions.npz import write_npz
-from flipguard.training.config import Machine
-from flipguard.training.devices import in_precision
-from flipguard.training.folder import MODEL, RUN, Run, digest_of, predictions_of, save
+from flipguard.training.checkpoint import load_model
+from flipguard.training.folder import RUN, Run, predictions_of, save
 from flipguard.training.lock import alone_in
 from flipguard.training.material import Material, data_of
 from flipguard.training.measure import logits_on
 
 SPLITS = ("train", "test")
-
-
-def load_model(run: Run, machine: Machine | None = None) -> nn.Module:
-    """The model of a finished run, in a machine's precision, or in the one it was trained in."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    if not run.finished:
-        raise InputError(
-            f"Expected {run.folder} to be a finished run, but it is {run.status}; resume it first."
-        )
-    model = in_precision(_built(run), machine or run.config.machine)
-    path = run.folder / MODEL
-    told = run.document.get("weights")
-    try:
-        if told is not None and told != digest_of(path):
-            raise OSError("other weights than the run ended with")
-        model.load_state_dict(load_file(str(path)))
-    except (OSError, SafetensorError, RuntimeError) as problem:
-        raise InputError(
-            f"Expected {path} to hold the weights of the run, but it is missing or damaged "
-            f"({type(problem).__name__}); train it again."
-        ) from problem
-    return model
-
-
-def _built(run: Run) -> nn.Module:
-    def one() -> nn.Module:
-        return build_model(
-            run.config.model,
-            classes=len(run.class_names),
-            input_shape=run.input_shape,
-            seed=run.config.seeds.of("init"),
-        )
-
-    if run.config.method != "ensemble":
-        return one()
-    from flipguard.training.members import Mean
-
-    return Mean([one() for _ in range(int(str(run.config.options["members"])))])
 
 
 def predict(run: Run, *, split: str, out: Path, device: str = "cpu") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,9 +20,18 @@ LINE, REFUSED, END = "line", "refused", "end"
 
 
 def train_in_processes(
-    fabric: Any, config: Config, out: Path, *, resume: bool, report: Report
+    fabric: Any,
+    config: Config,
+    out: Path,
+    *,
+    train_one: Callable[..., Run],
+    resume: bool,
+    report: Report,
 ) -> Run:
-    """Starts the processes, passes on what they report, and waits for them."""
+    """Start the processes, pass on what they report, and wait for them.
+
+    `train_one` trains a run in the processes of a fabric; each process imports it by its name.
+    """
     from torch import multiprocessing
     from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
@@ -47,7 +57,7 @@ def train_in_processes(
     problem: BaseException | None = None
     try:
         with passed_on(ask):
-            fabric.launch(_work, as_dict(config), out, resume, told, asked, patient)
+            fabric.launch(_work, train_one, as_dict(config), out, resume, told, asked, patient)
     except (ProcessRaisedException, ProcessExitedException) as one:
         problem = one
     except KeyboardInterrupt:
@@ -69,6 +79,7 @@ def train_in_processes(
 
 def _work(
     fabric: Any,
+    train_one: Callable[..., Run],
     values: dict[str, Any],
     out: Path,
     resume: bool,
@@ -77,8 +88,6 @@ def _work(
     patient: bool,
 ) -> None:
     """What every process does; only the first one talks."""
-    from flipguard.training.train import train_with
-
     if patient:
         _leave_interrupts_to_parent()
         ask_elsewhere(lambda: bool(asked.value))
@@ -88,7 +97,7 @@ def _work(
             told.put((LINE, line))
 
     try:
-        train_with(fabric, from_dict(values), out, resume=resume, report=report)
+        train_one(fabric, from_dict(values), out, resume=resume, report=report)
     except FlipguardError as problem:
         told.put((REFUSED, str(problem)))
         raise

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from flipguard.data import DataSet
 from flipguard.errors import InputError, listed
+from flipguard.training.checkpoint import load_model
 from flipguard.training.config import Config
 from flipguard.training.folder import MODEL, RUN, Run
 from flipguard.training.material import input_shape_of
 from flipguard.training.members import member_count
-from flipguard.training.predict import load_model
 
 
 def reuse_count(config: Config) -> int:
@@ -49,7 +49,7 @@ def check_reuse(config: Config, olds: Sequence[Run]) -> None:
     if not there:
         raise InputError(
             f"Expected {olds[0].folder} to have members to take over, but its {RUN} lists none; "
-            "give an `--old` that elodi trained in two phases, or leave `reuse` out."
+            "give an `--old` that was trained with members, or leave `reuse` out."
         )
     if len(there) < count:
         raise InputError(

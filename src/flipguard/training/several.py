@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flipguard.errors import DivergedError
-from flipguard.training.config import Config
+from flipguard.training.config import Config, from_dict
 from flipguard.training.devices import exactness, fabric_of
-from flipguard.training.fusing import forget_groups, train_together
+from flipguard.training.fused_group import forget_groups
+from flipguard.training.fusing import train_together
+from flipguard.training.interrupting import ask_elsewhere
 from flipguard.training.loop import Report
 from flipguard.training.train import train
 
@@ -48,3 +51,13 @@ def train_several(configs: Sequence[Config], folders: Sequence[Path], *, report:
     if diverged is not None:
         raise diverged
     return True
+
+
+def train_several_job(
+    arguments: Mapping[str, Any], *, report: Report, stops: Callable[[], bool]
+) -> bool:
+    """Train `runs`, each a `config` and a `folder`, in a worker process; whether all finished."""
+    ask_elsewhere(stops)
+    runs = arguments["runs"]
+    configs = [from_dict(run["config"]) for run in runs]
+    return train_several(configs, [Path(run["folder"]) for run in runs], report=report)

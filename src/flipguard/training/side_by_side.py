@@ -15,25 +15,43 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from flipguard.errors import DivergedError, InputError
 from flipguard.training.config import Config, Machine, as_dict
 from flipguard.training.devices import cores, peak_memory
-from flipguard.training.folder import DAMAGES, HISTORY, TIMING, is_finished, read_lines
+from flipguard.training.folder import DAMAGES, HISTORY, TIMING, Run, is_finished, read_lines
 from flipguard.training.interrupting import interrupted, passed_on, time_is_up
 from flipguard.training.lock import InUseError
 from flipguard.training.loop import Report
 from flipguard.training.worker import DIVERGED, ENDED, FAILED, LINE, READY, REFUSED, STOP
 from flipguard.training.workforce import Said, Worker
 
+# What a process is told to call for a member. By its name, because it calls what calls this.
+TRAIN_JOB = "flipguard.training.train:train_job"
 # Seconds that further processes must save: a start takes about half of it, most for torch.
 WORTH = 6.0
 TOLD_EVERY = 5.0  # seconds between lines on how far all have come
 # The share that must be done before the time left is told: before, it is the time of starting.
 TELLING = 0.05
+
+
+class TrainOne(Protocol):
+    """Trains a single run."""
+
+    def __call__(
+        self,
+        fabric: Any,
+        config: Config,
+        out: Path,
+        *,
+        resume: bool,
+        waits: bool = False,
+        report: Report,
+    ) -> Run:
+        """Train in the processes of a fabric, or in new ones if it is None."""
 
 
 def apart(machine: Machine, fabric: Any) -> bool:
@@ -66,6 +84,7 @@ def train_side_by_side(
     configs: Sequence[Config],
     folders: Sequence[Path],
     *,
+    train_one: TrainOne,
     deadline: float | None,
     report: Report,
 ) -> bool:
@@ -88,7 +107,7 @@ def train_side_by_side(
     lines: list[str] = []
     for first in left:
         begun = _epochs_of(folders[first]) > 0
-        if begun or _begin(fabric, configs[first], folders[first], lines.append):
+        if begun or _begin(train_one, fabric, configs[first], folders[first], lines.append):
             break
     else:
         return True  # other processes train all of them, and are waited for
@@ -210,7 +229,8 @@ class Crew:
             machine = dataclasses.replace(config.machine, minutes=minutes)
             config = dataclasses.replace(config, machine=machine)
         folder = str(self._folders[index])
-        worker.tell({"config": as_dict(config), "folder": folder, "waits": True})
+        job = {"config": as_dict(config), "folder": folder, "waits": True}
+        worker.tell({"call": TRAIN_JOB, "arguments": job})
 
     def _count(self, index: int, line: str) -> None:
         """Counts the epochs; now and then, how far all have come."""
@@ -256,17 +276,15 @@ class Crew:
         )
 
 
-def _begin(fabric: Any, config: Config, folder: Path, report: Report) -> bool:
+def _begin(train_one: TrainOne, fabric: Any, config: Config, folder: Path, report: Report) -> bool:
     """Trains a member for an epoch, and keeps its state: nothing that is measured is lost.
 
     False if another process trains it.
     """
-    from flipguard.training.train import train_with
-
     machine = dataclasses.replace(config.machine, minutes=0.0)
     hurried = dataclasses.replace(config, machine=machine)
     try:
-        train_with(fabric, hurried, folder, resume=True, report=report)
+        train_one(fabric, hurried, folder, resume=True, report=report)
     except InUseError:
         return False
     return True

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
-from flipguard._version import __version__
 from flipguard.data import DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError, listed
-from flipguard.losses import SharedClasses
-from flipguard.methods import Method, Objective, Old, Setting
-from flipguard.models import architecture, build_model, checkpoint_blocks
+from flipguard.methods import Method, Objective, Setting
+from flipguard.models import build_model, checkpoint_blocks
 from flipguard.references import OldModel, StoredLogits
+from flipguard.training.checkpoint import load_ensemble, load_old_model, save_model
 from flipguard.training.checks import (
     check_calibration,
     check_data,
@@ -32,11 +29,8 @@ from flipguard.training.checks import (
     check_numbers,
     completed,
 )
-from flipguard.training.companions import companions_of
-from flipguard.training.config import Config, Machine
+from flipguard.training.config import Config, from_dict
 from flipguard.training.devices import (
-    batch_shape,
-    check_widening,
     compile_as,
     exactness,
     fabric_of,
@@ -44,6 +38,7 @@ from flipguard.training.devices import (
     input_type,
     placed,
 )
+from flipguard.training.facts import model_facts, run_facts
 from flipguard.training.fine_tuning import start_from
 from flipguard.training.folder import (
     CHECKPOINT,
@@ -56,32 +51,27 @@ from flipguard.training.folder import (
     digest_of,
     forget,
     is_whole,
-    save,
     sweep,
     write_lines,
     write_run,
 )
 from flipguard.training.follows import changed_since, follows
-from flipguard.training.formulas import changes_of, changes_since
-from flipguard.training.fusing import teachers_asked
-from flipguard.training.interrupting import time_is_up
-from flipguard.training.lock import alone_in, tidy
+from flipguard.training.formulas import changes_since
+from flipguard.training.interrupting import ask_elsewhere, time_is_up
+from flipguard.training.lock import InUseError, alone_in, tidy
 from flipguard.training.loop import Report, steps_an_epoch, train_loop
 from flipguard.training.material import Material, calibrates, data_of, held_out_of, input_shape_of
 from flipguard.training.measure import SEEN, Yardstick, logits_on
-from flipguard.training.members import (
-    given_members,
-    guide_of,
-    mean_of,
-    members_of,
-)
-from flipguard.training.predict import load_model, write_predictions
+from flipguard.training.members import load_guides
+from flipguard.training.predict import write_predictions
 from flipguard.training.processes import train_in_processes
 from flipguard.training.replaying import replays, replays_members
 from flipguard.training.reuse import reused_members
 from flipguard.training.seeds import derived
 from flipguard.training.starts import starts_of
 from flipguard.training.states import state_digest
+from flipguard.training.strategies import train_members
+from flipguard.training.teachers import load_teachers
 from flipguard.training.texts import check_tokens
 from flipguard.training.views import plan_of
 
@@ -89,6 +79,22 @@ from flipguard.training.views import plan_of
 def train(config: Config, out: Path, *, resume: bool = False, report: Report = print) -> Run:
     """Trains what the configuration says, into a folder."""
     return train_with(None, config, out, resume=resume, report=report)
+
+
+def train_job(arguments: Mapping[str, Any], *, report: Report, stops: Callable[[], bool]) -> bool:
+    """Train the run of a `config` in a `folder`, in a worker process; whether it finished.
+
+    With `waits`, wait while another process writes to the folder, as long as there is time.
+    """
+    ask_elsewhere(stops)
+    waits = arguments.get("waits", False)
+    config, folder = from_dict(arguments["config"]), Path(arguments["folder"])
+    try:
+        return train_with(None, config, folder, resume=True, waits=waits, report=report).finished
+    except InUseError:
+        if not waits:
+            raise
+        return False  # time was up before another process had trained it
 
 
 def train_with(
@@ -175,7 +181,9 @@ def _checked_data(config: Config, out: Path, old_runs: list[Run]) -> DataSet:
 def _in_processes(fabric: Any, config: Config, out: Path, *, resume: bool, report: Report) -> Run:
     new = not (out / RUN).exists()
     try:
-        return train_in_processes(fabric, config, out, resume=resume, report=report)
+        return train_in_processes(
+            fabric, config, out, train_one=train_with, resume=resume, report=report
+        )
     except Exception:
         # The first process may have been ended before it removed what it had written.
         if new and not (out / CHECKPOINT).exists():
@@ -211,7 +219,7 @@ def _train_one(
         return in_precision(model, config.machine)
 
     student = new_model("")
-    olds = tuple(old_of(run, data, fabric.device, config.machine) for run in old_runs)
+    olds = tuple(load_old_model(run, data, fabric.device, config.machine) for run in old_runs)
     check_layouts(method, config, student, olds)
     if config.fine_tune and method.name != "ensemble":
         start_from(olds[0], student)
@@ -228,15 +236,13 @@ def _train_one(
         seed=config.seeds.of("augment"),
         dtype=dtype,
     )
-    batch = batch_shape(config, shape, len(material))
-    check_widening(config.machine, student, batch)
     test = Material(data.test, device=fabric.device, model=config.model, dtype=dtype)
     yardsticks = {
         "train": Yardstick(material, [olds], SEEN, autocast=fabric.autocast),
         "test": Yardstick(test, [olds], autocast=fabric.autocast),
     }
     plan = plan_of(config, out, data, material)
-    facts = facts_of(config, out, data, student, old_runs)
+    facts = run_facts(config, out, data, student, old_runs)
     fabric.barrier()  # all have looked at the folder before one writes to it
     if fabric.is_global_zero:
         sweep(out)
@@ -267,26 +273,18 @@ def _train_one(
         stored=lambda reference: StoredLogits(logits_on(reference, material)),
         views=None if plan is None else plan.nothing(),
         held_out=Material(apart, device=fabric.device, model=config.model, dtype=dtype).batches,
-        companions=lambda count: companions_of(
-            count,
-            fabric=fabric,
-            config=config,
-            out=out,
-            shape=shape,
-            new_model=lambda name: placed(new_model(name), fabric.device),
-            report=report,
-        ),
     )
-    if "members" in method.needs and not config.options.get("one_phase"):
+    if "members" in method.needs:
         if method.name != "ensemble":
             method.build(setting)
-        runs: list[Run] | None = given_members(config, data.class_names)
+        runs: list[Run] | None = load_guides(config, data.class_names)
         if not config.guides:
             reused = reused_members(config, old_runs, data)
-            runs = members_of(
+            runs = train_members(
                 fabric,
                 config,
                 out,
+                train_one=train_with,
                 reused=reused,
                 starts=starts_of(config, old_runs[0]) if config.fine_tune else (),
                 deadline=deadline,
@@ -298,7 +296,7 @@ def _train_one(
         facts["members"] = [os.path.relpath(run.folder, out) for run in runs]
         facts["follows"] |= follows(out, runs)
         if method.name == "ensemble":
-            mean = placed(mean_of(runs, config.machine), fabric.device)
+            mean = placed(load_ensemble(runs, config.machine), fabric.device)
             facts |= model_facts(mean)
             tell("training")
             rates = {split: yardstick.rates(mean) for split, yardstick in yardsticks.items()}
@@ -306,12 +304,11 @@ def _train_one(
             if fabric.is_global_zero:
                 write_lines(out / HISTORY, [row])
             return ended_with(mean)
-        guide = guide_of(
+        guide = load_teachers(
             runs,
             machine=config.machine,
             device=fabric.device,
             held_out=setting.held_out if calibrates(config) else None,
-            asked=partial(teachers_asked, config.machine, fabric.device),
             batch_size=None if config.machine.deterministic else config.recipe.batch_size,
             autocast=fabric.autocast,
         )
@@ -326,10 +323,9 @@ def _train_one(
             setting = dataclasses.replace(setting, views=views)
             facts["views"] = os.path.relpath(where, out)
     objective: Objective = method.build(setting)
-    facts |= objective.facts
     if config.machine.checkpointing:
         checkpoint_blocks(student)
-    compile_as(config.machine, student, batch, fabric.autocast)
+    compile_as(config.machine, student)
     replays(config, objective, material, fabric)  # refuses, if it was insisted on in vain
     tell("training")
     ended = train_loop(
@@ -348,52 +344,3 @@ def _train_one(
         report=report,
     )
     return ended_with(student) if ended else tell("stopped")
-
-
-def save_model(out: Path, model: nn.Module) -> None:
-    """Writes the weights."""
-    from safetensors.torch import save_file
-
-    state = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
-    save(out / MODEL, lambda path: save_file(state, str(path)))
-
-
-def facts_of(
-    config: Config, out: Path, data: DataSet, model: nn.Module, old_runs: Sequence[Run]
-) -> dict[str, Any]:
-    """What `run.json` says in addition to the configuration."""
-    shape = input_shape_of(data)
-    return {
-        "formula": len(changes_of(config, old_runs, data.class_names)),
-        "follows": follows(out, old_runs),
-        "data": {
-            "fingerprint": data.fingerprint,
-            "class_names": list(data.class_names),
-            "input_shape": None if shape is None else list(shape),
-            "train": len(data.train),
-            "test": len(data.test),
-        },
-        **model_facts(model),
-        "versions": {
-            "flipguard": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
-    }
-
-
-def model_facts(model: nn.Module) -> dict[str, Any]:
-    """What `run.json` says of the model."""
-    return {
-        "architecture": architecture(model),
-        "parameters": sum(p.numel() for p in model.parameters()),
-    }
-
-
-def old_of(run: Run, data: DataSet, device: torch.device, machine: Machine) -> Old:
-    """The model of an old run, and which of its classes are which of the data's."""
-    model = placed(load_model(run, machine), device).eval().requires_grad_(False)
-    classes = None
-    if run.class_names != data.class_names:
-        classes = SharedClasses.by_name(old=run.class_names, new=data.class_names)
-    return Old(name=str(run.folder), reference=OldModel(model), model=model, classes=classes)

@@ -28,7 +28,7 @@ from flipguard.training.config import Config
 from flipguard.training.devices import free_memory
 from flipguard.training.folder import Run
 from flipguard.training.follows import weights_of
-from flipguard.training.fusing import APART
+from flipguard.training.fused_group import APART
 from flipguard.training.interrupting import time_is_up
 from flipguard.training.loop import Report
 from flipguard.training.material import Material, calibrates

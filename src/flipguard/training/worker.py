@@ -1,16 +1,19 @@
-"""A process that trains members for another: what it is told, one after the other.
+"""A process that does jobs for another one: the main script of a worker process.
 
 It is run as a script, by its path, and not as a module: before torch is imported, which takes
-seconds, it is already tied to the life of whoever started it. It imports nothing of the caller's
-own script, so that a script without a guard around its main part can train side by side as well.
+seconds, its life is already tied to that of its parent. It imports nothing of the parent's own
+script, so a script without a guard around its main part can use worker processes as well.
 
-It is told on its standard input, a line each: first where modules are found, then members. It
-answers on what was its standard output. Told to stop, it ends the epoch under way, and keeps it.
-When the input ends, so does it, at once.
+It reads one JSON object per line from standard input: first where modules are found, then jobs.
+A job names a function as ``module:name`` and its arguments. The function is also given `report`,
+which sends a line of text, and `stops`, which tells whether the parent has asked to stop; it
+returns whether it finished. Answers go to what was standard output. When the input ends, the
+process ends.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import queue
@@ -18,13 +21,14 @@ import signal
 import sys
 import threading
 import traceback
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 READY, LINE, ENDED, FAILED = "ready", "line", "ended", "failed"
 REFUSED, DIVERGED = "refused", "diverged"
 FINISHED, STOPPED = "finished", "stopped"  # how it ended; stopped: time was up
-STOP = "stop"  # what it is told amid a member
+STOP = "stop"  # what it is told amid a job
 
 
 def main() -> None:
@@ -42,41 +46,16 @@ def main() -> None:
         import torch
 
         from flipguard.errors import DivergedError, FlipguardError
-        from flipguard.training.config import from_dict
-        from flipguard.training.interrupting import ask_elsewhere
-        from flipguard.training.lock import InUseError
-        from flipguard.training.several import train_several
-        from flipguard.training.train import train_with
 
         torch.set_num_threads(settings["threads"])
-        ask_elsewhere(stop.is_set)
         answer(READY)
         while True:
             job = told.get()
-            waits = job.get("waits", False)
             try:
-                if "together" in job:  # several runs, each with a configuration and a folder
-                    in_time = train_several(
-                        [from_dict(one["config"]) for one in job["together"]],
-                        [Path(one["folder"]) for one in job["together"]],
-                        report=lambda line: answer(LINE, line),
-                    )
-                    answer(ENDED, FINISHED if in_time else STOPPED)
-                    continue
-                run = train_with(
-                    None,
-                    from_dict(job["config"]),
-                    Path(job["folder"]),
-                    resume=True,
-                    waits=waits,
-                    report=lambda line: answer(LINE, line),
+                finished = _function(job["call"])(
+                    job["arguments"], report=partial(answer, LINE), stops=stop.is_set
                 )
-                answer(ENDED, run.status)
-            except InUseError as problem:
-                if waits:  # time was up before another process had trained it
-                    answer(ENDED, STOPPED)
-                else:
-                    answer(REFUSED, str(problem))
+                answer(ENDED, FINISHED if finished else STOPPED)
             except DivergedError as problem:
                 answer(DIVERGED, str(problem))
             except FlipguardError as problem:
@@ -98,6 +77,12 @@ class _Answers:
             self._to.flush()
         except OSError:
             os._exit(1)  # nobody is there
+
+
+def _function(call: str) -> Callable[..., bool]:
+    module, _, name = call.partition(":")
+    found: Callable[..., bool] = getattr(importlib.import_module(module), name)
+    return found
 
 
 def _listen(told: queue.SimpleQueue[dict[str, Any]], stop: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""A process that trains members, as whoever started it sees it."""
+"""A worker process as its parent sees it."""
 
 from __future__ import annotations
 

@@ -16,11 +16,13 @@ from flipguard.errors import InputError
 from flipguard.fusion import Fused, checkpoint_segments, fuse, needs
 from flipguard.methods import METHODS
 from flipguard.models import build_model
+from flipguard.training.checkpoint import load_old_model
+from flipguard.training.checks import check_data, check_folder, check_layouts
 from flipguard.training.config import Config
 from flipguard.training.devices import free_memory, in_precision, input_type, placed
 from flipguard.training.fine_tuning import start_from
 from flipguard.training.folder import Run
-from flipguard.training.fusing import APART, WIDEST, CannotFuse, Group
+from flipguard.training.fused_group import APART, WIDEST, CannotFuse, Group
 from flipguard.training.material import Material, data_of, input_shape_of
 from flipguard.training.measure import SEEN, Yardstick
 
@@ -78,9 +80,6 @@ class Workshop:
 
 def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Workshop:
     """Data, members and yardsticks, as a run of each member alone has them."""
-    from flipguard.training.checks import check_data, check_folder, check_layouts
-    from flipguard.training.train import old_of
-
     first = configs[0]
     data = data_of(first)
     if isinstance(data.train, TextSplit):
@@ -93,7 +92,8 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
     # Each once, also where all members have the same.
     folders = dict.fromkeys(old for config in configs for old in config.old)
     known = {
-        old: old_of(Run.read(Path(old)), data, fabric.device, first.machine) for old in folders
+        old: load_old_model(Run.read(Path(old)), data, fabric.device, first.machine)
+        for old in folders
     }
     olds = [tuple(known[old] for old in config.old) for config in configs]
     members = []
