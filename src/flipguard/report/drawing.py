@@ -76,12 +76,13 @@ def runtime() -> str:
 
 
 def prepare() -> None:
-    """Have the process that draws started, and the script made, while other work is done."""
+    """Have the process that draws warmed up, and the script made, while other work is done."""
 
     def make() -> None:
         # What goes wrong is raised once the script is asked for.
         with suppress(Exception):
             runtime()
+            drawn("vegalite_to_svg", {"data": {"values": []}, "mark": "point"})
 
     threading.Thread(target=make, daemon=True).start()
 
