@@ -12,7 +12,6 @@ from typing import Any
 from flipguard.data.files import AbsentError
 from flipguard.errors import InputError, listed
 from flipguard.studies.costs import Costs, in_words
-from flipguard.studies.executor import Crew
 from flipguard.studies.graph import RUNS, SEEDS_A_GENERATION, Node
 from flipguard.studies.planning import NotAtScaleError, Plan, plan_of
 from flipguard.studies.reading import studies, study_of
@@ -22,6 +21,7 @@ from flipguard.studies.scales import Scale, scale_of
 from flipguard.training.checks import check_numbers
 from flipguard.training.devices import cores
 from flipguard.training.members import FOLDER
+from flipguard.worker_pool import PoolSettings
 
 ALL = "all"
 """In place of names: every study that can be had at a scale."""
@@ -33,12 +33,13 @@ UNKNOWN_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Plans, and with what they are carried out, all of them by one crew."""
+    """Plans, and with what they are carried out, all of them by one pool of processes."""
 
     plans: tuple[Plan, ...]
     nodes: tuple[Node, ...]  # of all plans, each once; those of the first plan first
     costs: Mapping[Path, Costs]  # by the run's folder, since papers may differ in their nets
-    crew: Crew
+    pool: PoolSettings
+    fuse: bool  # untreated runs that differ by seed alone become one network
     out: Path
     device: str
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)  # studies, and why
@@ -60,9 +61,9 @@ class Task:
 
     def seconds(self, nodes: Sequence[Node]) -> float:
         """How long runs take, all processes at work."""
-        at_once = max(len(self.crew.devices), 1)
+        at_once = max(len(self.pool.gpus), 1)
         if self.device == "cpu":
-            at_once = max(min(self.crew.processes, cores()), 1)
+            at_once = max(min(self.pool.processes, cores()), 1)
         return sum(map(self.seconds_of, nodes)) / at_once
 
 
@@ -148,12 +149,6 @@ def prepared(
             f"Expected a scale at which there is a study, but {scale} has none; choose another "
             "`--scale`."
         )
-    crew = Crew(
-        processes=processes,
-        threads=threads,
-        devices=gpus,
-        fuse=fuse == "on" or (fuse == "auto" and kind == "cuda"),
-    )
     nodes, costs = _merged(plans, out)
     no_data = None
     try:
@@ -166,7 +161,8 @@ def prepared(
         plans=tuple(plans),
         nodes=nodes,
         costs=costs,
-        crew=crew,
+        pool=PoolSettings(processes=processes, threads=threads, gpus=gpus),
+        fuse=fuse == "on" or (fuse == "auto" and kind == "cuda"),
         out=out,
         device=kind,
         left_out=left_out,
@@ -213,7 +209,7 @@ def plan_summary(task: Task) -> str:
     told = f"{len(nodes)} runs, {there} of them finished"
     if not left:
         return f"{told}: nothing to train."
-    processes = task.crew.processes
+    processes = task.pool.processes
     with_what = f"{processes} process{'es' * (processes != 1)} on {task.device}"
     measured = sum(task.costs[node.folder].measured(node) for node in left)
     scale = task.scale

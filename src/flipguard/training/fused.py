@@ -39,8 +39,9 @@ from flipguard.training.folder import (
 )
 from flipguard.training.fused_group import Group
 from flipguard.training.interrupting import interrupted, time_is_up
-from flipguard.training.loop import Report, steps_an_epoch
+from flipguard.training.loop import steps_an_epoch
 from flipguard.training.material import Material
+from flipguard.training.monitor import Monitor
 from flipguard.training.optimizers import optimizer_of, restore_optimizer
 from flipguard.training.predict import write_predictions
 from flipguard.training.replaying import replays_members, unless_insisted
@@ -51,7 +52,7 @@ from flipguard.training.workshop import Together, Workshop, workshop_of
 Rows = list[dict[str, Any]]
 
 
-def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Report) -> bool:
+def train_group(fabric: Any, group: Group, *, deadline: float | None, monitor: Monitor) -> bool:
     """Trains members as one network; False if it was stopped before the end."""
     configs = tuple(completed(config)[1] for config in group.configs)
     workshop = workshop_of(fabric, group, configs)
@@ -83,8 +84,8 @@ def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Re
         group.begin()
         networks = len(workshop.fused.parts())
         how = "one network" if networks == 1 else f"{networks} networks side by side"
-        report(f"{len(configs)} members as {how} ({workshop.fused.way})")
-        done = _train(fabric, workshop, configs, digests, group.folder, deadline, report)
+        monitor.note(f"{len(configs)} members as {how} ({workshop.fused.way})")
+        done = _train(fabric, workshop, configs, digests, group.folder, deadline, monitor)
     if done is None:
         return False
     states = workshop.fused.split()
@@ -120,7 +121,7 @@ def _train(
     digests: list[str],  # of what decides each member's state
     folder: Path,
     deadline: float | None,
-    report: Report,
+    monitor: Monitor,
 ) -> Joint | None:
     """The loop; None if time was up, or somebody interrupted it."""
     recipe, machine, fused = configs[0].recipe, configs[0].machine, workshop.fused
@@ -165,7 +166,7 @@ def _train(
 
     step_at_once: Callable[[Tensor, Tensor], None] | None = None
     if captured:
-        step_at_once = CapturedStep(whole_step, otherwise=unless_insisted(configs[0], report))
+        step_at_once = CapturedStep(whole_step, otherwise=unless_insisted(configs[0], monitor.note))
     began, first_epoch = time.monotonic(), progress.epoch
     kept = began
     rate = 0.0
@@ -190,17 +191,15 @@ def _train(
         losses = (sums / steps).tolist()
         _refuse_divergence(losses, fused, epoch)
         progress.epoch = epoch + 1
+        rows: Rows = [
+            {"epoch": epoch + 1, "learning_rate": rate, "losses": {"task": loss}} for loss in losses
+        ]
         if is_measured(configs[0], epoch + 1):
-            rates = {name: one.rates_of_all(fused) for name, one in workshop.yardsticks.items()}
-            for index, history in enumerate(progress.histories):
-                history.append(
-                    {
-                        "epoch": epoch + 1,
-                        "learning_rate": rate,
-                        "losses": {"task": losses[index]},
-                        **{name: each[index] for name, each in rates.items()},
-                    }
-                )
+            for name, yardstick in workshop.yardsticks.items():
+                for row, rates in zip(rows, yardstick.rates_of_all(fused), strict=True):
+                    row[name] = rates
+            for row, history in zip(rows, progress.histories, strict=True):
+                history.append(row)
         now = time.monotonic()
         progress.timing.append(
             _timing(epoch, now - epoch_began, len(workshop.data.train), len(configs), device)
@@ -211,7 +210,8 @@ def _train(
             _keep(folder, progress, fused, optimizer, digests)
             kept = time.monotonic()
         each_epoch = (now - began) / (epoch + 1 - first_epoch)
-        report(_line(progress, losses, recipe.epochs, each_epoch * (recipe.epochs - epoch - 1)))
+        left = each_epoch * (recipe.epochs - epoch - 1)
+        monitor.epoch(epoch + 1, recipe.epochs, rows, progress.timing[-1], left)
         if stops and not ends:
             return None
     return progress
@@ -317,18 +317,3 @@ def _timing(
         "samples_a_second": round(samples * count / seconds),
         "memory_mib": round(peak_memory(device) / 2**20),
     }
-
-
-def _line(progress: Joint, losses: Sequence[float], epochs: int, left: float) -> str:
-    rows = [history[-1] for history in progress.histories if history]
-    told = ""
-    if rows and rows[0]["epoch"] == progress.epoch:  # else this epoch was not measured
-        error = sum(row["test"]["error_rate"] for row in rows) / len(rows)
-        told = f"  test error {error:.2%} on average"
-    loss = sum(losses) / len(losses)
-    timing = progress.timing[-1]
-    return (
-        f"  epoch {progress.epoch}/{epochs}  task {loss:.3f}{told}"
-        f"  {timing['samples_a_second']:,} samples/s  {timing['memory_mib']:,} MiB"
-        f"  {left:.0f} s left"
-    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,11 @@ from flipguard.training.folder import CHECKPOINT, HISTORY, TIMING, save, write_l
 from flipguard.training.interrupting import interrupted, time_is_up
 from flipguard.training.material import Material
 from flipguard.training.measure import Yardstick
+from flipguard.training.monitor import Monitor
 from flipguard.training.optimizers import optimizer_of, restore_optimizer
 from flipguard.training.replaying import replays, unless_insisted
 from flipguard.training.schedule import learning_rate
 from flipguard.training.states import state_at
-
-Report = Callable[[str], None]
 
 
 class Trainee(nn.Module):
@@ -95,7 +93,7 @@ def train_loop(
     digest: str,
     resume: bool,
     deadline: float | None = None,
-    report: Report,
+    monitor: Monitor,
 ) -> bool:
     """Trains until the last epoch, or until time is up or somebody interrupts it.
 
@@ -167,7 +165,7 @@ def train_loop(
 
     step_at_once = None
     if captured:
-        step_at_once = CapturedStep(whole_step, otherwise=unless_insisted(config, report))
+        step_at_once = CapturedStep(whole_step, otherwise=unless_insisted(config, monitor.note))
         for group in optimizer.param_groups:
             group["lr"] = rate_there
 
@@ -234,7 +232,8 @@ def train_loop(
                 _keep(folder, digest, progress, student, objective, optimizer)
                 kept = time.monotonic()
             each = (now - began) / (epoch + 1 - first_epoch)
-            report(_line(progress, row, recipe, left=each * (recipe.epochs - epoch - 1)))
+            left = each * (recipe.epochs - epoch - 1)
+            monitor.epoch(epoch + 1, recipe.epochs, [row], progress.timing[-1], left)
         if stops and not ends:
             return False
     return True
@@ -315,18 +314,3 @@ def _refuse_divergence(losses: dict[str, float], student: nn.Module, epoch: int)
             "the learning rate or the weight of the term, and the state of the epoch before it is "
             "as it was."
         )
-
-
-def _line(progress: Progress, row: dict[str, Any], recipe: Recipe, *, left: float) -> str:
-    losses = "  ".join(f"{name} {value:.3f}" for name, value in row["losses"].items())
-    told = ""
-    if "test" in row:  # else this epoch was not measured
-        told = f"  test error {row['test']['error_rate']:.2%}"
-        flips = [rates["negative_flip_rate"] for rates in row["test"]["old"].values()]
-        told += "".join(f"  NFR {rate:.2%}" for rate in flips if rate is not None)
-    timing = progress.timing[-1]
-    return (
-        f"epoch {progress.epoch}/{recipe.epochs}  {losses}{told}"
-        f"  {timing['samples_a_second']:,} samples/s  {timing['memory_mib']:,} MiB"
-        f"  {left:.0f} s left"
-    )

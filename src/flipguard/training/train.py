@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from flipguard.training.checks import (
     check_numbers,
     completed,
 )
-from flipguard.training.config import Config, from_dict
+from flipguard.training.config import Config
 from flipguard.training.devices import (
     compile_as,
     exactness,
@@ -58,11 +58,13 @@ from flipguard.training.folder import (
 from flipguard.training.follows import changed_since, follows
 from flipguard.training.formulas import changes_since
 from flipguard.training.interrupting import ask_elsewhere, time_is_up
+from flipguard.training.jobs import JobMonitor, read_run
 from flipguard.training.lock import InUseError, alone_in, tidy
-from flipguard.training.loop import Report, steps_an_epoch, train_loop
+from flipguard.training.loop import steps_an_epoch, train_loop
 from flipguard.training.material import Material, calibrates, data_of, held_out_of, input_shape_of
 from flipguard.training.measure import SEEN, Yardstick, logits_on
 from flipguard.training.members import load_guides
+from flipguard.training.monitor import LineMonitor, Monitor, Report
 from flipguard.training.predict import write_predictions
 from flipguard.training.processes import train_in_processes
 from flipguard.training.replaying import replays, replays_members
@@ -74,23 +76,23 @@ from flipguard.training.strategies import train_members
 from flipguard.training.teachers import load_teachers
 from flipguard.training.texts import check_tokens
 from flipguard.training.views import plan_of
+from flipguard.worker_process import JobContext
 
 
 def train(config: Config, out: Path, *, resume: bool = False, report: Report = print) -> Run:
     """Trains what the configuration says, into a folder."""
-    return train_with(None, config, out, resume=resume, report=report)
+    return train_with(None, config, out, resume=resume, monitor=LineMonitor(report))
 
 
-def train_job(arguments: Mapping[str, Any], *, report: Report, stops: Callable[[], bool]) -> bool:
-    """Train the run of a `config` in a `folder`, in a worker process; whether it finished.
-
-    With `waits`, wait while another process writes to the folder, as long as there is time.
-    """
-    ask_elsewhere(stops)
-    waits = arguments.get("waits", False)
-    config, folder = from_dict(arguments["config"]), Path(arguments["folder"])
+def train_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
+    """Train the run of a job from `train_job_for`, in a worker process; return if it finished."""
+    ask_elsewhere(context.stop_requested)
+    waits = arguments["waits"]
+    config, folder = read_run(arguments, arguments["deadline"])
+    monitor = JobMonitor(context)
     try:
-        return train_with(None, config, folder, resume=True, waits=waits, report=report).finished
+        run = train_with(None, config, folder, resume=True, waits=waits, monitor=monitor)
+        return run.finished
     except InUseError:
         if not waits:
             raise
@@ -104,13 +106,13 @@ def train_with(
     *,
     resume: bool = False,
     waits: bool = False,
-    report: Report = print,
+    monitor: Monitor,
 ) -> Run:
     """Trains in the processes of a fabric, or in new ones if there is none yet.
 
     If another process writes to the folder, refuses or, with `waits`, waits while there is time.
     """
-    began = time.monotonic()
+    began, report = time.monotonic(), monitor.note
     check_place(out)
     method, config = completed(config)
     check_numbers(config)
@@ -134,7 +136,7 @@ def train_with(
         fabric = fabric_of(config.machine)
         if config.machine.processes > 1:
             _checked_data(config, out, old_runs)  # refused here, before others are started
-            return _in_processes(fabric, config, out, resume=resume, report=report)
+            return _in_processes(fabric, config, out, resume=resume, monitor=monitor)
     minutes = config.machine.minutes
     deadline = None if minutes is None else began + 60 * minutes
     with ExitStack() as stack:
@@ -155,7 +157,7 @@ def train_with(
         data = _checked_data(config, out, old_runs)
         stack.enter_context(exactness(config.machine, fabric.device))
         return _train_one(
-            fabric, config, method, out, data, old_runs, deadline, report, resume=resume
+            fabric, config, method, out, data, old_runs, deadline, monitor, resume=resume
         )
 
 
@@ -178,16 +180,16 @@ def _checked_data(config: Config, out: Path, old_runs: list[Run]) -> DataSet:
     return data
 
 
-def _in_processes(fabric: Any, config: Config, out: Path, *, resume: bool, report: Report) -> Run:
+def _in_processes(fabric: Any, config: Config, out: Path, *, resume: bool, monitor: Monitor) -> Run:
     new = not (out / RUN).exists()
     try:
         return train_in_processes(
-            fabric, config, out, train_one=train_with, resume=resume, report=report
+            fabric, config, out, train_one=train_with, resume=resume, monitor=monitor
         )
     except Exception:
         # The first process may have been ended before it removed what it had written.
         if new and not (out / CHECKPOINT).exists():
-            with suppress(InputError), alone_in(out, report=report):
+            with suppress(InputError), alone_in(out, report=monitor.note):
                 forget(out)
         raise
 
@@ -200,7 +202,7 @@ def _train_one(
     data: DataSet,
     old_runs: list[Run],
     deadline: float | None,
-    report: Report,
+    monitor: Monitor,
     *,
     resume: bool,
 ) -> Run:
@@ -288,7 +290,7 @@ def _train_one(
                 reused=reused,
                 starts=starts_of(config, old_runs[0]) if config.fine_tune else (),
                 deadline=deadline,
-                report=report,
+                monitor=monitor,
             )
         if runs is None:
             return tell("stopped")
@@ -315,7 +317,12 @@ def _train_one(
         setting = dataclasses.replace(setting, members=guide)
         if plan is not None:
             kept = plan.stored(
-                runs, guide, fabric=fabric, material=material, deadline=deadline, report=report
+                runs,
+                guide,
+                fabric=fabric,
+                material=material,
+                deadline=deadline,
+                report=monitor.note,
             )
             if kept is None:
                 return tell("stopped")
@@ -341,6 +348,6 @@ def _train_one(
         ),
         resume=resume,
         deadline=deadline,
-        report=report,
+        monitor=monitor,
     )
     return ended_with(student) if ended else tell("stopped")
