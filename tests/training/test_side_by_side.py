@@ -168,9 +168,7 @@ def test_what_goes_wrong_in_one_is_told_by_all(
     trained(configs[2], folders[2])
     before = bytes_of(folders[2])
     with pytest.raises(kind) as refusal:
-        train_in_pool(
-            configs, folders, range(2), processes=2, deadline=None, report=lambda _: None
-        )
+        train_in_pool(configs, folders, range(2), processes=2, deadline=None, report=lambda _: None)
     assert re.match(said, str(refusal.value))
     if kind is InputError:
         assert "\n" not in str(refusal.value)
