@@ -25,7 +25,7 @@ from flipguard.training.fused_group import (
 )
 from flipguard.training.interrupting import time_is_up
 from flipguard.training.lock import InUseError, alone_in
-from flipguard.training.loop import Report
+from flipguard.training.monitor import Report
 
 
 def train_together(

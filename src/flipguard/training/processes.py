@@ -14,7 +14,7 @@ from flipguard.errors import FlipguardError, InputError
 from flipguard.training.config import Config, as_dict, from_dict
 from flipguard.training.folder import Run
 from flipguard.training.interrupting import ask_elsewhere, interrupted, passed_on, waits
-from flipguard.training.loop import Report
+from flipguard.training.monitor import Report
 
 LINE, REFUSED, END = "line", "refused", "end"
 

@@ -14,7 +14,7 @@ from flipguard.training.devices import exactness, fabric_of
 from flipguard.training.fused_group import forget_groups
 from flipguard.training.fusing import train_together
 from flipguard.training.interrupting import ask_elsewhere
-from flipguard.training.loop import Report
+from flipguard.training.monitor import Report
 from flipguard.training.train import train
 
 

@@ -25,7 +25,7 @@ from flipguard.training.devices import cores, peak_memory
 from flipguard.training.folder import DAMAGES, HISTORY, TIMING, Run, is_finished, read_lines
 from flipguard.training.interrupting import interrupted, passed_on, time_is_up
 from flipguard.training.lock import InUseError
-from flipguard.training.loop import Report
+from flipguard.training.monitor import Report
 from flipguard.training.worker import DIVERGED, ENDED, FAILED, LINE, READY, REFUSED, STOP
 from flipguard.training.workforce import Said, Worker
 

@@ -13,8 +13,8 @@ from flipguard.training.folder import Run, is_finished
 from flipguard.training.follows import check_follows
 from flipguard.training.fusing import train_together
 from flipguard.training.lock import InUseError
-from flipguard.training.loop import Report
 from flipguard.training.members import member_folder, wanted_members
+from flipguard.training.monitor import Report
 from flipguard.training.side_by_side import (
     TrainOne,
     apart,

@@ -30,8 +30,8 @@ from flipguard.training.folder import Run
 from flipguard.training.follows import weights_of
 from flipguard.training.fused_group import APART
 from flipguard.training.interrupting import time_is_up
-from flipguard.training.loop import Report
 from flipguard.training.material import Material, calibrates
+from flipguard.training.monitor import Report
 from flipguard.training.seeds import derived
 from flipguard.training.viewstore import Chunk, Shape, ViewStore, need_room
 
