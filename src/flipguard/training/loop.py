@@ -83,10 +83,7 @@ def loop(
         refuse_divergence(trainee, losses, epoch)
         trainee.after_epoch()
         progress.epoch = epoch + 1
-        rows = [
-            {"epoch": epoch + 1, "learning_rate": rate, "losses": own}
-            for own in _for_each_model(losses, trainee.count)
-        ]
+        rows = _history_rows(epoch, rate, losses, trainee.count)
         if is_measured(config, epoch + 1):
             _add_rates(rows, trackers, trainee)
             progress.add(rows)
@@ -222,8 +219,12 @@ def refuse_divergence(trainee: Trainee, losses: Mapping[str, list[float]], epoch
     )
 
 
-def _for_each_model(losses: Mapping[str, list[float]], count: int) -> list[dict[str, float]]:
-    return [{name: values[index] for name, values in losses.items()} for index in range(count)]
+def _history_rows(
+    epoch: int, rate: float, losses: Mapping[str, list[float]], count: int
+) -> list[dict[str, Any]]:
+    """Return what an epoch ended with, for each model."""
+    each = [{name: values[index] for name, values in losses.items()} for index in range(count)]
+    return [{"epoch": epoch + 1, "learning_rate": rate, "losses": own} for own in each]
 
 
 def _add_rates(
