@@ -97,7 +97,8 @@ class Sample:
                 metric, (independent[0], independent[1]), [self.clusters], confidence, scale=scale
             )
         effect, degrees = self.design(metric)
-        return intervals(metric, counts, confidence, effect=effect, degrees=degrees)
+        # With more clusters, the variance between them is known better.
+        return intervals(metric, counts, confidence, effect=effect, degrees=degrees * scale)
 
     def p_value(self, metric: Metric, limit: float, side: Literal["above", "below"]) -> float:
         """Return the alpha at which the (1 - alpha) interval just touches a limit."""

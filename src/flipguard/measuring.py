@@ -119,7 +119,7 @@ def check_choices(
             raise InputError(f"Expected `{argument}` to be a number, but got {value!r}.")
     if not 0.0 < confidence < 1.0:
         raise InputError(
-            f"Expected `confidence` to be between 0 and 1, but got {confidence}; 0.95 is usual."
+            f"Expected `confidence=` to be between 0 and 1, but got {confidence}; 0.95 is usual."
         )
     if correction not in CORRECTIONS:
         raise InputError(
@@ -128,7 +128,7 @@ def check_choices(
     if on_missing not in ("error", "drop"):
         raise InputError(f"Expected `on_missing` to be error or drop, but got '{on_missing}'.")
     if not (exponent > 0 and np.isfinite(exponent)):
-        raise InputError(f"Expected `exponent` to be above 0, but got {exponent}; 1 is usual.")
+        raise InputError(f"Expected `exponent=` to be above 0, but got {exponent}; 1 is usual.")
     if engine not in ENGINES:
         raise InputError(f"Expected `engine` to be one of {', '.join(ENGINES)}, not '{engine}'.")
 
