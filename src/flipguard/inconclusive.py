@@ -7,7 +7,8 @@ from decimal import Decimal
 from typing import Literal
 
 from flipguard.comparison import Group
-from flipguard.metrics import METRICS, Mean, Metric, PairedRatio, Proportion, has_largest_value
+from flipguard.metric_kinds import ControlRatioKind, MeanKind, RateKind
+from flipguard.metrics import METRICS, Metric
 from flipguard.policy import Rule
 
 Needed = tuple[int | None, int | None]
@@ -95,7 +96,7 @@ def _never_inside(rule: Rule, value: float) -> str | None:
         if limit == end == value:
             case = "flip" if _counts_flips(metric) else "case"
             # The other intervals may hold their best value after one case as well.
-            sure = isinstance(metric.shape, Proportion | PairedRatio | Mean)
+            sure = isinstance(metric.kind, RateKind | ControlRatioKind | MeanKind)
             return (
                 f"no number of samples passes a limit of {_number(metric, limit)}"
                 + (f", and one {case} fails it" if sure else "")
@@ -106,7 +107,7 @@ def _never_inside(rule: Rule, value: float) -> str | None:
 
 def _never_below(rule: Rule, value: float, high: float) -> str | None:
     """The reason if the metric has no largest value, so its interval has no upper end."""
-    unbounded = not has_largest_value(METRICS[rule.metric])
+    unbounded = not METRICS[rule.metric].kind.has_largest_value
     if rule.max is None or value > rule.max or not (unbounded and math.isinf(high)):
         return None
     return (
@@ -144,7 +145,7 @@ def _never_decided(rule: Rule, group: Group, value: float) -> str:
     if any(math.isclose(value, limit, abs_tol=1e-12) for limit in rule.limit.values()):
         return "no number of samples decides: the value lies on its limit"
     controls = group.counts.layout.controls
-    if isinstance(METRICS[rule.metric].shape, PairedRatio) and controls > 1:
+    if isinstance(METRICS[rule.metric].kind, ControlRatioKind) and controls > 1:
         return (
             f"no number of samples decides if the {controls} controls keep differing as much as "
             "here; give more controls"
@@ -167,7 +168,7 @@ def _at_best(metric: Metric, rate: float) -> str:
 
 
 def _counts_flips(metric: Metric) -> bool:
-    whole = not isinstance(metric.shape, Mean)  # a mean moves by parts of a flip
+    whole = not isinstance(metric.kind, MeanKind)  # a mean moves by parts of a flip
     return whole and any(word in metric.name for word in ("flip", "churn", "backward"))
 
 
