@@ -1,6 +1,6 @@
 """Compare what two checkouts of flipguard do: weights, predictions, documents and texts.
 
-    python benchmarks/compare_checkouts.py BEFORE AFTER [--only PART ...] [--quick] [--out DIR]
+    python benchmarks/compare_checkouts.py BEFORE AFTER [--only PART ...] [--case NAME] [--quick]
 
 Runs the same commands of `python -m flipguard` with the sources of each checkout, in one Python
 environment and with the same inputs, and compares every file and every printed line. It is meant
@@ -23,6 +23,8 @@ import json
 import os
 import platform
 import queue
+import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -294,7 +296,9 @@ def prepared(given: argparse.Namespace) -> list[Side]:
     sides = []
     for name, checkout in (("before", given.before), ("after", given.after)):
         if not (checkout / "src/flipguard").is_dir():
-            raise SystemExit(f"Expected a checkout of flipguard, but {checkout} has no src/flipguard.")
+            raise SystemExit(
+                f"Expected a checkout of flipguard, but {checkout} has no src/flipguard."
+            )
         identity = identity_of(checkout) if name == "before" else None
         # Names of the same length, because what is printed is wrapped.
         folder = given.out / (f"before-{identity}" if identity else f"{name:-<17}")
@@ -316,12 +320,9 @@ def report(given: argparse.Namespace, sides: Sequence[Side], cases: Sequence[Cas
         if case.part == "setup" and seen_setup:
             continue
         seen_setup = seen_setup or case.part == "setup"
-        found = differences_of(
-            case, sides, numbers=given.numbers, renamed_keys=given.renamed_keys
-        )
+        found = differences_of(case, sides, numbers=given.numbers, renamed_keys=given.renamed_keys)
         codes = (sides[1].folder / case.part / case.name / "codes.txt").read_text()
-        if codes.rsplit("\n", 2)[-2][:1] not in "01":
-            refused += 1
+        refused += any(line[:1] not in "013" for line in codes.splitlines())
         if found:
             different += 1
             print(f"{case.part}/{case.name}: {len(found)} differences")
@@ -329,7 +330,9 @@ def report(given: argparse.Namespace, sides: Sequence[Side], cases: Sequence[Cas
                 print(f"    {line}")
     for part, count in counts.items():
         print(f"{part}: {count} cases")
-    print(f"{refused} of {len(cases)} cases end in a refusal, on purpose in most")
+    print(
+        f"{refused} of {len(cases)} cases have a command that is refused, most of them on purpose"
+    )
     print(f"{different} cases differ" if different else "no difference")
     return different
 
@@ -339,6 +342,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("before", type=Path, help="a checkout")
     parser.add_argument("after", type=Path, help="another checkout")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="some parts")
+    parser.add_argument("--case", default="", help="only cases whose names match this expression")
     parser.add_argument("--quick", action="store_true", help="fewer cases")
     parser.add_argument("--numbers", action="store_true", help="compare texts by their numbers")
     parser.add_argument("--renamed-keys", action="store_true", help="ignore names of runs")
@@ -352,10 +356,16 @@ def main() -> int:
     given.out = given.out.resolve()
     parts = given.only or [part for part in PARTS if part not in OPTIONAL]
     sides = prepared(given)
-    cases = cases_of(parts, quick=given.quick, methods=methods_in(given.before))
+    cases = [
+        case
+        for case in cases_of(parts, quick=given.quick, methods=methods_in(given.before))
+        if case.part == "setup" or re.search(given.case, case.name)
+    ]
     run_sides(sides, cases)
     different = report(given, sides, cases)
-    print(f"{time.monotonic() - began:.0f} s")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = time.monotonic() - began
+    print(f"{seconds:.0f} s, of which {used.ru_utime + used.ru_stime:.0f} s on processors")
     return int(bool(different))
 
 

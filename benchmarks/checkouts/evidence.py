@@ -13,7 +13,8 @@ PAIRS: Mapping[str, str] = {
     "integers": "{in}/int_old_labels.jsonl {in}/int_new_labels.csv --by target",
     "logits": "{in}/text_old_logits.parquet {in}/text_new_logits.parquet --by site",
     "wide-csv": "{in}/text_old_logits.csv {in}/text_new_logits.csv",
-    "probabilities": "{in}/text_old_probabilities.parquet {in}/text_new_probabilities.arrow --by site",
+    "probabilities": "{in}/text_old_probabilities.parquet {in}/text_new_probabilities.arrow "
+    "--by site",
     "mixed": "{in}/text_old_labels.csv {in}/text_new_probabilities.parquet --by user",
     "arrays": "{in}/int_old_logits.npz {in}/int_new_logits.npz --by weather",
     "noids": "{in}/text_old_noids.npz {in}/text_new_noids.npz --by site",
@@ -23,9 +24,11 @@ PAIRS: Mapping[str, str] = {
     "shuffled-labels": "{in}/int_old_labels.csv {in}/int_shuffled.csv --by weather",
     "clusters": "{in}/text_old_labels.csv {in}/text_new_labels.csv --cluster user --by site",
     "clusters-scores": "{in}/text_old_logits.npz {in}/text_new_logits.npz --cluster user",
-    "control": "{in}/text_old_labels.csv {in}/text_new_labels.csv --control {in}/text_c1_labels.csv",
-    "controls": "{in}/text_old_logits.npz {in}/text_new_logits.npz --control {in}/text_c1_labels.csv "
-    "--control {in}/text_c2_logits.parquet --control {in}/text_c3_logits.npz --by site",
+    "control": "{in}/text_old_labels.csv {in}/text_new_labels.csv "
+    "--control {in}/text_c1_labels.csv",
+    "controls": "{in}/text_old_logits.npz {in}/text_new_logits.npz "
+    "--control {in}/text_c1_labels.csv --control {in}/text_c2_logits.parquet "
+    "--control {in}/text_c3_logits.npz --by site",
     "controls-clusters": "{in}/int_old_labels.csv {in}/int_new_labels.csv --cluster user "
     "--control {in}/int_c1_labels.csv --control {in}/int_c2_labels.csv",
     "growth": "{in}/grown_old.parquet {in}/grown_new.parquet --by target",
@@ -118,8 +121,11 @@ def _gates() -> Iterator[Case]:
     yield _case("gate-control-missing", f"gate {pair} --policy {{in}}/control.toml")
     few = "{in}/few_old_labels.csv {in}/few_new_labels.csv"
     yield _case("gate-few", f"gate {few} --policy {{in}}/groups.toml {WRITTEN}")
-    yield _case("gate-same", f"gate {{in}}/text_old_labels.csv {{in}}/text_old_labels.csv "
-                f"--policy {{in}}/many.toml --json out.json")
+    yield _case(
+        "gate-same",
+        "gate {in}/text_old_labels.csv {in}/text_old_labels.csv "
+        "--policy {in}/many.toml --json out.json",
+    )
     never = "{in}/bad_never_right.csv {in}/bad_good.csv"
     yield _case("gate-never-right", f"gate {never} --policy {{in}}/pass.toml")
     wrong = [f"gate {pair} --policy {{in}}/bad_{name}.toml" for name in WRONG_POLICIES]
@@ -139,7 +145,12 @@ def _refusals() -> Iterator[Case]:
                 *("--by nothing", "--cluster nothing", "--target nothing", "--id site"),
                 *("--confidence 2", "--on-missing ignore", "--engine gpu", "--flips flips.doc"),
                 *("--json nowhere/out.json", "--json out.json --markdown out.json", "--exponent 0"),
-                *("--control {in}/bad_good.csv", "--by ''", "--nothing", "--html out.html --json -"),
+                *(
+                    "--control {in}/bad_good.csv",
+                    "--by ''",
+                    "--nothing",
+                    "--html out.html --json -",
+                ),
             )
         ),
         quick=True,

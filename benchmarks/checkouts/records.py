@@ -1,7 +1,7 @@
 """What a file says, without times, places and the machine, and how two files differ.
 
 This module is the one place that says what is not compared. See `SKIPPED`, `DROPPED`,
-`NORMALISED`, `RENAMED` and `RETIRED`.
+`NORMALISED`, `COSTS`, `RENAMED` and `RETIRED`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,19 @@ NORMALISED = tuple(
         (r"[\d,.]+ MiB", "# MiB"),
         (r"\d[\d,.]* (?:s|min|h|ms) left", "# left"),
         (r"\babout \d[\d,.]* (?:s|min|h|seconds|minutes|hours)\b", "about #"),
-        (r"\b\d[\d,.]* (?:s|ms|seconds|milliseconds)\b(?! of)", "# s"),
+        (r"\b\d[\d,.]* (?:s|ms|seconds|milliseconds)\b", "# s"),
+        (r"\b\d[\d,.]* (?:min|h) of training", "# s of training"),
         (r"\b20\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?)?", "<date>"),
         (r"\bprocess(?:ID)? \d+", "process #"),
-        (r"(?<![\w.])pid \d+", "pid #"),
+        # Lines that come now and then, or from several processes in any order.
+        (r"(?m)^training: \d+%, about .*\n", ""),
+        (r"(?m)^Initializing distributed: .*\n", ""),
+        (r"(?m)^ +\d+ of \d+ epochs\b.*\n", ""),
     )
 )
+# The table of a report that says what runs cost, and its cells of seconds and samples per second.
+COSTS = re.compile(r"(?s)samples/s</th></tr></thead>.*?</table>")
+COST = re.compile(r'data-value="\d+\.\d+">[^<]*<')
 TEXTS = {".txt", ".md", ".html", ".svg", ".csv", ".tsv", ".toml"}
 NUMBER = re.compile(r"[-+−]?\d+(?:[,.]\d+)*(?:[eE][-+]?\d+)?")
 HASH = re.compile(r"\b[0-9a-f]{16}\b")
@@ -211,6 +218,7 @@ def _plain(text: str, reading: Reading) -> str:
         text = text.replace(str(place.resolve()), name)
     for pattern, replacement in NORMALISED:
         text = pattern.sub(replacement, text)
+    text = COSTS.sub(lambda found: COST.sub('data-value="#">#<', found[0]), text)
     return HASH.sub("<key>", text) if reading.renamed_keys else text
 
 

@@ -106,6 +106,12 @@ def train_cases(methods: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
     for place, model in enumerate(MODELS, start=1):
         yield _one("train", f"model-{place}", f"{base} --model {model}")
     yield _one("train", "fix", f"{base} --fix init,order,hardware --seed 8")
+    yield from _data_cases(base)
+    yield from _wrong_cases(base)
+    yield _run_tables()
+
+
+def _data_cases(base: str) -> Iterator[Case]:
     for place, (data, model, more) in enumerate(
         [
             ("vectors.npz", "mlp:hidden=8", ""),
@@ -118,7 +124,11 @@ def train_cases(methods: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
         start=1,
     ):
         yield _one("train", f"data-{place}", f"{base} --data {{in}}/{data} --model {model} {more}")
-    yield Case(
+
+
+def _run_tables() -> Case:
+    """Predictions and reports of runs."""
+    return Case(
         part="train",
         name="tables",
         quick=True,
@@ -127,15 +137,24 @@ def train_cases(methods: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
             words("predict {setup}/old --split test --out test.parquet"),
             words("predict {setup}/third --out test.csv"),
             words("report {setup}/second {setup}/third --old {setup}/old --out report.html"),
-            words("report {setup}/parent {setup}/second --old {setup}/old --out r2.html --by target"),
+            words(
+                "report {setup}/parent {setup}/second --old {setup}/old --out r2.html --by target"
+            ),
             words("predict {setup}/nowhere --out test.csv"),
         ),
     )
+
+
+def _wrong_cases(base: str) -> Iterator[Case]:
     for place, wrong in enumerate(
         [
             *("--method nothing", "--method kd", "--set recipe.epochs=0", "--set recipe.epoch=3"),
             *("--model mlp:hiden=3", "--data nowhere.npz", "--old nowhere", "--set a", "--fix all"),
-            *("--method kd --old {setup}/old --set options.wait=1", "--resume", "--config none.toml"),
+            *(
+                "--method kd --old {setup}/old --set options.wait=1",
+                "--resume",
+                "--config none.toml",
+            ),
             *("--method bct --old {setup}/old --old {setup}/second", "--set recipe.optimizer=best"),
             *("--method l2-sp --old {setup}/third", "--method elodi --set options.members=1"),
             *("--set machine.precision=8-bit", "--set recipe.learning_rate=1e30"),
@@ -226,7 +245,11 @@ def resume_cases(methods: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
             9,
         ),
         ("elodi-reuse", f"--method elodi --set options.members=3 --fuse on {REUSE}", 6),
-        ("elodi-chunks", "--method elodi --set options.members=4 --fuse on --set machine.fuse_chunk=2", 9),
+        (
+            "elodi-chunks",
+            "--method elodi --set options.members=4 --fuse on --set machine.fuse_chunk=2",
+            9,
+        ),
         ("fine-tuned", f"--set fine_tune=true {OLD}", 3),
         ("clip", "--set recipe.clip=0.05 --set recipe.accumulate=2", 3),
         ("double", "--set machine.precision=64-true", 3),
@@ -298,7 +321,9 @@ def study_cases() -> Iterator[Case]:
             commands.append(words(f"study show {study} --out out --markdown {study}.md"))
             commands.append(words(f"study show {study} --out out --plot {study}.svg"))
         yield Case(part="study", name=name, commands=tuple(commands), quick=quick)
-    pooled = f"study run pct.table2a --seeds 2 --first-seed 3 --members 2 --out out --processes 2 {sets}"
+    pooled = (
+        f"study run pct.table2a --seeds 2 --first-seed 3 --members 2 --out out --processes 2 {sets}"
+    )
     yield Case(part="study", name="pool", commands=(words(pooled),), cold=True)
     tables = (words("study list"), words("study list --json"), words("study show pct.table2a"))
     yield Case(part="study", name="tables", commands=tables, quick=True)

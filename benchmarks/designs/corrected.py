@@ -32,6 +32,7 @@ SIZE = 500
 MOST_DRAWN = 4_000_000
 CHUNK = 100_000
 RULES = (6, 20)
+UNCORRECTED = "the rules that failed, without a warning; docs/gate.md says that errors add up"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +183,7 @@ def _over_rules(rng: np.random.Generator, count: int, correction: str, draws: in
         width=None,
         undefined=0.0,
         rivals={},
-        printed="errors of rules add up without a correction" if correction == "none" else None,
+        printed=UNCORRECTED if correction == "none" else None,
     )
 
 

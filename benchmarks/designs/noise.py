@@ -30,7 +30,8 @@ WORLDS = (
 )
 RATIO_WORLDS = ((0.01, 500, 0.5), (0.02, 2_000, 0.5), (0.05, 10_000, 0.7))
 Interval = tuple[Floats, Floats]
-PRINTED_FOR_RANGE = "the range, and how large a change these controls can show"
+PRINTED_FOR_FEW = "the range, and how large a change these controls can show"
+PRINTED_FOR_MANY = "the range, without a warning; docs/statistics.md says so"
 PRINTED_FOR_ONE = "the ratio, and a line that one control does not allow for another seed"
 
 
@@ -72,7 +73,7 @@ def _floor_rows(
         },
     )
     # A t interval is symmetric, and rates that vary by 30 % are not: most misses are above it.
-    of_rate["printed"] = PRINTED_FOR_RANGE
+    of_rate["printed"] = PRINTED_FOR_FEW if k < 5 else PRINTED_FOR_MANY
     yield of_rate
     gains = (positive - negative) / n
     spread = (positive + negative)[:, 1:] / n**2

@@ -1,6 +1,7 @@
 """Rows of the calibration page: which promises hold, and that a bad interval is detected."""
 
 import importlib
+import json
 import math
 from pathlib import Path
 from types import ModuleType
@@ -77,3 +78,26 @@ def test_the_worst_row_is_the_one_nearest_to_its_bound(designs: dict[str, Module
     # At a confidence of 0.99 a wrong pass of 1 % is worse than one of 3 % at 0.95.
     rows.append(ROW | {"design": "c", "measured": 0.01, "confidence": 0.99, "nominal": 0.005})
     assert [row["design"] for row in designs["judging"].worst(rows)] == ["c"]
+
+
+def test_the_committed_results_are_those_of_a_full_run(designs: dict[str, ModuleType]) -> None:
+    results = json.loads((BENCHMARKS / "results" / "calibration.json").read_text())
+    assert not results["quick"]
+    few = [row for row in results["rows"] if not row.get("exact") and row["draws"] < 4_000]
+    assert [(row["design"], row["draws"]) for row in few] == []
+    # What is printed is stated wherever a promise is not kept.
+    untold = [
+        row["design"]
+        for row in results["rows"]
+        if row["printed"] is None and not all(kept["holds"] for kept in row["kept"].values())
+    ]
+    assert untold == []
+
+
+def test_the_committed_results_have_the_worst_row_of_each_metric(
+    designs: dict[str, ModuleType],
+) -> None:
+    results = json.loads((BENCHMARKS / "results" / "calibration.json").read_text())
+    found = {(row["metric"], row["promise"]): row["design"] for row in results["worst"]}
+    wanted = designs["judging"].worst(results["rows"])
+    assert found == {(row["metric"], row["promise"]): row["design"] for row in wanted}
