@@ -13,7 +13,7 @@ import torch
 import flipguard
 from flipguard.data import load_data, stratified
 from flipguard.training import Config, Run, Scope, Seeds
-from flipguard.training.measure import SEEN
+from flipguard.training.evaluate import SEEN
 from flipguard.training.monitor import LineMonitor
 from flipguard.training.predict import predict
 from flipguard.training.several import train_several

@@ -254,7 +254,7 @@ def test_where_no_process_starts_members_are_trained_here(
 
 
 def test_a_process_ends_with_its_input() -> None:
-    """As it does where the kernel does not end it crew with whoever started it."""
+    """Also where the kernel does not end it together with its parent."""
     began = subprocess.Popen([sys.executable, "-P", worker_process.__file__], stdin=subprocess.PIPE)
     assert began.stdin is not None
     began.stdin.close()

@@ -1,9 +1,11 @@
-"""How a way of training members ended."""
+"""How a training ended, or a way of training members."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from flipguard.training.interrupting import StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +15,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Training was stopped before all members were finished."""
+    """Training stopped before the last epoch, and its state is kept."""
+
+    reason: StopReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from flipguard.errors import DivergedError, InputError
 from flipguard.training.config import Config, Machine
 from flipguard.training.devices import cores, peak_memory
 from flipguard.training.folder import DAMAGES, HISTORY, TIMING, Run, is_finished, read_lines
-from flipguard.training.interrupting import interrupted, passed_on, time_is_up
+from flipguard.training.interrupting import interrupted, passed_on, stop_reason
 from flipguard.training.jobs import train_job_for
 from flipguard.training.lock import InUseError
 from flipguard.training.monitor import LineMonitor, Monitor, Report
@@ -113,10 +113,10 @@ def train_side_by_side(
     else:
         return Declined()  # other processes train all of them, and are waited for
     lines = [f"  member {first + 1}: {line}" for line in lines]
-    if time_is_up(deadline):
+    if reason := stop_reason(deadline):
         _report_all(lines, report)
         # Every start trains an epoch at least: if not here, then one member after the other.
-        return Declined() if begun and not interrupted() else Stopped()
+        return Declined() if begun and not interrupted() else Stopped(reason)
     left = [i for i, folder in enumerate(folders) if not is_finished(folder)]
     processes = min(most, len(left), _fitting())
     seconds = float(_timing_of(folders[first])[-1]["seconds"]) * sum(
@@ -169,7 +169,7 @@ def train_in_pool(
         reason = f"no further process starts here ({last})"
         report(f"members one by one: {reason}")
         return Declined(reason)
-    return Stopped() if result.unfinished else Done()
+    return Stopped(stop_reason(None) or "deadline") if result.unfinished else Done()
 
 
 class _NoProcessError(Exception):
