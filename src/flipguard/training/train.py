@@ -15,9 +15,9 @@ from torch import nn
 
 from flipguard.data import DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError, listed
-from flipguard.methods import Method, Objective, Setting
+from flipguard.methods import Method, Setting
 from flipguard.models import build_model, checkpoint_blocks
-from flipguard.references import OldModel, StoredLogits
+from flipguard.references import StoredLogits
 from flipguard.training.checkpoint import load_ensemble, load_old_model, save_model
 from flipguard.training.checks import (
     check_calibration,
@@ -204,7 +204,7 @@ def _train_one(
     *,
     resume: bool,
 ) -> Run:
-    shape = input_shape_of(data)
+    shape, needs = input_shape_of(data), method.needs(config.options)
     replays_members(config, fabric.device)  # refuses what this machine cannot do, before any work
 
     def new_model(name: str) -> nn.Module:
@@ -221,12 +221,12 @@ def _train_one(
     student = new_model("")
     olds = tuple(load_old_model(run, data, fabric.device, config.machine) for run in old_runs)
     check_layouts(method, config, student, olds)
-    if config.fine_tune and method.name != "ensemble":
+    if config.fine_tune and not method.is_mean:
         start_from(olds[0], student)
     student = placed(student, fabric.device)
     dtype = input_type(config.machine)
     learned, apart = data.train, data.train
-    if "held_out" in method.needs or calibrates(config):
+    if needs.held_out:
         learned, apart = held_out_of(data.train, config.scope)
     material = Material(
         learned,
@@ -268,15 +268,10 @@ def _train_one(
         steps=config.recipe.epochs * steps_an_epoch(config.recipe, len(material)),
         label_smoothing=config.recipe.label_smoothing,
         new_model=lambda name: placed(new_model(name), fabric.device),
-        # Stands in for members that are still to be trained, so that options are refused before.
-        members=lambda: OldModel(student),
         stored=lambda reference: StoredLogits(logits_on(reference, material)),
-        views=None if plan is None else plan.nothing(),
         held_out=Material(apart, device=fabric.device, model=config.model, dtype=dtype).batches,
     )
-    if "members" in method.needs:
-        if method.name != "ensemble":
-            method.build(setting)
+    if needs.members is not None:
         runs: list[Run] | None = load_guides(config, data.class_names)
         if not config.guides:
             reused = reused_members(config, old_runs, data)
@@ -295,7 +290,7 @@ def _train_one(
         # Relative, so that a folder of runs can be moved as a whole.
         facts["members"] = [os.path.relpath(run.folder, out) for run in runs]
         facts["follows"] |= follows(out, runs)
-        if method.name == "ensemble":
+        if method.is_mean:
             mean = placed(load_ensemble(runs, config.machine), fabric.device)
             facts |= model_facts(mean)
             tell("training")
@@ -322,7 +317,7 @@ def _train_one(
             views, material, where = kept
             setting = dataclasses.replace(setting, views=views)
             facts["views"] = os.path.relpath(where, out)
-    objective: Objective = method.build(setting)
+    objective = method.objective(setting)
     if config.machine.checkpointing:
         checkpoint_blocks(student)
     compile_as(config.machine, student)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from flipguard.data import ArraySplit, DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError
 from flipguard.fusion import Fused, checkpoint_segments, fuse, needs
-from flipguard.methods import METHODS
+from flipguard.methods import method_of
 from flipguard.models import build_model
 from flipguard.training.checkpoint import load_old_model
 from flipguard.training.checks import check_data, check_folder, check_layouts
@@ -108,7 +108,7 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
             pretrained=config.pretrained,
         )
         if config.fine_tune:
-            check_layouts(METHODS["none"], config, member, own)
+            check_layouts(method_of(config.method)[0], config, member, own)
             start_from(own[0], member)
         members.append(placed(in_precision(member, config.machine), fabric.device))
     # On the device once, and not once a member.
