@@ -167,13 +167,21 @@ def test_a_ratio_to_two_controls_that_differ_is_wide() -> None:
     assert two.low < 0.5 < 2 < two.high
 
 
+def test_controls_whose_range_covers_everything_are_said_to_show_nothing() -> None:
+    apart = update(model(0), model(*range(N // 8)), model(*range(N // 8, N // 2)))
+    assert (apart.noise_floor[0].low, apart.noise_floor[0].high) == (0.0, 1.0)
+    assert what_controls_show(apart) == (
+        "2 controls that differ this much cannot show any change; give more controls."
+    )
+
+
 def test_where_the_seeds_leave_a_ratio_open_more_controls_are_asked_for() -> None:
     policy = Policy(rules=(Rule(metric="negative_flip_ratio", max=2.0),))
     result = update(model(*range(20, 60)), model(*range(20, 50)), model(*range(20, 90)))
     ((judgement,),) = (rule.judgements for rule in check(result, policy).rules)
     assert judgement.verdict == "inconclusive"
     assert judgement.reason == (
-        "no number of samples decides: the 2 controls differ too much from seed to seed; give more "
+        "no number of samples decides if the 2 controls keep differing as much as here; give more "
         "controls"
     )
 

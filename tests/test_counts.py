@@ -61,14 +61,14 @@ def test_a_metric_is_what_it_is_by_hand(name: str) -> None:
     value, size = BY_HAND[name]
     metric, counts = METRICS[name], of_labels()
     assert metric.value(counts) == pytest.approx(value, rel=1e-12)
-    assert metric.shape.size(counts) == size
+    assert metric.kind.size(counts) == size
     # The same for groups, and for shards that are added up.
     groups = FlipCounts(counts.layout, np.stack([counts.values, 2 * counts.values]))
     np.testing.assert_allclose(
         metric.value(groups)[0], value if name != "mcnemar_p" else metric.value(counts)
     )
-    np.testing.assert_array_equal(metric.shape.size(groups), [size, 2 * size])
-    assert metric.shape.size(counts + counts) == 2 * size
+    np.testing.assert_array_equal(metric.kind.size(groups), [size, 2 * size])
+    assert metric.kind.size(counts + counts) == 2 * size
 
 
 def test_every_metric_of_labels_is_here() -> None:
@@ -100,10 +100,10 @@ def test_calibration_error_and_margin_by_hand() -> None:
     counts = FlipCounts.of(layout, both_right=30, wrong_same=10, **units)
     error = METRICS["expected_calibration_error_new"]
     assert error.value(counts) == pytest.approx((1.5 + 5) / 40)
-    assert error.shape.size(counts) == 40
+    assert error.kind.size(counts) == 40
     assert METRICS["confidence_new"].value(counts) == pytest.approx(0.5)
     assert METRICS["confidence_old"].value(counts) == pytest.approx(0.125)
-    assert METRICS["confidence_old"].shape.size(counts) == 40
+    assert METRICS["confidence_old"].kind.size(counts) == 40
 
 
 def test_units() -> None:

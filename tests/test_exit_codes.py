@@ -9,12 +9,11 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 import flipguard.cli
-from flipguard import METRICS, InputError
-from flipguard.cli.output import deliver
+from flipguard import METRICS, InputError, Predictions, compare
+from flipguard.cli.output import Finished, Output, write_outputs, write_text
 from tests.conftest import Saver
 from tests.test_cli import THOUSAND, Run, refused_once, run, save_update, write_policy
 
@@ -236,16 +235,18 @@ def test_a_rule_about_a_column_of_no_groups(
 def test_an_output_that_cannot_be_made_takes_no_other_with_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def breaks() -> str:
+    def breaks(_: Finished) -> str:
         raise MemoryError
 
+    result = compare(**dict.fromkeys(("old", "new"), Predictions.from_arrays(labels=[0, 1])))
+    places = {"json": str(tmp_path / "a.json"), "markdown": str(tmp_path / "b.md")}
+    finished = Finished(destinations=places, result=result)
+    outputs = [
+        Output(flag="json", content=breaks, write=write_text),
+        Output(flag="markdown", content=lambda _: "b", write=write_text),
+    ]
     with pytest.raises(MemoryError):
-        deliver(
-            parts=["what was found"],
-            documents=((str(tmp_path / "a.json"), breaks), (str(tmp_path / "b.md"), lambda: "b")),
-            flips=(None, pl.DataFrame),
-            page=(None, str),
-        )
+        write_outputs(finished, ["what was found"], outputs)
     assert (tmp_path / "b.md").read_text() == "b"
     assert "what was found" in capsys.readouterr().out
 

@@ -13,6 +13,7 @@ from markdown_it.token import Token
 
 from flipguard import METRICS, Comparison, Policy, Predictions, check, compare
 from flipguard.render.markdown import comparison_markdown, verdict_markdown
+from flipguard.report.judged import judged_of
 from tests.designed import Flips, judged, policy, update
 
 PARSER = MarkdownIt("commonmark").enable("table").enable("strikethrough")
@@ -312,6 +313,19 @@ def test_many_groups_are_cut_short_and_counted() -> None:
     assert len(listed) + sum(counted) == 35
 
 
+def test_a_rule_whose_groups_are_all_too_small_is_marked_as_inconclusive() -> None:
+    old, new = update({"a": Flips(both_right=30), "b": Flips(both_right=20, negative=1)})
+    rule = {"metric": "negative_flip_rate", "by": "group", "max": 0.5, "min_n": 50}
+    verdict = check(compare(old=old, new=new, by=["group"]), Policy.from_dict({"rule": [rule]}))
+    (row,) = [row for row in tables(verdict_markdown(verdict))[0] if "not judged in" in row[1]]
+    assert row[0] == "❔"
+    assert row[5] == (
+        "fewer than 50 samples; no group is large enough, so the rule is inconclusive"
+    )
+    (reason,) = judged_of(verdict).reasons
+    assert (reason.outcome, reason.why) == ("inconclusive", row[5])
+
+
 def test_pinned_samples_that_flipped_are_named(tmp_path: Path) -> None:
     old, new = update(Flips(both_right=5, negative=15))
     (tmp_path / "pins.txt").write_text("\n".join(f"s{i}" for i in range(20)), encoding="utf-8")
@@ -319,8 +333,7 @@ def test_pinned_samples_that_flipped_are_named(tmp_path: Path) -> None:
     text = verdict_markdown(check(compare(old=old, new=new), rules))
     (row,) = [row for row in tables(text)[0] if row[1] == "pinned samples"]
     assert row[:4] == ["❌", "pinned samples", "no flip", "15 of 20"]
-    start = "Ids of the pinned samples that flipped: "
-    (sentence,) = [line for line in text.splitlines() if line.startswith(start)]
+    (sentence,) = [line for line in text.splitlines() if line.startswith("Ids of the pinned")]
     named = re.findall(r"`(\w+)`", sentence)
     assert len(set(named)) == 10
     assert set(named) <= {f"s{i}" for i in range(5, 20)}

@@ -8,10 +8,11 @@ import pytest
 
 from flipguard import Policy, Predictions, check, compare
 from flipguard.counts import FlipCounts
-from flipguard.metrics import METRICS, Mean
+from flipguard.metric_kinds import MeanKind
+from flipguard.metrics import METRICS
 from flipguard.render.text import estimate_interval
 
-MEANS = [name for name, metric in METRICS.items() if isinstance(metric.shape, Mean)]
+MEANS = [name for name, metric in METRICS.items() if isinstance(metric.kind, MeanKind)]
 
 
 def scores(rows: int, classes: int, seed: int = 0) -> np.ndarray:
@@ -66,8 +67,8 @@ def test_scores_move_by_at_most_half_the_number_of_classes() -> None:
     )
     result = compare(old=old, new=new)
     assert result["surrogate_churn"].value == 2.5
-    shape = METRICS["surrogate_churn"].shape
-    assert isinstance(shape, Mean)
+    shape = METRICS["surrogate_churn"].kind
+    assert isinstance(shape, MeanKind)
     assert result.counts["classes"] == 5
     assert shape.reach(result.counts) == 2.5
     assert result["surrogate_churn"].high == pytest.approx(2.5)

@@ -90,7 +90,7 @@ def test_every_metric_is_its_plain_definition(example):
 def test_every_metric_of_scores_is_its_plain_definition(example):
     result = compared(example)
     assert_plain(result, example.case)
-    reach = METRICS["surrogate_churn"].shape.reach(result.counts)
+    reach = METRICS["surrogate_churn"].kind.reach(result.counts)
     assert reach == plain.largest_surrogate_churn(example.case)
     assert plain.surrogate_churn(example.case) <= reach + 1e-9
 

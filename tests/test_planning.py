@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from flipguard import METRICS, Comparison, Policy, Predictions, check, compare
 from flipguard.clustered import widened
 from flipguard.counts import FlipCounts
 from flipguard.estimates import intervals
+from flipguard.gate import Judgement
 from flipguard.planning import Question, _further, samples_needed
 from tests.designed import Flips, judged
 
@@ -86,12 +88,11 @@ def test_the_samples_that_a_reason_names_do_decide() -> None:
     (few,) = judged(Flips(both_right=60, wrong_same=40), rule).rules[0].judgements
     assert few.reason is not None
     assert few.samples_needed_even is not None
-    (named,) = re.findall(r"about ([\d,]+) samples", few.reason)
-    count = int(named.replace(",", ""))
-    # To the next five.
-    assert 0 <= count - (100 + few.samples_needed_even) < 5
+    (named,) = re.findall(r"about ([\d,]+) more samples to pass", few.reason)
+    count = 100 + int(named.replace(",", ""))
+    assert count == 100 + few.samples_needed_even
     assert judged(Flips(both_right=count), rule).verdict == "pass"
-    assert judged(Flips(both_right=count - 6), rule).verdict == "inconclusive"
+    assert judged(Flips(both_right=count - 1), rule).verdict == "inconclusive"
 
 
 def test_the_clusters_that_a_reason_names_do_decide() -> None:
@@ -105,9 +106,59 @@ def test_the_clusters_that_a_reason_names_do_decide() -> None:
     (few,) = check(of(10), Policy.from_dict({"rule": [rule]})).rules[0].judgements
     assert few.reason is not None
     assert few.reason.startswith("10 clusters are too few for a limit of 10 %")
-    (named,) = re.findall(r"about ([\d,]+) clusters", few.reason)
-    assert check(of(int(named)), Policy.from_dict({"rule": [rule]})).verdict == "pass"
-    assert check(of(int(named) - 1), Policy.from_dict({"rule": [rule]})).verdict == "inconclusive"
+    (named,) = re.findall(r"about ([\d,]+) more clusters to pass", few.reason)
+    count = 10 + int(named)
+    assert check(of(count), Policy.from_dict({"rule": [rule]})).verdict == "pass"
+    assert check(of(count - 1), Policy.from_dict({"rule": [rule]})).verdict == "inconclusive"
+
+
+def with_positive_flips(sizes: Sequence[int], positive: Sequence[int], **rule: Any) -> Judgement:
+    """A judgement where each cluster has this many rows, and this many positive flips."""
+    user = np.repeat(np.arange(len(sizes)), sizes)
+    rank = np.concatenate([np.arange(size) for size in sizes])
+    wrong = rank < np.asarray(positive)[user]
+    target = np.zeros(len(user), dtype=int)
+    old = Predictions.from_arrays(labels=wrong.astype(int), targets=target, slices={"user": user})
+    result = compare(old=old, new=Predictions.from_arrays(labels=target), cluster="user")
+    (found,) = check(result, Policy.from_dict({"rule": [rule]})).rules[0].judgements
+    return found
+
+
+def test_where_rows_have_clusters_the_reason_counts_clusters() -> None:
+    found = with_positive_flips([30] * 20, [1] * 20, metric="accuracy_gain", min=-0.01)
+    named = re.fullmatch(
+        r"about (\d+) more clusters to pass, if they are like those seen", str(found.reason)
+    )
+    assert named is not None
+    assert found.samples_needed_even is not None
+    assert int(named[1]) == math.ceil(found.samples_needed_even / 30)
+
+
+def test_large_clusters_that_differ_from_small_ones_are_named_as_the_reason() -> None:
+    # The small clusters gain nothing, and together outweigh the large one.
+    found = with_positive_flips(
+        [1000] + [1] * 100, [100] + [0] * 100, metric="accuracy_gain", min=0.05
+    )
+    assert found.value > 0.05
+    assert found.samples_needed_even is None
+    assert str(found.reason).startswith("no number of clusters like those seen decides: large")
+
+
+@pytest.mark.parametrize("metric", ["logit_displacement", "expected_calibration_error_new"])
+def test_further_clusters_add_degrees_of_freedom(metric: str) -> None:
+    rng = np.random.default_rng(3)
+    logits = rng.standard_normal((2, 60, 3))
+    user = {"user": np.repeat(np.arange(3), 20)}
+    target = rng.integers(0, 3, 60)
+    old, new = (Predictions.from_arrays(logits=z, targets=target, slices=user) for z in logits)
+    result = compare(old=old, new=new, cluster="user", confidence=0.999)
+    limit = result[metric].value / 2
+    asked = question(result, metric, highest=limit, failing=0.999)
+    ((even, most),) = samples_needed(METRICS[metric], [asked])
+    assert even is not None
+    assert most is not None
+    # With Student's t at the two degrees of three clusters it would take a hundred times as many.
+    assert 0 < even <= most < 3000
 
 
 def test_further_rows_of_a_mean_decide_with_their_chance() -> None:
@@ -187,11 +238,11 @@ def test_an_even_chance_is_told_from_a_good_one_where_they_differ() -> None:
     (found,) = judged(Flips(both_right=49, negative=1), rule).rules[0].judgements
     assert found.samples_needed_even is not None
     assert found.samples_needed_90 is not None
-    named = re.search(r"about ([\d,]+) samples .*, ([\d,]+) for 90 %", str(found.reason))
+    named = re.search(r"about ([\d,]+) more samples .*, ([\d,]+) for 90 %", str(found.reason))
     assert named is not None
     even, most = (int(text.replace(",", "")) for text in named.groups())
-    assert even == pytest.approx(50 + found.samples_needed_even, rel=0.02)
-    assert most == pytest.approx(50 + found.samples_needed_90, rel=0.02)
+    assert even == pytest.approx(found.samples_needed_even, rel=0.01)
+    assert most == pytest.approx(found.samples_needed_90, rel=0.01)
 
 
 @pytest.mark.parametrize("rule", [{"metric": "accuracy_gain", "min": -0.02}, NFR_2])

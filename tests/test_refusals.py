@@ -458,7 +458,7 @@ TABLES = [
     # -- options --------------------------------------------------------------------------------
     Refused(
         "a confidence of 95",
-        "Expected `confidence` to be between 0 and 1, but got 95; 0.95 is usual.",
+        "Expected `confidence=` to be between 0 and 1, but got 95; 0.95 is usual.",
         options={"confidence": 95},
     ),
     Refused(
@@ -473,7 +473,7 @@ TABLES = [
     ),
     Refused(
         "an exponent of 0",
-        "Expected `exponent` to be above 0, but got 0.0; 1 is usual.",
+        "Expected `exponent=` to be above 0, but got 0.0; 1 is usual.",
         options={"exponent": 0.0},
     ),
     Refused(

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
-from flipguard.counts import CELLS, UNLABELLED, FlipCounts, Layout
+from flipguard.counts import CELLS, FLIP_KINDS, UNLABELLED, FlipCounts, Layout
 from flipguard.documents import json_text
-from flipguard.engines.plan import CountingPlan, RowCounts
+from flipguard.engines.plan import CountingPlan, Details, RowCounts, Want, checked_wants
 from flipguard.errors import InputError, listed
 from flipguard.estimates import Estimate, Sample
 from flipguard.metrics import METRICS
 
 Correction = Literal["holm", "benjamini-hochberg", "none"]
 FlipKind = Literal["negative", "positive", "wrong_to_wrong", "changed"]
-FLIP_KINDS: tuple[FlipKind, ...] = ("negative", "positive", "wrong_to_wrong", "changed")
 SCHEMA = "flipguard.comparison/1"
 
 
@@ -144,8 +143,10 @@ class Comparison:
     clusters: int | None
     notes: tuple[str, ...]
     engine: str
-    # Where the samples are, for whoever lists them; None where the counts came from elsewhere.
+    # Where the samples are; None where the counts came from elsewhere.
     plan: CountingPlan | None = field(default=None, repr=False, compare=False)
+    # What has been counted of the samples themselves, with the comparison or since.
+    details: Details = field(default_factory=Details, repr=False, compare=False)
 
     def __repr__(self) -> str:
         told = ", ".join(
@@ -186,12 +187,21 @@ class Comparison:
             raise InputError(
                 f"Expected a kind of flip among {', '.join(FLIP_KINDS)}, not '{kind}'."
             )
-        if self.plan is None:
-            raise InputError("This comparison no longer has its rows; compare the files again.")
-        from flipguard.engines import local
-
-        flips = local.flips(self.plan)
+        flips = self.with_details(["flips"]).flips
+        if flips is None:
+            raise AssertionError("Flips were looked for and are not there.")
         return flips if kind is None else flips.filter(pl.col("kind") == kind)
+
+    def with_details(self, wants: Iterable[Want]) -> Details:
+        """The details with what is wanted: what was not counted so far is counted in one pass."""
+        missing = checked_wants(wants) - self.details.counted
+        if missing:
+            if self.plan is None:
+                raise InputError("This comparison no longer has its rows; compare the files again.")
+            from flipguard.engines import local
+
+            self.details.add(local.details(self.plan, missing))
+        return self.details
 
     def compared_ids(self, wanted: pl.Series) -> pl.Series | None:
         """Those of the wanted ids that were compared, as text; None where rows have no ids."""

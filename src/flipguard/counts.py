@@ -1,13 +1,13 @@
-"""`FlipCounts`: the sufficient statistics of a comparison, which add.
+"""`FlipCounts`: the sufficient statistics of a comparison, which add; and what a flip is, in numpy.
 
 Every statistic is an integer. Counts are integers anyway; sums of real numbers (confidences,
-distances) are kept in fixed point, rounded once a row. Integer sums do not depend on the order
+distances) are kept in fixed point, rounded once per row. Integer sums do not depend on the order
 of their terms, so the counts of any sharding, row order or engine are the same to the last bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -23,6 +23,21 @@ SIDES: tuple[Side, ...] = ("old", "new")
 
 CELLS = ("both_right", "negative_flip", "positive_flip", "wrong_same", "wrong_different")
 UNLABELLED = ("unlabelled_same", "unlabelled_different")
+# The kinds of flips, worst first, and the cell of the rows that are of each kind.
+FLIP_KINDS = {
+    "negative": "negative_flip",
+    "positive": "positive_flip",
+    "wrong_to_wrong": "wrong_different",
+    "changed": "unlabelled_different",
+}
+# What is told of each flip where there are scores: a model's confidence in its class, and in the
+# target.
+FLIP_CONFIDENCES = (
+    "old_confidence",
+    "new_confidence",
+    "old_target_confidence",
+    "new_target_confidence",
+)
 BINS = 15
 BIN_PARTS = ("n", "right", "confidence", "gap_squared")
 
@@ -33,6 +48,93 @@ DISTANCE_UNIT = 2.0**-24
 DISTANCE_SQUARED_UNIT = 2.0**-16
 # What has no upper bound is kept in two integers: how many times this many units, and the rest.
 HIGH = 2.0**32
+
+
+def high_name(name: str) -> str:
+    """The upper part of a statistic without an upper bound, whose sum could outgrow 64 bits."""
+    return f"{name}_high"
+
+
+def bin_name(side: Side, index: int, part: str) -> str:
+    """The statistic of one confidence bin of one side."""
+    return f"{side}_bin{index:02d}_{part}"
+
+
+def joint_name(kind: str, new: int, flagged: int) -> str:
+    """How often `new` flipped (0 or 1) while `flagged` of the controls did."""
+    return f"joint_{kind}_{new}_{flagged}"
+
+
+def control_name(control: int, cell: str) -> str:
+    """A cell of old against one control."""
+    return f"control{control}_{cell}"
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """One sum over rows: what one unit of its integer is worth, and what fills it.
+
+    `filled_by` is in the words of `Layout.available`; labels alone fill what names nothing.
+    """
+
+    name: str
+    unit: float = 1.0
+    filled_by: frozenset[str] = frozenset()
+
+    def in_two_parts(self) -> tuple[Statistic, Statistic]:
+        """The lower and the upper part of a statistic without an upper bound."""
+        return self, Statistic(high_name(self.name), HIGH * self.unit, self.filled_by)
+
+
+def _of_scores(side: Side) -> Iterator[Statistic]:
+    filled_by = frozenset({f"{side} scores"})
+    for name in (f"{side}_margin", f"{side}_margin_squared"):
+        yield Statistic(name, UNIT, filled_by)
+    for part in BIN_PARTS:
+        unit = UNIT if part in ("confidence", "gap_squared") else 1.0
+        for index in range(BINS):
+            yield Statistic(bin_name(side, index, part), unit, filled_by)
+
+
+def _of_both_scores() -> Iterator[Statistic]:
+    both = frozenset({"old scores", "new scores"})
+    for name in ("surrogate", "surrogate_squared"):
+        yield from Statistic(name, UNIT, both).in_two_parts()
+    # The number of classes, summed over rows like all statistics: 3 rows of 2 classes give 6.
+    yield Statistic("classes", 1.0, both)
+    logits = frozenset({"logits"})
+    yield from Statistic("distance", DISTANCE_UNIT, logits).in_two_parts()
+    yield from Statistic("distance_squared", DISTANCE_SQUARED_UNIT, logits).in_two_parts()
+
+
+def _of_controls(controls: int) -> Iterator[Statistic]:
+    filled_by = frozenset({"control"})
+    for kind in ("churn", "negative_flip"):
+        for new in (0, 1):
+            for flagged in range(controls + 1):
+                yield Statistic(joint_name(kind, new, flagged), 1.0, filled_by)
+    for control in range(controls):
+        for cell in (*CELLS, *UNLABELLED):
+            yield Statistic(control_name(control, cell), 1.0, filled_by)
+
+
+# Every statistic that does not depend on the number of controls.
+STATISTICS: Mapping[str, Statistic] = MappingProxyType(
+    {
+        statistic.name: statistic
+        for statistic in (
+            *(Statistic(cell) for cell in (*CELLS, *UNLABELLED)),
+            *_of_scores("old"),
+            *_of_scores("new"),
+            *_of_both_scores(),
+        )
+    }
+)
+
+
+def unit(name: str) -> float:
+    """What one unit of the stored integer is worth."""
+    return STATISTICS[name].unit if name in STATISTICS else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,66 +171,42 @@ class Layout:
 
 @lru_cache(maxsize=64)
 def _places(layout: Layout) -> Mapping[str, int]:
-    names = [*CELLS, *UNLABELLED]
-    for side in SIDES:
-        if side in layout.scored:
-            names += [f"{side}_margin", f"{side}_margin_squared"]
-            names += [bin_name(side, b, part) for part in BIN_PARTS for b in range(BINS)]
-    if len(layout.scored) == 2:
-        # The number of classes, summed over rows like all statistics: 3 rows of 2 classes give 6.
-        names += [*_in_two_parts("surrogate", "surrogate_squared"), "classes"]
-    if layout.has_logits:
-        names += _in_two_parts("distance", "distance_squared")
-    if layout.controls:
-        names += [
-            joint_name(kind, new, flagged)
-            for kind in ("churn", "negative_flip")
-            for new in (0, 1)
-            for flagged in range(layout.controls + 1)
-        ]
-        names += [
-            control_name(control, cell)
-            for control in range(layout.controls)
-            for cell in (*CELLS, *UNLABELLED)
-        ]
-    return MappingProxyType({name: place for place, name in enumerate(names)})
+    declared = (*STATISTICS.values(), *_of_controls(layout.controls))
+    filled = [each.name for each in declared if each.filled_by <= layout.available]
+    return MappingProxyType({name: place for place, name in enumerate(filled)})
 
 
-def _in_two_parts(*names: str) -> list[str]:
-    return [part for name in names for part in (name, high_name(name))]
+def fixed_point(name: str, values: FloatArray) -> dict[str, IntArray]:
+    """The integers of a statistic, one per row: in one part, or in two if it has an upper part."""
+    step = unit(name)
+    if high_name(name) not in STATISTICS:
+        return {name: _rounded(values / step)}
+    high = np.floor(values / (HIGH * step))
+    low = _rounded((values - high * (HIGH * step)) / step)
+    return {name: low, high_name(name): high.astype(np.int64)}
 
 
-def high_name(name: str) -> str:
-    """The upper part of a statistic without an upper bound, whose sum could outgrow 64 bits."""
-    return f"{name}_high"
+def _rounded(values: FloatArray) -> IntArray:
+    return np.rint(values).astype(np.int64)
 
 
-def bin_name(side: Side, index: int, part: str) -> str:
-    """The statistic of one confidence bin of one side."""
-    return f"{side}_bin{index:02d}_{part}"
+def flip_cells(
+    old: npt.NDArray[Any], new: npt.NDArray[Any], target: npt.NDArray[Any]
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Which rows are in each of the `CELLS`, from classes whose targets are all known.
 
-
-def joint_name(kind: str, new: int, flagged: int) -> str:
-    """How often `new` flipped (0 or 1) while `flagged` of the controls did."""
-    return f"joint_{kind}_{new}_{flagged}"
-
-
-def control_name(control: int, cell: str) -> str:
-    """A cell of old against one control."""
-    return f"control{control}_{cell}"
-
-
-def unit(name: str) -> float:
-    """What one unit of the stored integer is worth."""
-    if name.endswith("_high"):
-        return HIGH * unit(name.removesuffix("_high"))
-    if name.startswith("distance"):
-        return DISTANCE_SQUARED_UNIT if name.endswith("squared") else DISTANCE_UNIT
-    if name.startswith("surrogate") or "_margin" in name:
-        return UNIT
-    if name.endswith(("_confidence", "_gap_squared")):
-        return UNIT
-    return 1.0
+    >>> cells = flip_cells(np.array([1, 1, 0]), np.array([1, 0, 2]), np.array([1, 1, 1]))
+    >>> {name: int(rows.sum()) for name, rows in cells.items() if rows.any()}
+    {'both_right': 1, 'negative_flip': 1, 'wrong_different': 1}
+    """
+    was, now, same = old == target, new == target, old == new
+    return {
+        "both_right": was & now,
+        "negative_flip": was & ~now,
+        "positive_flip": ~was & now,
+        "wrong_same": ~was & ~now & same,
+        "wrong_different": ~was & ~now & ~same,
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,9 +11,8 @@ import numpy.typing as npt
 import polars as pl
 
 from flipguard.engines.classes import class_series
-from flipguard.engines.expressions import TARGET
 from flipguard.engines.pairing import Pairing
-from flipguard.engines.plan import CountingPlan
+from flipguard.engines.plan import TARGET, CountingPlan
 from flipguard.engines.positions import PairedRows, paired_rows
 from flipguard.engines.unusable import refuse_unusable
 from flipguard.errors import InputError, listed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -17,18 +17,8 @@ from flipguard.clustered import (
     widened,
 )
 from flipguard.counts import FlipCounts, FloatArray
-from flipguard.metrics import (
-    CalibrationError,
-    Mean,
-    Metric,
-    PairedDifference,
-    PairedRatio,
-    ProbabilityOfChance,
-    Proportion,
-    RelativeRate,
-    Shape,
-    has_largest_value,
-)
+from flipguard.metric_kinds import Design, PValueKind
+from flipguard.metrics import Metric
 
 REPLICATES = 2_000
 # With many groups each gets fewer draws: the design effect needs far fewer than a percentile would.
@@ -97,7 +87,8 @@ class Sample:
                 metric, (independent[0], independent[1]), [self.clusters], confidence, scale=scale
             )
         effect, degrees = self.design(metric)
-        return intervals(metric, counts, confidence, effect=effect, degrees=degrees)
+        # With more clusters, the variance between them is known better.
+        return intervals(metric, counts, confidence, effect=effect, degrees=degrees * scale)
 
     def p_value(self, metric: Metric, limit: float, side: Literal["above", "below"]) -> float:
         """Return the alpha at which the (1 - alpha) interval just touches a limit."""
@@ -109,25 +100,16 @@ class Sample:
         No value on these samples has a smaller upper end. By symmetry, none has a larger lower end
         than the largest value minus this end. nan for other metrics.
         """
-        shape, counts = metric.shape, self.counts
-        if isinstance(shape, Proportion):
-            most = 1.0
-            end = statistics.wilson(0.0, shape.whole(counts), confidence=confidence)[1]
-        elif isinstance(shape, Mean) and has_largest_value(metric):
-            most = float(shape.reach(counts))
-            ends = statistics.bounded_mean(0.0, 0.0, counts.rows, most=most, confidence=confidence)
-            end = ends[1]
-        else:
-            return math.nan, math.nan
-        if self.clusters is not None:
-            end = np.maximum(end, most * end_without_flips(metric, self.clusters, confidence))
-        return float(end), most
+        end, most = metric.kind.end_at_zero(self.counts, confidence)
+        if self.clusters is not None and not math.isnan(end):
+            end = max(end, most * end_without_flips(metric, self.clusters, confidence))
+        return end, most
 
     def estimate(self, metric: Metric, confidence: float) -> Estimate:
         """The metric with its interval."""
         low, high = self.interval(metric, confidence)
         estimate = _estimate(metric, self.counts, low, high)
-        if self.clusters is not None and isinstance(metric.shape, ProbabilityOfChance):
+        if self.clusters is not None and isinstance(metric.kind, PValueKind):
             # The test presumes that rows are independent, which is just what clusters deny.
             return replace(estimate, value=math.nan)
         return estimate
@@ -143,19 +125,19 @@ class Sample:
         if clusters is None or len(clusters) < 2:
             # One cluster is one observation: nothing can be said about others.
             return math.inf, 1.0
-        layout = clusters.layout
+        layout, kind = clusters.layout, metric.kind
         drawn = statistics.cluster_replicates(
             clusters.values, replicates=self.replicates, seed=SEED
         )
         rows = clusters.rows
         effect = statistics.design_effect(
-            metric.shape.value(FlipCounts(layout, drawn)),
-            iid_variance(metric.shape, self.counts),
+            kind.scale(kind.value(FlipCounts(layout, drawn))),
+            kind.variance(self.counts),
             len(clusters),
             largest=float((rows**2).sum() / rows.sum()),
         )
         sums, weights = statistics.leave_one_out(clusters.values)
-        without = metric.shape.value(FlipCounts(layout, sums))
+        without = kind.scale(kind.value(FlipCounts(layout, sums)))
         degrees = statistics.effective_degrees(without, weights)
         return float(effect), float(degrees)
 
@@ -217,7 +199,7 @@ def _estimate(metric: Metric, counts: FlipCounts, low: float, high: float) -> Es
 def _size(metric: Metric, counts: FlipCounts) -> FloatArray:
     if not metric.needs <= counts.layout.available:
         return np.zeros(counts.values.shape[:-1])
-    return metric.shape.size(counts)
+    return metric.kind.size(counts)
 
 
 def intervals(
@@ -228,64 +210,10 @@ def intervals(
     effect: float = 1.0,
     degrees: float = math.inf,
 ) -> tuple[FloatArray, FloatArray]:
-    """The interval of every group, by the method that suits the metric's shape."""
+    """The interval of every group, by the method of the metric's kind."""
     nothing = np.full(counts.values.shape[:-1], np.nan)
     if not metric.needs <= counts.layout.available or math.isinf(effect):
         return nothing, nothing
-    design: dict[str, Any] = {
-        "confidence": confidence,
-        "design_effect": effect,
-        "degrees": degrees,
-    }
-    shape = metric.shape
-    if isinstance(shape, Proportion):
-        return statistics.wilson(shape.part(counts), shape.whole(counts), **design)
-    if isinstance(shape, PairedDifference):
-        return statistics.paired_difference(
-            counts["positive_flip"], counts["negative_flip"], counts.labelled, **design
-        )
-    if isinstance(shape, RelativeRate):
-        return statistics.relative_negative_flip_rate(
-            counts["negative_flip"],
-            counts.old_right,
-            counts.labelled - counts.new_right,
-            counts.labelled,
-            **design,
-        )
-    if isinstance(shape, PairedRatio):
-        return statistics.paired_ratio(
-            counts.joint(shape.kind), controls=counts.of_controls(shape.kind), **design
-        )
-    if isinstance(shape, Mean):
-        # Where less is better, the lower end can only make a rule fail, never pass.
-        return statistics.bounded_mean(
-            counts[shape.statistic],
-            counts[f"{shape.statistic}_squared"],
-            counts.rows,
-            most=shape.reach(counts),
-            guard_low=metric.better != "lower",
-            **design,
-        )
-    if isinstance(shape, CalibrationError):
-        return statistics.calibration_error(
-            *(
-                counts.bins(shape.side, part)
-                for part in ("n", "right", "confidence", "gap_squared")
-            ),
-            **design,
-        )
-    return nothing, nothing
-
-
-def iid_variance(shape: Shape, counts: FlipCounts) -> FloatArray:
-    """The sampling variance of a mean if rows were independent."""
-    if isinstance(shape, Mean):
-        squares = counts[f"{shape.statistic}_squared"]
-        return statistics.mean_variance(counts[shape.statistic], squares, counts.rows)
-    if isinstance(shape, CalibrationError):
-        # Gaps enter with the sign of their bin, so the variance is that of a mean of gaps.
-        total = counts.bins(shape.side, "n").sum(axis=-1)
-        squares = counts.bins(shape.side, "gap_squared").sum(axis=-1)
-        gap = np.abs(counts.bins(shape.side, "right") - counts.bins(shape.side, "confidence"))
-        return statistics.mean_variance(gap.sum(axis=-1), squares, total)
-    return np.full(counts.values.shape[:-1], np.nan)
+    design = Design(effect=effect, degrees=degrees)
+    found = metric.kind.interval(counts, confidence=confidence, design=design)
+    return (nothing, nothing) if found is None else found

@@ -7,7 +7,8 @@ from decimal import Decimal
 from typing import Literal
 
 from flipguard.comparison import Group
-from flipguard.metrics import METRICS, Mean, Metric, PairedRatio, Proportion, has_largest_value
+from flipguard.metric_kinds import ControlRatioKind, MeanKind, RateKind
+from flipguard.metrics import METRICS, Metric
 from flipguard.policy import Rule
 
 Needed = tuple[int | None, int | None]
@@ -36,6 +37,54 @@ def why_inconclusive(
         or _never_below(rule, value, high)
         or _too_few(rule, group, value, samples, confidence)
         or (_never_decided(rule, group, value) if samples[0] is None else None)
+        or (_further(rule, group, value, samples) if group.sample.clusters is not None else None)
+    )
+
+
+def further_needed(
+    more: Needed,
+    outcome: Literal["pass", "fail"],
+    *,
+    word: str = "sample",
+    condition: str = "the rates stay as they are",
+) -> str:
+    """Return in words how many further samples or clusters decide a rule; empty if none do.
+
+    >>> further_needed((1, 1), "pass")
+    'about 1 more sample to pass, if the rates stay as they are'
+    """
+    even, most = (None if number is None else rounded_up(number) for number in more)
+    if even is None:
+        return ""
+    told = f"about {even:,} more {word}{'' if even == 1 else 's'}"
+    if even == most:
+        told += f" to {outcome}"
+    else:
+        told += f" for an even chance to {outcome}"
+        told += f", {most:,} for 90 %" if most is not None else ""
+    return f"{told}, if {condition}"
+
+
+def rounded_up(number: int) -> int:
+    """Round up to three digits, because the number is a forecast.
+
+    >>> rounded_up(111_683), rounded_up(42)
+    (112000, 42)
+    """
+    unit: int = 10 ** max(len(str(number)) - 3, 0)
+    return -(-number // unit) * unit
+
+
+def _further(rule: Rule, group: Group, value: float, samples: Needed) -> str:
+    """How many more samples are needed; of rows with clusters, how many more clusters."""
+    outcome, clusters = expected_outcome(rule, value), group.sample.clusters
+    if clusters is None:
+        return further_needed(samples, outcome)
+    # Whole clusters are added, because more rows of the same clusters would tell less.
+    each = len(clusters) / float(clusters.rows.sum())
+    even, most = (None if more is None else math.ceil(more * each) for more in samples)
+    return further_needed(
+        (even, most), outcome, word="cluster", condition="they are like those seen"
     )
 
 
@@ -47,7 +96,7 @@ def _never_inside(rule: Rule, value: float) -> str | None:
         if limit == end == value:
             case = "flip" if _counts_flips(metric) else "case"
             # The other intervals may hold their best value after one case as well.
-            sure = isinstance(metric.shape, Proportion | PairedRatio | Mean)
+            sure = isinstance(metric.kind, RateKind | ControlRatioKind | MeanKind)
             return (
                 f"no number of samples passes a limit of {_number(metric, limit)}"
                 + (f", and one {case} fails it" if sure else "")
@@ -58,7 +107,7 @@ def _never_inside(rule: Rule, value: float) -> str | None:
 
 def _never_below(rule: Rule, value: float, high: float) -> str | None:
     """The reason if the metric has no largest value, so its interval has no upper end."""
-    unbounded = not has_largest_value(METRICS[rule.metric])
+    unbounded = not METRICS[rule.metric].kind.has_largest_value
     if rule.max is None or value > rule.max or not (unbounded and math.isinf(high)):
         return None
     return (
@@ -86,30 +135,26 @@ def _too_few(
     found, word = (group.n, "sample") if clusters is None else (len(clusters), "cluster")
     few = f"1 {word} is" if found == 1 else f"{found:,} {word}s are"
     reason = f"{few} too few for a limit of {_percent(limit)}: even {told}"
-    even, sure = (
-        None if more is None else _rounded(found * (1 + more / group.n)) for more in samples
-    )
-    if even is None:
+    if samples[0] is None:
         return f"{reason}; {_never_decided(rule, group, value)}"
-    outcome = expected_outcome(rule, value)
-    chances = f"{even:,} {word}s in all are needed"
-    if even == sure:
-        chances += f" to {outcome}"
-    else:
-        chances += f" for an even chance to {outcome}"
-        chances += f", {sure:,} for 90 %" if sure is not None else ""
-    condition = "the rates stay as they are" if clusters is None else "they are like those seen"
-    return f"{reason}; at the rate seen ({_percent(value)}), about {chances}, if {condition}"
+    more = _further(rule, group, value, samples)
+    return f"{reason}; at the rate seen ({_percent(value)}), {more}"
 
 
 def _never_decided(rule: Rule, group: Group, value: float) -> str:
     if any(math.isclose(value, limit, abs_tol=1e-12) for limit in rule.limit.values()):
         return "no number of samples decides: the value lies on its limit"
     controls = group.counts.layout.controls
-    if isinstance(METRICS[rule.metric].shape, PairedRatio) and controls > 1:
+    if isinstance(METRICS[rule.metric].kind, ControlRatioKind) and controls > 1:
         return (
-            f"no number of samples decides: the {controls} controls differ too much from seed to "
-            "seed; give more controls"
+            f"no number of samples decides if the {controls} controls keep differing as much as "
+            "here; give more controls"
+        )
+    clusters = group.sample.clusters
+    if clusters is not None and clusters.rows.min() < clusters.rows.max():
+        return (
+            "no number of clusters like those seen decides: large clusters have little weight in "
+            "the interval, and here they differ from small ones"
         )
     return "no number of samples decides, if the rates stay as they are"
 
@@ -123,7 +168,7 @@ def _at_best(metric: Metric, rate: float) -> str:
 
 
 def _counts_flips(metric: Metric) -> bool:
-    whole = not isinstance(metric.shape, Mean)  # a mean moves by parts of a flip
+    whole = not isinstance(metric.kind, MeanKind)  # a mean moves by parts of a flip
     return whole and any(word in metric.name for word in ("flip", "churn", "backward"))
 
 
@@ -141,14 +186,3 @@ def _percent(value: float) -> str:
     share = 100.0 * (1.0 - value if missing else value)
     figures = Decimal(f"{share:.3g}")
     return f"{(100 - figures if missing else figures).normalize():f} %"
-
-
-def _rounded(number: float) -> int:
-    """Round up to two digits and a half (the third is 0 or 5), because the number is a forecast.
-
-    >>> _rounded(183), _rounded(42), _rounded(12345)
-    (185, 42, 12500)
-    """
-    count = math.ceil(number)
-    unit = 5 * 10 ** max(len(str(count)) - 3, 0) if count > 99 else 1
-    return -(-count // unit) * unit

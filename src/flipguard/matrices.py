@@ -12,14 +12,14 @@ import numpy.typing as npt
 import polars as pl
 
 from flipguard.documents import json_text
-from flipguard.engines.expressions import NEW, OLD, TARGET, control_column
 from flipguard.engines.local import with_labels
+from flipguard.engines.outcomes import is_right
 from flipguard.engines.pairing import Pairing, settled
-from flipguard.engines.plan import CountingPlan, RowCounts
+from flipguard.engines.plan import NEW, OLD, TARGET, CountingPlan, RowCounts, control_column
 from flipguard.engines.positions import checked_frames
 from flipguard.engines.strangers import refuse_strangers
 from flipguard.errors import InputError
-from flipguard.metrics import ratio
+from flipguard.metric_kinds import ratio
 from flipguard.predictions.faults import naming_any
 from flipguard.predictions.read import COMPRESSIONS
 from flipguard.predictions.table import Predictions
@@ -123,9 +123,7 @@ def _count(plan: CountingPlan) -> _PairCounts:
     labels = [OLD, NEW, *(control_column(i) for i in range(len(plan.controls)))]
     k = len(labels)
     pairs = [(i, j) for i in range(k) for j in range(i, k)]
-    right = [
-        (pl.col(label) == pl.col(TARGET)).alias(f"__right{i}") for i, label in enumerate(labels)
-    ]
+    right = [is_right(label).alias(f"__right{i}") for i, label in enumerate(labels)]
     sums = [
         pl.len().alias("n"),
         pl.col(TARGET).count().alias("known"),
@@ -134,7 +132,7 @@ def _count(plan: CountingPlan) -> _PairCounts:
     ]
     total = np.zeros(len(sums), dtype=np.int64)
     for frame in checked_frames(pairing, frozenset({"label", "target"}), tally):
-        columns = pairing.canonical(frame).select(TARGET, *labels)
+        columns = frame.select(TARGET, *labels)
         row = columns.with_columns(right).select(sums).collect(engine="streaming").row(0)
         total += np.array(row, dtype=np.int64)
     places = tuple(np.array(pairs).T)

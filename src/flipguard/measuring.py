@@ -14,7 +14,7 @@ from flipguard.comparison import Comparison, Correction, Group, Grouping, NoiseF
 from flipguard.controls import count_as_one, distinct_controls
 from flipguard.counts import FlipCounts, FloatArray
 from flipguard.engines.pairing import settled
-from flipguard.engines.plan import Counted, CountingPlan, Groups, Progress
+from flipguard.engines.plan import Counted, CountingPlan, Groups, Progress, Want, checked_wants
 from flipguard.engines.strangers import odd_spellings, refuse_strangers
 from flipguard.errors import InputError
 from flipguard.estimates import REPLICATES, REPLICATES_A_GROUP, Sample, estimate_groups
@@ -44,9 +44,14 @@ def compare(
     on_missing: Literal["error", "drop"] = "error",
     exponent: float = 1.0,
     engine: str = "local",
+    wants: Iterable[Want] = (),
     progress: Progress | None = None,
 ) -> Comparison:
     """What the update from `old` to `new` changes, with intervals.
+
+    `wants` names what will be asked of the result, so that the files are read once: `"flips"` for
+    `result.flips()`, and also `"target_groups"` and `"distances"` for `write_report`. What is not
+    named is counted when it is asked for.
 
     >>> from flipguard import Predictions, compare
     >>> target = [0, 1, 1, 0, 1, 0]
@@ -77,11 +82,12 @@ def compare(
         )
     )
     plan, _ = settled(plan)
-    counted = _count(plan, engine)
+    wanted = checked_wants(wants)
+    counted = _count(plan, engine, wanted)
     if same_controls := count_as_one(plan, counted.whole.counts.total()):
         copies.append(same_controls)
         plan = replace(plan, controls=plan.controls[:1])
-        counted = _count(plan, engine)
+        counted = _count(plan, engine, wanted)
     refuse_strangers(plan, _met(counted, len(plan.controls)))
     counted = replace(counted, notes=(*copies, *counted.notes, *odd_spellings(plan)))
     return judged_counts(counted, plan, confidence=confidence, correction=correction, engine=engine)
@@ -119,7 +125,7 @@ def check_choices(
             raise InputError(f"Expected `{argument}` to be a number, but got {value!r}.")
     if not 0.0 < confidence < 1.0:
         raise InputError(
-            f"Expected `confidence` to be between 0 and 1, but got {confidence}; 0.95 is usual."
+            f"Expected `confidence=` to be between 0 and 1, but got {confidence}; 0.95 is usual."
         )
     if correction not in CORRECTIONS:
         raise InputError(
@@ -128,19 +134,19 @@ def check_choices(
     if on_missing not in ("error", "drop"):
         raise InputError(f"Expected `on_missing` to be error or drop, but got '{on_missing}'.")
     if not (exponent > 0 and np.isfinite(exponent)):
-        raise InputError(f"Expected `exponent` to be above 0, but got {exponent}; 1 is usual.")
+        raise InputError(f"Expected `exponent=` to be above 0, but got {exponent}; 1 is usual.")
     if engine not in ENGINES:
         raise InputError(f"Expected `engine` to be one of {', '.join(ENGINES)}, not '{engine}'.")
 
 
-def _count(plan: CountingPlan, engine: str) -> Counted:
+def _count(plan: CountingPlan, engine: str, wants: frozenset[Want]) -> Counted:
     if engine == "spark":
         from flipguard.engines import spark
 
-        return spark.count(plan)
+        return spark.count(plan, wants)
     from flipguard.engines import local
 
-    return local.count(plan)
+    return local.count(plan, wants)
 
 
 def judged_counts(
@@ -155,7 +161,7 @@ def judged_counts(
     clustered = plan.cluster is not None
     whole = _groups(counted.whole, confidence, clustered=clustered)[0]
     by = {
-        column: _grouping(column, groups, confidence, correction, clustered=clustered)
+        column: grouping_of(column, groups, confidence, correction, clustered=clustered)
         for column, groups in counted.by.items()
     }
     return Comparison(
@@ -172,6 +178,7 @@ def judged_counts(
         notes=(*notes(whole, plan), *counted.notes),
         engine=engine,
         plan=plan,
+        details=counted.details,
     )
 
 
@@ -204,9 +211,10 @@ def _groups(groups: Groups, confidence: float, *, clustered: bool) -> list[Group
     ]
 
 
-def _grouping(
+def grouping_of(
     column: str, groups: Groups, confidence: float, correction: Correction, *, clustered: bool
 ) -> Grouping:
+    """The groups of a column with their estimates, worst first."""
     found = _groups(groups, confidence, clustered=clustered)
     raw = _change_p_values(found)
     adjusted = dict(

@@ -7,140 +7,24 @@ a new metric is a new row here and its plain definition in the tests.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flipguard.counts import FlipCounts, FloatArray, Side
-
-Count = Callable[[FlipCounts], FloatArray]
-
-
-def ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    """Division in which nothing over nothing is undefined, and so is anything over nothing."""
-    numerator, denominator = np.broadcast_arrays(numerator, denominator)
-    out = np.full(numerator.shape, np.nan)
-    np.divide(numerator, denominator, out=out, where=denominator != 0)
-    return out
-
-
-class Shape(ABC):
-    """What kind of number a metric is: this decides how its interval is made."""
-
-    @abstractmethod
-    def value(self, counts: FlipCounts) -> FloatArray:
-        """The metric of every group."""
-
-    @abstractmethod
-    def size(self, counts: FlipCounts) -> FloatArray:
-        """The number of samples that the value rests on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Proportion(Shape):
-    """`part` of `whole`, each sample counting 0 or 1."""
-
-    part: Count
-    whole: Count
-
-    def value(self, counts: FlipCounts) -> FloatArray:
-        return ratio(self.part(counts), self.whole(counts))
-
-    def size(self, counts: FlipCounts) -> FloatArray:
-        return self.whole(counts)
-
-
-@dataclass(frozen=True, slots=True)
-class PairedDifference(Shape):
-    """A difference of two rates on the same samples: positive less negative flips."""
-
-    def value(self, counts: FlipCounts) -> FloatArray:
-        return ratio(counts["positive_flip"] - counts["negative_flip"], counts.labelled)
-
-    def size(self, counts: FlipCounts) -> FloatArray:
-        return counts.labelled
-
-
-@dataclass(frozen=True, slots=True)
-class RelativeRate(Shape):
-    """NFR over what independent models of the same error rates would have."""
-
-    def value(self, counts: FlipCounts) -> FloatArray:
-        new_wrong = counts.labelled - counts.new_right
-        return ratio(counts["negative_flip"] * counts.labelled, counts.old_right * new_wrong)
-
-    def size(self, counts: FlipCounts) -> FloatArray:
-        return counts.labelled
-
-
-@dataclass(frozen=True, slots=True)
-class Mean(Shape):
-    """A mean of one non-negative number per sample, kept as a sum and a sum of squares.
-
-    `most` gives the largest number that a sample can have; None if there is no largest one.
-    """
-
-    statistic: str
-    most: Count | None
-
-    def value(self, counts: FlipCounts) -> FloatArray:
-        return ratio(counts[self.statistic], counts.rows)
-
-    def size(self, counts: FlipCounts) -> FloatArray:
-        return counts.rows
-
-    def reach(self, counts: FlipCounts) -> FloatArray:
-        """The largest possible mean of each group."""
-        return np.full(counts.rows.shape, np.inf) if self.most is None else self.most(counts)
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationError(Shape):
-    """Mean distance between confidence and accuracy over bins of confidence."""
-
-    side: Side
-
-    def value(self, counts: FlipCounts) -> FloatArray:
-        gap = counts.bins(self.side, "right") - counts.bins(self.side, "confidence")
-        return ratio(np.abs(gap).sum(axis=-1), self.size(counts))
-
-    def size(self, counts: FlipCounts) -> FloatArray:
-        return np.asarray(counts.bins(self.side, "n").sum(axis=-1))
-
-
-@dataclass(frozen=True, slots=True)
-class PairedRatio(Shape):
-    """New's rate divided by the mean rate of the controls; infinite if only the latter is 0."""
-
-    kind: Literal["churn", "negative_flip"]
-
-    def value(self, counts: FlipCounts) -> FloatArray:
-        joint = counts.joint(self.kind)
-        controls = joint.shape[-1] - 1
-        flagged = (joint * np.arange(controls + 1)).sum(axis=(-2, -1)) / controls
-        new = joint[..., 1, :].sum(axis=-1)
-        return np.where((flagged == 0) & (new > 0), np.inf, ratio(new, flagged))
-
-    def size(self, counts: FlipCounts) -> FloatArray:
-        return np.asarray(counts.joint(self.kind).sum(axis=(-2, -1)))
-
-
-@dataclass(frozen=True, slots=True)
-class ProbabilityOfChance(Shape):
-    """A p value: it has no interval of its own."""
-
-    p_value: Count
-
-    def value(self, counts: FlipCounts) -> FloatArray:
-        p = self.p_value(counts)
-        return np.where(counts.labelled > 0, p, np.nan)
-
-    def size(self, counts: FlipCounts) -> FloatArray:
-        return counts.labelled
+from flipguard.counts import FlipCounts, FloatArray
+from flipguard.metric_kinds import (
+    CalibrationErrorKind,
+    ControlRatioKind,
+    GainKind,
+    MeanKind,
+    MetricKind,
+    PValueKind,
+    RateKind,
+    RelativeRateKind,
+    ratio,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +39,7 @@ class Metric:
     formula: str
     needs: frozenset[str]
     better: Literal["lower", "higher", "neither"]
-    shape: Shape
+    kind: MetricKind
     range: tuple[float, float] = (0.0, 1.0)
     percent: bool = True
 
@@ -163,12 +47,7 @@ class Metric:
         """The metric of every group; nan where undefined, or where what it needs is absent."""
         if not self.needs <= counts.layout.available:
             return np.full(counts.values.shape[:-1], np.nan)
-        return self.shape.value(counts)
-
-
-def has_largest_value(metric: Metric) -> bool:
-    """Whether the metric is bounded above; if not, its interval has no upper end."""
-    return not (isinstance(metric.shape, Mean) and metric.shape.most is None)
+        return self.kind.value(counts)
 
 
 def mcnemar(negative: ArrayLike, positive: ArrayLike) -> FloatArray:
@@ -221,7 +100,7 @@ METRICS: dict[str, Metric] = {
             formula="wrong_old / n",
             needs=_needs("target"),
             better="lower",
-            shape=Proportion(_wrong_old, lambda c: c.labelled),
+            kind=RateKind(_wrong_old, lambda c: c.labelled),
         ),
         Metric(
             name="error_rate_new",
@@ -229,7 +108,7 @@ METRICS: dict[str, Metric] = {
             formula="wrong_new / n",
             needs=_needs("target"),
             better="lower",
-            shape=Proportion(_wrong_new, lambda c: c.labelled),
+            kind=RateKind(_wrong_new, lambda c: c.labelled),
         ),
         Metric(
             name="accuracy_gain",
@@ -237,7 +116,7 @@ METRICS: dict[str, Metric] = {
             formula="error_rate_old - error_rate_new",
             needs=_needs("target"),
             better="higher",
-            shape=PairedDifference(),
+            kind=GainKind(),
             range=(-1.0, 1.0),
         ),
         Metric(
@@ -246,7 +125,7 @@ METRICS: dict[str, Metric] = {
             formula="negative_flips / n",
             needs=_needs("target"),
             better="lower",
-            shape=Proportion(lambda c: c["negative_flip"], lambda c: c.labelled),
+            kind=RateKind(lambda c: c["negative_flip"], lambda c: c.labelled),
         ),
         Metric(
             name="positive_flip_rate",
@@ -254,7 +133,7 @@ METRICS: dict[str, Metric] = {
             formula="positive_flips / n",
             needs=_needs("target"),
             better="higher",
-            shape=Proportion(lambda c: c["positive_flip"], lambda c: c.labelled),
+            kind=RateKind(lambda c: c["positive_flip"], lambda c: c.labelled),
         ),
         Metric(
             name="relative_negative_flip_rate",
@@ -262,7 +141,7 @@ METRICS: dict[str, Metric] = {
             formula="negative_flip_rate / ((1 - error_rate_old) * error_rate_new)",
             needs=_needs("target"),
             better="lower",
-            shape=RelativeRate(),
+            kind=RelativeRateKind(),
             range=(0.0, math.inf),
         ),
         Metric(
@@ -271,7 +150,7 @@ METRICS: dict[str, Metric] = {
             formula="negative_flips / wrong_new",
             needs=_needs("target"),
             better="lower",
-            shape=Proportion(lambda c: c["negative_flip"], _wrong_new),
+            kind=RateKind(lambda c: c["negative_flip"], _wrong_new),
         ),
         Metric(
             name="churn",
@@ -279,7 +158,7 @@ METRICS: dict[str, Metric] = {
             formula="different_labels / n",
             needs=_needs(),
             better="lower",
-            shape=Proportion(lambda c: c.different, lambda c: c.rows),
+            kind=RateKind(lambda c: c.different, lambda c: c.rows),
         ),
         Metric(
             name="churn_correct",
@@ -287,7 +166,7 @@ METRICS: dict[str, Metric] = {
             formula="negative_flips / right_old",
             needs=_needs("target"),
             better="lower",
-            shape=Proportion(lambda c: c["negative_flip"], lambda c: c.old_right),
+            kind=RateKind(lambda c: c["negative_flip"], lambda c: c.old_right),
         ),
         Metric(
             name="churn_incorrect",
@@ -295,7 +174,7 @@ METRICS: dict[str, Metric] = {
             formula="(positive_flips + wrong_different) / wrong_old",
             needs=_needs("target"),
             better="neither",
-            shape=Proportion(lambda c: c["positive_flip"] + c["wrong_different"], _wrong_old),
+            kind=RateKind(lambda c: c["positive_flip"] + c["wrong_different"], _wrong_old),
         ),
         Metric(
             name="wrong_to_wrong",
@@ -303,7 +182,7 @@ METRICS: dict[str, Metric] = {
             formula="wrong_different / n",
             needs=_needs("target"),
             better="lower",
-            shape=Proportion(lambda c: c["wrong_different"], lambda c: c.labelled),
+            kind=RateKind(lambda c: c["wrong_different"], lambda c: c.labelled),
         ),
         Metric(
             name="surrogate_churn",
@@ -311,7 +190,7 @@ METRICS: dict[str, Metric] = {
             formula="mean(sum(|(p_old / max p_old)^a - (p_new / max p_new)^a|)) / 2",
             needs=_needs("old scores", "new scores"),
             better="lower",
-            shape=Mean("surrogate", _half_the_classes),
+            kind=MeanKind("surrogate", _half_the_classes, guard_low=False),
             range=(0.0, math.inf),
         ),
         Metric(
@@ -320,7 +199,7 @@ METRICS: dict[str, Metric] = {
             formula="both_right / right_old",
             needs=_needs("target"),
             better="higher",
-            shape=Proportion(lambda c: c["both_right"], lambda c: c.old_right),
+            kind=RateKind(lambda c: c["both_right"], lambda c: c.old_right),
         ),
         Metric(
             name="backward_error_compatibility",
@@ -328,7 +207,7 @@ METRICS: dict[str, Metric] = {
             formula="both_wrong / wrong_new",
             needs=_needs("target"),
             better="higher",
-            shape=Proportion(lambda c: c["wrong_same"] + c["wrong_different"], _wrong_new),
+            kind=RateKind(lambda c: c["wrong_same"] + c["wrong_different"], _wrong_new),
         ),
         Metric(
             name="expected_calibration_error_old",
@@ -336,7 +215,7 @@ METRICS: dict[str, Metric] = {
             formula="sum(|right - confidence| over 15 equal-width bins of the top probability) / n",
             needs=_needs("target", "old scores"),
             better="lower",
-            shape=CalibrationError("old"),
+            kind=CalibrationErrorKind("old"),
         ),
         Metric(
             name="expected_calibration_error_new",
@@ -344,7 +223,7 @@ METRICS: dict[str, Metric] = {
             formula="sum(|right - confidence| over 15 equal-width bins of the top probability) / n",
             needs=_needs("target", "new scores"),
             better="lower",
-            shape=CalibrationError("new"),
+            kind=CalibrationErrorKind("new"),
         ),
         Metric(
             name="confidence_old",
@@ -352,7 +231,7 @@ METRICS: dict[str, Metric] = {
             formula="mean(p_old(1st) - p_old(2nd))",
             needs=_needs("old scores"),
             better="neither",
-            shape=Mean("old_margin", _one),
+            kind=MeanKind("old_margin", _one, guard_low=True),
         ),
         Metric(
             name="confidence_new",
@@ -360,7 +239,7 @@ METRICS: dict[str, Metric] = {
             formula="mean(p_new(1st) - p_new(2nd))",
             needs=_needs("new scores"),
             better="neither",
-            shape=Mean("new_margin", _one),
+            kind=MeanKind("new_margin", _one, guard_low=True),
         ),
         Metric(
             name="logit_displacement",
@@ -368,7 +247,7 @@ METRICS: dict[str, Metric] = {
             formula="mean(||logits_new - logits_old||_2)",
             needs=_needs("logits"),
             better="lower",
-            shape=Mean("distance", None),
+            kind=MeanKind("distance", None, guard_low=False),
             range=(0.0, math.inf),
             percent=False,
         ),
@@ -378,7 +257,7 @@ METRICS: dict[str, Metric] = {
             formula="two-sided exact binomial test of negative against positive flips",
             needs=_needs("target"),
             better="neither",
-            shape=ProbabilityOfChance(lambda c: mcnemar(c["negative_flip"], c["positive_flip"])),
+            kind=PValueKind(lambda c: mcnemar(c["negative_flip"], c["positive_flip"])),
             percent=False,
         ),
         Metric(
@@ -387,7 +266,7 @@ METRICS: dict[str, Metric] = {
             formula="churn(old, new) / churn(old, control)",
             needs=_needs("control"),
             better="lower",
-            shape=PairedRatio("churn"),
+            kind=ControlRatioKind("churn"),
             range=(0.0, math.inf),
             percent=False,
         ),
@@ -397,7 +276,7 @@ METRICS: dict[str, Metric] = {
             formula="negative_flip_rate(old, new) / negative_flip_rate(old, control)",
             needs=_needs("target", "control"),
             better="lower",
-            shape=PairedRatio("negative_flip"),
+            kind=ControlRatioKind("negative_flip"),
             range=(0.0, math.inf),
             percent=False,
         ),

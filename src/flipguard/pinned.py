@@ -11,6 +11,7 @@ import polars as pl
 
 from flipguard.comparison import Comparison
 from flipguard.engines.classes import spelled
+from flipguard.engines.plan import Details
 from flipguard.engines.readings import readings_of
 from flipguard.errors import InputError, PolicyError, listed
 from flipguard.predictions.faults import naming, naming_any
@@ -77,9 +78,11 @@ def _read_together(result: Comparison, path: Path) -> tuple[Comparison, pl.DataF
         raise PolicyError(str(problem)) from problem
     _check_ids(pinned["as_read"], path)
     if plan is not None and plan.readings is not None:
-        columns = {i: r for i, r in joint.columns.items() if i[1] == "id"}
+        columns = {i: r for i, r in joint.columns.items() if i[1] == "id" and i[0] < len(ids)}
         readings = replace(plan.readings, columns=plan.readings.columns | columns)
-        result = replace(result, plan=replace(plan, readings=readings))
+        if readings != plan.readings:
+            # Flips that were listed under ids read otherwise do not count here.
+            result = replace(result, plan=replace(plan, readings=readings), details=Details())
     return result, pinned
 
 

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipguard import statistics
-from flipguard.clustered import cluster_sums, has_cluster_interval, widened
+from flipguard.clustered import has_cluster_interval, ratio_of, widened
 from flipguard.counts import CELLS, UNLABELLED, FlipCounts, FloatArray, joint_name
-from flipguard.estimates import Sample, iid_variance, intervals
-from flipguard.metrics import Mean, Metric, PairedRatio, Proportion
+from flipguard.estimates import Sample, intervals
+from flipguard.metric_kinds import ControlRatioKind, MeanKind, RateKind
+from flipguard.metrics import Metric
 
 # The chances to decide for which numbers of samples are given.
 CHANCES = (0.5, 0.9)
@@ -156,7 +157,7 @@ def _further(metric: Metric, samples: Sequence[Sample]) -> _Further:
     if samples[0].clusters is not None and has_cluster_interval(metric):
         return _OfClusters(metric, samples)
     # Scores have no few kinds of rows that could be counted.
-    if isinstance(metric.shape, Mean) or not has_cluster_interval(metric):
+    if isinstance(metric.kind, MeanKind) or not has_cluster_interval(metric):
         return _OfMeans(metric, samples)
     return _OfRows(metric, samples)
 
@@ -196,8 +197,8 @@ class _OfRows(_Further):
     ) -> FloatArray:
         share = self.times[i] / self.sizes[i, np.newaxis]
         added = further[:, np.newaxis] * share
-        if isinstance(self.metric.shape, Proportion):
-            added = added * self._binomial(self.metric.shape, end, added, miss)
+        if isinstance(self.metric.kind, RateKind):
+            added = added * self._binomial(self.metric.kind, end, added, miss)
         else:
             pulls = [self.pulls[j] for j in i]
             strength = _strength(end, miss, further, np.array([pull.skewness for pull in pulls]))
@@ -210,10 +211,10 @@ class _OfRows(_Further):
         return ends[end == "high"]
 
     def _binomial(
-        self, shape: Proportion, end: End, added: FloatArray, miss: FloatArray
+        self, kind: RateKind, end: End, added: FloatArray, miss: FloatArray
     ) -> FloatArray:
         """Factors on the expected number of each kind that put the part at its quantile."""
-        part, whole = shape.part(self.units) > 0, shape.whole(self.units) > 0
+        part, whole = kind.part(self.units) > 0, kind.whole(self.units) > 0
         expected, total = added[:, part].sum(axis=1), added[:, whole].sum(axis=1)
         rate = np.where(total > 0, expected / np.where(total > 0, total, 1.0), 0.0)
         size = np.round(total)
@@ -259,7 +260,7 @@ class _OfMeans(_Further):
     def __init__(self, metric: Metric, samples: Sequence[Sample]) -> None:
         super().__init__(metric, samples)
         effects = [s.design(metric)[0] if s.clusters is not None else 1.0 for s in samples]
-        variances = [float(iid_variance(metric.shape, s.counts)) for s in samples]
+        variances = [float(metric.kind.variance(s.counts)) for s in samples]
         self.spreads = np.sqrt(np.array(variances) * np.array(effects) * self.sizes)
 
     def end(
@@ -289,7 +290,7 @@ class _Pull:
     """
 
     def __init__(self, metric: Metric, units: FlipCounts, times: FloatArray) -> None:
-        sums = cluster_sums(metric, units, times)
+        sums = ratio_of(metric).cluster_sums(units, times)
         share = times / times.sum()
         top, _, bottom, _ = np.moveaxis(sums, -1, 0)
         whole = (share * bottom).sum()
@@ -311,8 +312,8 @@ def _strength(end: End, miss: FloatArray, draws: FloatArray, skewness: FloatArra
 
 def _kinds(metric: Metric, controls: int) -> list[str]:
     """Names of statistics such that each row counts in exactly one of them."""
-    shape = metric.shape
-    if isinstance(shape, PairedRatio):
+    if isinstance(metric.kind, ControlRatioKind):
+        flips = metric.kind.flips
         flags = range(controls + 1)
-        return [joint_name(shape.kind, new, flagged) for new in (0, 1) for flagged in flags]
+        return [joint_name(flips, new, flagged) for new in (0, 1) for flagged in flags]
     return [*CELLS, *UNLABELLED]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flipguard.errors import PolicyError, listed
-from flipguard.metrics import METRICS, Metric, ProbabilityOfChance
+from flipguard.metric_kinds import PValueKind
+from flipguard.metrics import METRICS, Metric
 
 Judge = Literal["interval", "point"]
 CORRECTIONS = ("none", "holm", "benjamini-hochberg")
@@ -238,7 +239,7 @@ def _check_judge(rule: Rule, metric: Metric) -> None:
         raise PolicyError(
             f"Rule: expected `judge` to be interval or point, but got {_shown(rule.judge)}."
         )
-    if isinstance(metric.shape, ProbabilityOfChance) and rule.judge == "interval":
+    if isinstance(metric.kind, PValueKind) and rule.judge == "interval":
         raise PolicyError(f'Rule: {metric.name} has no interval; add judge = "point".')
     if rule.judge == "point" and rule.correction != "none":
         raise PolicyError(

@@ -8,7 +8,20 @@ import shlex
 
 # The library writes `label=`, or `id='key', label='pred'`; no other text is touched.
 ARGUMENTS = re.compile(r"`([a-z_]+=[^`\n]*)`")
-FLAGS = frozenset({"id", "target", "label", "by", "cluster", "control", "on_missing", "engine"})
+FLAGS = frozenset(
+    {
+        "id",
+        "target",
+        "label",
+        "by",
+        "cluster",
+        "control",
+        "confidence",
+        "exponent",
+        "on_missing",
+        "engine",
+    }
+)
 
 
 def with_flags(text: str) -> str:

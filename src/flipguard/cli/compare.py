@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,19 +11,22 @@ import typer
 from flipguard.cli import options
 from flipguard.cli.arguments import with_flags
 from flipguard.cli.output import (
+    Finished,
     check_destinations,
     check_samples,
-    deliver,
-    linked,
     progress,
     typed,
+    wants_of,
+    write_outputs,
 )
 
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
+    from flipguard.engines.plan import Want
     from flipguard.gate import Verdict
     from flipguard.policy import Policy
     from flipguard.predictions.table import Predictions
+    from flipguard.report.page import Page
 
 
 def register(app: typer.Typer) -> None:
@@ -56,13 +59,8 @@ def compare(
 
     Example: [bold]flipguard compare old.parquet new.parquet --by target --flips flips.csv[/bold]
     """
-    check_destinations(
-        [old, new, *(control or []), *([samples] if samples else [])],
-        json=json,
-        markdown=markdown,
-        flips=flips,
-        html=html,
-    )
+    outputs = {"json": json, "markdown": markdown, "flips": flips, "html": html}
+    check_destinations([old, new, *(control or []), *([samples] if samples else [])], **outputs)
     check_samples(samples, samples_budget, html)
     result = compared(
         old,
@@ -78,20 +76,13 @@ def compare(
         correction=correction,
         exponent=exponent,
         engine=engine,
+        wants=wants_of(outputs),
     )
     page = page_of(result, html, samples=samples, budget=samples_budget)
-    from flipguard.render.markdown import comparison_markdown
     from flipguard.render.terminal import comparison_parts
 
-    deliver(
-        parts=comparison_parts(result),
-        documents=(
-            (json, result.to_json),
-            (markdown, lambda: linked(comparison_markdown(result), markdown, html)),
-        ),
-        flips=(flips, result.flips),
-        page=(html, page),
-    )
+    finished = Finished(destinations=outputs, result=result, page=page)
+    write_outputs(finished, comparison_parts(result))
 
 
 def compared(
@@ -109,6 +100,7 @@ def compared(
     correction: options.CorrectionChoice,
     exponent: float,
     engine: options.Engine,
+    wants: Iterable[Want],
     rules: Policy | None = None,
 ) -> Comparison:
     """The comparison that the options ask for, and the rules of a policy."""
@@ -134,6 +126,7 @@ def compared(
             on_missing=on_missing.value,
             exponent=exponent,
             engine=engine.value,
+            wants=wants,
             progress=told,
         )
     return replace(result, notes=tuple(map(with_flags, result.notes)))
@@ -146,14 +139,12 @@ def page_of(
     samples: str | None,
     budget: str,
     verdict: Verdict | None = None,
-) -> Callable[[], str]:
-    """What draws the report, if it was asked for; what may be refused about it is refused here."""
+) -> Page | None:
+    """The report, not yet drawn, if it was asked for; what may be refused about it is refused."""
     if html is None:
-        return str
-    from flipguard.report.html import html_of
+        return None
     from flipguard.report.write import report_page
 
-    page = report_page(
+    return report_page(
         result, verdict=verdict, samples=samples, samples_budget=budget, command=typed()
     )
-    return lambda: html_of(page)

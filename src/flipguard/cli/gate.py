@@ -8,7 +8,13 @@ import typer
 
 from flipguard.cli import options
 from flipguard.cli.compare import compared, page_of
-from flipguard.cli.output import check_destinations, check_samples, deliver, linked
+from flipguard.cli.output import (
+    Finished,
+    check_destinations,
+    check_samples,
+    wants_of,
+    write_outputs,
+)
 
 PolicyOption = Annotated[
     str, typer.Option("--policy", metavar="FILE", help="The rules, in TOML.", show_default=False)
@@ -47,17 +53,12 @@ def gate(
 
     Example: [bold]flipguard gate old.parquet new.parquet --policy gate.toml[/bold]
     """
-    check_destinations(
-        [old, new, policy, *(control or []), *([samples] if samples else [])],
-        json=json,
-        markdown=markdown,
-        flips=flips,
-        html=html,
-    )
+    outputs = {"json": json, "markdown": markdown, "flips": flips, "html": html}
+    inputs = [old, new, policy, *(control or []), *([samples] if samples else [])]
+    check_destinations(inputs, **outputs)
     check_samples(samples, samples_budget, html)
     from flipguard.gate import check
     from flipguard.policy import Policy
-    from flipguard.render.markdown import verdict_markdown
     from flipguard.render.terminal import verdict_parts
 
     rules = Policy.read(policy)
@@ -75,17 +76,12 @@ def gate(
         correction=correction,
         exponent=exponent,
         engine=engine,
+        # Pinned samples are looked up among the flips.
+        wants=(*wants_of(outputs), *(("flips",) if rules.pinned is not None else ())),
         rules=rules,
     )
     verdict = check(result, rules)
     page = page_of(result, html, samples=samples, budget=samples_budget, verdict=verdict)
-    deliver(
-        parts=verdict_parts(verdict),
-        documents=(
-            (json, verdict.to_json),
-            (markdown, lambda: linked(verdict_markdown(verdict), markdown, html)),
-        ),
-        flips=(flips, result.flips),
-        page=(html, page),
-    )
+    finished = Finished(destinations=outputs, result=result, verdict=verdict, page=page)
+    write_outputs(finished, verdict_parts(verdict))
     raise typer.Exit(verdict.exit_code)

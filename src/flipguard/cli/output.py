@@ -7,12 +7,14 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from flipguard import report
 from flipguard.cli import streams
 from flipguard.errors import FlipguardError, InputError, printable
 from flipguard.predictions.replacing import check_writable, replacing
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import RenderableType
 
-    from flipguard.engines.plan import Progress
-
-Content = TypeVar("Content")
+    from flipguard.comparison import Comparison
+    from flipguard.engines.plan import Progress, Want
+    from flipguard.gate import Verdict
+    from flipguard.report.page import Page
 
 # A plain line no more often than this, where nobody watches a bar.
 SECONDS_PER_LINE = 10.0
@@ -132,25 +135,55 @@ def typed() -> str:
     return shlex.join(["flipguard", *sys.argv[1:]])
 
 
-def deliver(
-    *,
-    parts: Iterable[RenderableType],
-    documents: Sequence[tuple[str | None, Callable[[], str]]],
-    flips: tuple[str | None, Callable[[], pl.DataFrame]],
-    page: tuple[str | None, Callable[[], str]],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What a command has found out, and where it is written: a destination for each flag given."""
+
+    destinations: Mapping[str, str | None]
+    result: Comparison
+    verdict: Verdict | None = None
+    page: Page | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Something that `compare` and `gate` write: its flag, its content, and what it needs counted.
+
+    `last` is written after the terminal, which then need not wait for it.
+    """
+
+    flag: str
+    content: Callable[[Finished], Any]
+    write: Callable[[Any, str], None]
+    wants: tuple[Want, ...] = ()
+    last: bool = False
+
+
+def wants_of(destinations: Mapping[str, str | None]) -> tuple[Want, ...]:
+    """What the outputs that were asked for need beyond the counts."""
+    given = [output for output in OUTPUTS if destinations.get(output.flag) is not None]
+    return tuple(dict.fromkeys(want for output in given for want in output.wants))
+
+
+def write_outputs(
+    finished: Finished, parts: Iterable[RenderableType], outputs: Sequence[Output] | None = None
 ) -> None:
-    """Writes every output that was asked for: its destination, and what makes its content.
+    """Writes every output that was asked for, and shows the rest on the terminal.
 
     One that fails takes no other with it: the rest is written and shown, and then the failure is
-    raised. The page is made last, because its charts take the most memory.
+    raised.
     """
     failed: list[Exception] = []
-    taken = "-" in [destination for destination, _ in (*documents, flips, page)]
+    given = [
+        (output, place)
+        for output in (OUTPUTS if outputs is None else outputs)
+        if (place := finished.destinations.get(output.flag)) is not None
+    ]
+    taken = "-" in [place for _, place in given]
     steps = [
-        *(partial(_write, write_text, *document) for document in documents),
-        partial(_write, write_table, *flips),
+        *(partial(_write, output, finished, place) for output, place in given if not output.last),
         partial(show, parts, stdout_taken=taken),
-        partial(_write, write_text, *page),
+        *(partial(_write, output, finished, place) for output, place in given if output.last),
     ]
     for step in steps:
         try:
@@ -163,11 +196,32 @@ def deliver(
         raise failed[0]
 
 
-def _write(
-    write: Callable[[Content, str], None], destination: str | None, made: Callable[[], Content]
-) -> None:
-    if destination is not None:
-        write(made(), destination)
+def _write(output: Output, finished: Finished, destination: str) -> None:
+    output.write(output.content(finished), destination)
+
+
+def _json(finished: Finished) -> str:
+    return (finished.verdict or finished.result).to_json()
+
+
+def _markdown(finished: Finished) -> str:
+    from flipguard.render.markdown import comparison_markdown, verdict_markdown
+
+    verdict, places = finished.verdict, finished.destinations
+    text = comparison_markdown(finished.result) if verdict is None else verdict_markdown(verdict)
+    return linked(text, places["markdown"], places.get("html"))
+
+
+def _flips(finished: Finished) -> pl.DataFrame:
+    return finished.result.flips()
+
+
+def _html(finished: Finished) -> str:
+    from flipguard.report.html import html_of
+
+    if finished.page is None:
+        raise AssertionError("The page was asked for and not prepared.")
+    return html_of(finished.page)
 
 
 def write_table(table: pl.DataFrame, destination: str) -> None:
@@ -288,3 +342,12 @@ def progress(what: str) -> Iterator[Progress]:
             streams.say(f"{what}: {done / total:.0%}, about {left:.0f} s left")
 
     yield line
+
+
+OUTPUTS = (
+    Output(flag="json", content=_json, write=write_text),
+    Output(flag="markdown", content=_markdown, write=write_text),
+    Output(flag="flips", content=_flips, write=write_table, wants=("flips",)),
+    # The charts of the page take the most time and memory.
+    Output(flag="html", content=_html, write=write_text, wants=report.WANTS, last=True),
+)

@@ -134,6 +134,7 @@ def _compared(
 ) -> dict[str, Comparison]:
     from flipguard.gate import check_columns
     from flipguard.measuring import compare
+    from flipguard.report import WANTS
     from flipguard.report.runs import run_predictions, same_place
 
     results = {}
@@ -152,6 +153,7 @@ def _compared(
                 by=[*(rules.by if rules is not None else ()), *by],
                 on_missing=on_missing.value,
                 confidence=confidence if rules is None else rules.confidence,
+                wants=WANTS,
                 progress=told,
             )
     return results

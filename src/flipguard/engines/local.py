@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
-from flipguard.engines.labelled import LabelCounting
-from flipguard.engines.pairing import ID, Pairing
-from flipguard.engines.plan import Counted, CountingPlan
+from flipguard.engines.labelled import count_labels
+from flipguard.engines.pairing import Pairing
+from flipguard.engines.plan import (
+    ID,
+    NOTHING_MORE,
+    Counted,
+    CountingPlan,
+    Details,
+    RowCounts,
+    Want,
+)
 from flipguard.engines.positions import checked_frames
 from flipguard.engines.scored import ScoredCounting
+from flipguard.engines.tally import Tally
 from flipguard.engines.unusable import usable_batches
 from flipguard.errors import InputError
 from flipguard.predictions.faults import naming, naming_any
@@ -19,31 +29,48 @@ from flipguard.predictions.scores import width
 from flipguard.predictions.table import Predictions
 
 
-def count(plan: CountingPlan) -> Counted:
-    """The counts of a plan, from whatever its files hold."""
+def count(plan: CountingPlan, wants: frozenset[Want] = NOTHING_MORE) -> Counted:
+    """The counts of a plan and what else is wanted, in one pass over its files."""
     with naming_any(plan.sides):
         plan = with_control_labels(plan)
-        scored = plan.layout.scored
-        found = ScoredCounting(plan).count() if scored else LabelCounting(plan).count()
-    rows = int(found.whole.counts.rows.sum())
-    if rows != found.rows.matched:
+        tally, rows, odd_labels = _pass(plan, lambda: Tally(plan, wants))
+        found = Counted.of(plan, tally.tables, rows, odd_labels, tally.details())
+    counted = int(found.whole.counts.rows.sum())
+    if counted != rows.matched:
         # Rows are counted by one query and their values by another: neither may lose one.
         raise InputError(
-            f"{plan.old.name} and {plan.new.name} have {found.rows.matched:,} rows in common, but "
-            f"{rows:,} were counted; perhaps a file changed while it was read: "
+            f"{plan.old.name} and {plan.new.name} have {rows.matched:,} rows in common, but "
+            f"{counted:,} were counted; perhaps a file changed while it was read: "
             "check that no program writes to the files, and compare again."
         )
     return found
 
 
-def flips(plan: CountingPlan) -> pl.DataFrame:
-    """Every sample whose label changed, worst first."""
+def details(plan: CountingPlan, wants: frozenset[Want]) -> Details:
+    """What is wanted beyond the counts of a plan that was counted before."""
     with naming_any(plan.sides):
         # A control matters here only if it decides which samples were compared, or has targets.
         dropped = plan.on_missing == "drop"
         needed = dropped or any(control.target is not None for control in plan.controls)
         plan = with_control_labels(plan) if needed else replace(plan, controls=())
-        return ScoredCounting(plan).flips() if plan.layout.scored else LabelCounting(plan).flips()
+        plan = replace(plan, progress=None)
+        if wants == {"target_groups"}:
+            # Labels say enough for that.
+            old, new = (
+                side if side.label is not None else with_labels(side)
+                for side in (plan.old, plan.new)
+            )
+            plan = replace(plan, old=replace(old, scores=None), new=replace(new, scores=None))
+        tally, _, _ = _pass(plan, lambda: Tally(plan, wants, counts=False))
+        return tally.details()
+
+
+def _pass(
+    plan: CountingPlan, begin: Callable[[], Tally]
+) -> tuple[Tally, RowCounts, tuple[int, int]]:
+    if plan.layout.scored:
+        return ScoredCounting(plan).run(begin())
+    return (*count_labels(plan, begin), (0, 0))
 
 
 def compared_ids(plan: CountingPlan, wanted: pl.Series) -> pl.Series | None:
@@ -53,8 +80,7 @@ def compared_ids(plan: CountingPlan, wanted: pl.Series) -> pl.Series | None:
         if pairing.by_position:
             return None
         found = [
-            pairing.canonical(frame)
-            .select(pl.col(ID).cast(pl.String).alias("id"))
+            frame.select(pl.col(ID).cast(pl.String).alias("id"))
             .filter(pl.col("id").is_in(wanted.implode()))
             .collect(engine="streaming")
             for frame in checked_frames(pairing, frozenset({"id"}), [])

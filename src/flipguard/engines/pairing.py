@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from flipguard.engines.classes import spelled
-from flipguard.engines.expressions import NEW, OLD, TARGET, control_column, cut_column
-from flipguard.engines.plan import CountingPlan, RowCounts
+from flipguard.engines.plan import (
+    ID,
+    NEW,
+    OLD,
+    TARGET,
+    CountingPlan,
+    RowCounts,
+    control_column,
+    cut_column,
+)
 from flipguard.engines.readings import Readings, readings_of
 from flipguard.engines.refusals import (
     Refusal,
@@ -34,7 +42,6 @@ from flipguard.predictions.read import TEXT_FORMATS, format_of
 if TYPE_CHECKING:
     from flipguard.predictions.table import Predictions
 
-ID = "__id"
 HASHES = ("__hash_a", "__hash_b")
 SEEDS = (0x9E3779B9, 0x85EBCA6B)
 

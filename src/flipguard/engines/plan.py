@@ -1,25 +1,56 @@
-"""What is to be counted, and what comes back: the one interface of every engine."""
+"""What is to be counted, what comes back, and what the columns of a paired table are called.
+
+This is the one interface of every engine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from flipguard.counts import FlipCounts, Layout, Side
+from flipguard.counts import FlipCounts, FloatArray, Layout, Side
 from flipguard.engines.classes import is_scalar
-from flipguard.engines.expressions import cut_column
 from flipguard.engines.readings import Readings
 from flipguard.errors import InputError, listed
 from flipguard.predictions.names import float_text
 from flipguard.predictions.table import Predictions, Scores
 
 Progress = Callable[[int, int], None]
+# What an output may need beyond the counts: groups by target, the flipped samples, and how far the
+# logits of each sample moved.
+Want = Literal["target_groups", "flips", "distances"]
+NOTHING_MORE: frozenset[Want] = frozenset()
 
 MISSING_GROUP = "(missing)"
 MOST_GROUPS = 100_000
+
+# Columns of a paired table.
+ID, OLD, NEW, TARGET = "__id", "__old", "__new", "__target"
+LABELS = (OLD, NEW)
+
+
+def control_column(index: int) -> str:
+    """The labels of one control in a paired table."""
+    return f"__control{index}"
+
+
+def cut_column(index: int) -> str:
+    """A grouping column in a paired table, by its place among them: no user's name can clash."""
+    return f"__cut{index}"
+
+
+def checked_wants(names: Iterable[str]) -> frozenset[Want]:
+    """Wants by name, checked."""
+    given = [names] if isinstance(names, str) else list(names)
+    for name in given:
+        if name not in get_args(Want):
+            raise InputError(f"Expected `wants` among {', '.join(get_args(Want))}, not {name!r}.")
+    return frozenset(given)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +129,17 @@ class CountingPlan:
             )
         return tables
 
+    def target_table(self) -> CountTable:
+        """An empty table of label counts by target."""
+        cluster = (cut_column(self.cuts.index(self.cluster)),) if self.cluster else ()
+        return CountTable(
+            Layout(has_target=True),
+            (TARGET, *cluster),
+            group=TARGET,
+            name="target",
+            keep_missing=False,
+        )
+
 
 def _share_a_class(old: Scores | None, new: Scores | None) -> bool:
     """Whether there is any class over which logits could have a distance."""
@@ -130,11 +172,39 @@ def summed_rows(parts: list[RowCounts]) -> RowCounts:
 class Groups:
     """Counts of every group of one cut: `keys[i]` goes with `counts.values[i]`.
 
-    With clusters, `keys` repeat: a row a group and cluster.
+    With clusters, `keys` repeat: one row per group and cluster.
     """
 
     keys: list[str]
     counts: FlipCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Distances:
+    """How far the logits of each sample moved, and the index of its cell in a comparison."""
+
+    values: FloatArray
+    cells: npt.NDArray[np.int8]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Details:
+    """What outputs need beyond the counts; `counted` names what has been looked for.
+
+    None where it was not, or where the files do not have it: distances without logits, groups by
+    target if there are more classes than make sense as groups.
+    """
+
+    counted: frozenset[Want] = NOTHING_MORE
+    target_groups: Groups | None = None
+    flips: pl.DataFrame | None = None
+    distances: Distances | None = None
+
+    def add(self, other: Details) -> None:
+        """Take over what another pass has counted."""
+        for want in other.counted:
+            setattr(self, want, getattr(other, want))
+        self.counted |= other.counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +215,8 @@ class Counted:
     whole: Groups
     by: dict[str, Groups]
     notes: tuple[str, ...] = ()
-    # What adds up to the above, for whoever counts a comparison in parts.
+    details: Details = field(default_factory=Details, repr=False, compare=False)
+    # What adds up to the above, where a comparison is counted in parts.
     tables: dict[str | None, CountTable] = field(default_factory=dict, repr=False, compare=False)
     odd_labels: tuple[int, int] = (0, 0)
 
@@ -156,6 +227,7 @@ class Counted:
         tables: dict[str | None, CountTable],
         rows: RowCounts,
         odd_labels: tuple[int, int] = (0, 0),
+        details: Details | None = None,
     ) -> Counted:
         """The finished tables; `odd_labels` are rows of old and new with a label off the top."""
         by = {name: table.groups() for name, table in tables.items() if name is not None}
@@ -170,6 +242,7 @@ class Counted:
             whole=tables[None].groups(),
             by=by,
             notes=notes,
+            details=Details() if details is None else details,
             tables=tables,
             odd_labels=odd_labels,
         )
@@ -188,7 +261,7 @@ class CountTable:
         keep_missing: bool = True,
     ) -> None:
         self.keys = keys
-        self._layout = layout
+        self.layout = layout
         self._group = group
         self._name = name
         self._keep_missing = keep_missing
@@ -196,7 +269,7 @@ class CountTable:
         self._pending = 0
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Adds the counts of a shard: the key columns, then a column a statistic."""
+        """Adds the counts of a shard: the key columns, then one column per statistic."""
         self._frames.append(frame)
         self._pending += frame.height
         if self._pending > 1_000_000:
@@ -204,19 +277,19 @@ class CountTable:
             self._pending = self._frames[0].height
 
     def summed(self) -> pl.DataFrame:
-        """The key columns, then a column a statistic; sorted by key."""
+        """The key columns, then one column per statistic; sorted by key."""
         table = pl.concat(self._frames, how="vertical_relaxed")
-        sums = [pl.col(name).sum() for name in self._layout.names]
+        sums = [pl.col(name).sum() for name in self.layout.names]
         if not self.keys:
             return table.select(sums)
         return table.group_by(self.keys).agg(sums).sort(self.keys, nulls_last=True)
 
     def groups(self) -> Groups:
-        """The sums, sorted by key; a key beside the group's is a cluster."""
+        """The sums, sorted by key; a second key is the cluster."""
         table = self.summed()
         if self._group is not None and not self._keep_missing:
             table = table.filter(pl.col(self._group).is_not_null())
-        counts = FlipCounts(self._layout, table.select(self._layout.names).to_numpy())
+        counts = FlipCounts(self.layout, table.select(self.layout.names).to_numpy())
         if self._group is None:
             return Groups(keys=["all"] * table.height, counts=counts)
         names = group_names(table[self._group])

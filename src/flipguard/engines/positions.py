@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from flipguard.counts import IntArray
-from flipguard.engines.alignment import aligned_sums
+from flipguard.engines.alignment import OrderDiffersError, aligned_parts
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import RowCounts, summed_rows
-from flipguard.predictions.faults import naming_any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,42 +28,64 @@ class PairedRows:
 
 def paired_rows(pairing: Pairing, want: frozenset[str]) -> PairedRows:
     """The wanted columns of the samples that all files have, under canonical names."""
+    sides = range(len(pairing.sides))
+    if pairing.may_be_aligned():
+        frame = pairing.aligned_frame(want | {"id"})
+        try:
+            parts = [
+                _wanted(part.rows, want).collect(engine="streaming")
+                for part in aligned_parts(pairing, frame)
+            ]
+        except OrderDiffersError:
+            pass
+        else:
+            rows = RowCounts(matched=pairing.heights[0])
+            return PairedRows(
+                table=pl.concat(parts), positions=tuple(None for _ in sides), rows=rows
+            )
     tally: list[RowCounts] = []
-    frames = list(checked_frames(pairing, want, tally, if_joined=frozenset({"row"})))
-    rows, sides = summed_rows(tally), range(len(pairing.sides))
-    if "0|row" not in frames[0].collect_schema():
-        with naming_any(pairing.sides):
-            table = _canonical(pairing, frames[0], want).collect(engine="streaming")
-        return PairedRows(table=table, positions=tuple(None for _ in sides), rows=rows)
+    frames = list(_joined_frames(pairing, want | {"id", "row"}, tally))
     joined = pl.concat([frame.collect() for frame in frames]).sort("0|row")
     places = [joined[f"{i}|row"].to_numpy() for i in sides]
     in_order = len(joined) == pairing.heights[0]
     return PairedRows(
-        table=_canonical(pairing, joined.lazy(), want).collect(),
+        table=_wanted(pairing.canonical(joined.lazy()), want).collect(),
         positions=(None if in_order else places[0], *places[1:]),
-        rows=rows,
+        rows=summed_rows(tally),
     )
 
 
 def checked_frames(
-    pairing: Pairing,
-    want: frozenset[str],
-    tally: list[RowCounts],
-    *,
-    if_joined: frozenset[str] = frozenset(),
+    pairing: Pairing, want: frozenset[str], tally: list[RowCounts]
 ) -> Iterator[pl.LazyFrame]:
     """Paired tables in which nothing is to be refused: one, or a part of a join each.
 
-    The columns `if_joined` are there too where the files are not in one order. The row counts go
-    to `tally`; files that must not be compared are refused at the latest after the last table.
+    The row counts go to `tally`; files that must not be compared are refused at the latest after
+    the last table.
     """
     if pairing.may_be_aligned():
         frame = pairing.aligned_frame(want | {"id"})
-        if aligned_sums(pairing, frame) is not None:
+        if _is_aligned(pairing, frame):
             tally.append(RowCounts(matched=pairing.heights[0]))
-            yield frame
+            yield pairing.canonical(frame)
             return
-    for frame in pairing.joined_frames(want | {"id"} | if_joined, tally):
+    for frame in _joined_frames(pairing, want | {"id"}, tally):
+        yield pairing.canonical(frame)
+
+
+def _is_aligned(pairing: Pairing, frame: pl.LazyFrame) -> bool:
+    try:
+        for _ in aligned_parts(pairing, frame):
+            pass
+    except OrderDiffersError:
+        return False
+    return True
+
+
+def _joined_frames(
+    pairing: Pairing, want: frozenset[str], tally: list[RowCounts]
+) -> Iterator[pl.LazyFrame]:
+    for frame in pairing.joined_frames(want, tally):
         refuse_joined(pairing, frame)
         yield frame
 
@@ -84,8 +105,7 @@ def refuse_joined(pairing: Pairing, frame: pl.LazyFrame) -> None:
             raise pairing.refuse(frame.sort(order[0]) if order else frame, refusal)
 
 
-def _canonical(pairing: Pairing, frame: pl.LazyFrame, want: frozenset[str]) -> pl.LazyFrame:
-    canonical = pairing.canonical(frame)
+def _wanted(canonical: pl.LazyFrame, want: frozenset[str]) -> pl.LazyFrame:
     kept = [
         name
         for name in canonical.collect_schema().names()

@@ -11,23 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from flipguard.counts import (
-    BINS,
-    HIGH,
-    UNIT,
-    IntArray,
-    bin_name,
-    high_name,
-    unit,
-)
+from flipguard.counts import SIDES, FloatArray, IntArray
 from flipguard.engines.classes import class_series
-from flipguard.engines.expressions import (
-    NEW,
-    OLD,
-    TARGET,
-    cell_sums,
-    control_sums,
-)
 from flipguard.engines.kernel import (
     Matching,
     PairRows,
@@ -36,10 +21,17 @@ from flipguard.engines.kernel import (
     side_and_pair_rows,
 )
 from flipguard.engines.labelled import COLUMNS
-from flipguard.engines.listing import flip_rows, worst_first
+from flipguard.engines.outcomes import ROW, differs, flip_rows, is_right
 from flipguard.engines.pairing import Pairing
-from flipguard.engines.plan import Counted, CountingPlan, CountTable, RowCounts
+from flipguard.engines.plan import LABELS, TARGET, CountingPlan, CountTable, RowCounts
 from flipguard.engines.positions import paired_rows
+from flipguard.engines.score_statistics import (
+    RowStatistic,
+    pair_statistics,
+    side_statistics,
+    sums_by_group,
+)
+from flipguard.engines.tally import Part, Tally
 from flipguard.engines.unusable import unusable
 from flipguard.errors import InputError, listed
 from flipguard.predictions.faults import naming
@@ -51,25 +43,86 @@ from flipguard.predictions.scores import (
     spool_folder,
     width,
 )
-from flipguard.predictions.table import Predictions
+from flipguard.predictions.table import Predictions, ScoreKind
 
 Array = npt.NDArray[Any]
 
-LABELS = (OLD, NEW)
 GROUP = "__group"
 # Beyond this a logit is a mask, not an answer.
 LARGEST_DISTANCE = 1e6
+# Distances are kept of at most as many rows as have this many scores together.
+MOST_DISTANCE_SCORES = 400_000_000
 
 
-@dataclass(slots=True)
-class Block:
-    """Some paired rows: their table, and what the kernel found in their scores."""
+@dataclass(slots=True, kw_only=True)
+class ScoredPart(Part):
+    """Some paired rows, and what the kernel found in their scores."""
 
     table: pl.DataFrame
-    start: int
+    models: tuple[Predictions, Predictions]
+    classes: tuple[pl.Series | None, pl.Series | None]
     scores: tuple[Array | None, Array | None]
     sides: tuple[SideRows | None, SideRows | None]
     pair: PairRows | None
+    classes_of_both: int
+    keeps_distances: bool
+    _statistics: list[RowStatistic] | None = None
+
+    def counts(self, table: CountTable, sums: list[pl.Expr]) -> pl.DataFrame:
+        if self._statistics is None:
+            self._statistics = list(self._row_statistics())
+        rows, keys = self.table, table.keys
+        if keys:
+            groups = rows.select(keys).unique(maintain_order=True).with_row_index(GROUP)
+            found = rows.select(keys).join(
+                groups, on=keys, how="left", nulls_equal=True, maintain_order="left"
+            )
+            codes, n = found[GROUP].cast(pl.Int64).to_numpy(), groups.height
+            cells = rows.with_columns(found[GROUP]).group_by(GROUP).agg(sums)
+            cells = cells.sort(GROUP).drop(GROUP)
+            named = groups.drop(GROUP).get_columns()
+        else:
+            codes, n, named = np.zeros(rows.height, dtype=np.int64), 1, []
+            cells = rows.select(sums)
+        scored = sums_by_group(self._statistics, codes, n)
+        columns = [
+            pl.Series(name, scored[name]) if name in scored else cells[name]
+            for name in table.layout.names
+        ]
+        return pl.DataFrame([*named, *columns])
+
+    def flips(self, plan: CountingPlan) -> pl.DataFrame:
+        changed = self.table.select(differs().alias("c"))["c"]
+        rows = self.table.with_row_index(ROW, offset=self.start).filter(changed)
+        places = changed.arg_true().to_numpy()
+        for i, name in enumerate(("old", "new")):
+            scores, classes, kind = self.scores[i], self.classes[i], self.models[i].scores
+            if scores is not None and classes is not None and kind is not None:
+                found = _confidences(kind.kind, scores[places], classes, rows, i)
+                rows = rows.with_columns(
+                    pl.Series(f"{name}_confidence", found[0]).fill_nan(None),
+                    pl.Series(f"{name}_target_confidence", found[1]).fill_nan(None),
+                )
+        return flip_rows(rows.lazy(), plan).collect()
+
+    def distances(self) -> FloatArray | None:
+        return self.pair.distance if self.pair is not None and self.keeps_distances else None
+
+    def _row_statistics(self) -> Iterator[RowStatistic]:
+        known = self.table[TARGET].is_not_null().to_numpy()
+        for name, column, side in zip(SIDES, LABELS, self.sides, strict=True):
+            if side is not None:
+                right = self.table.select(is_right(column).fill_null(False).alias("right"))
+                yield from side_statistics(name, side, right=right["right"].to_numpy(), known=known)
+        if self.pair is not None:
+            yield from pair_statistics(self.pair, self.classes_of_both)
+
+    def labels_off_the_top(self, i: int) -> int:
+        """Rows whose label has a lower score than another class: often a mixed-up file."""
+        side, classes, model = self.sides[i], self.classes[i], self.models[i]
+        if side is None or classes is None or model.label is None or model.class_names is None:
+            return 0
+        return int((classes.gather(side.top) != self.table[LABELS[i]]).sum())
 
 
 class ScoredCounting:
@@ -80,59 +133,37 @@ class ScoredCounting:
         self.pairing = Pairing(plan)
         self.models = (plan.old, plan.new)
         self.widths = tuple(_width(side) if side.scores is not None else 0 for side in self.models)
-        self.classes = tuple(
+        old, new = (
             class_series(side, n, self.pairing.classes, self.pairing.readings.names)
             if side.scores is not None
             else None
             for side, n in zip(self.models, self.widths, strict=True)
         )
+        self.classes = (old, new)
         self._refuse_unmatched_names()
-        old, new = self.classes
         self.matching: Matching | None = None
         if old is not None and new is not None:
             self.matching = match_classes(old.to_list(), new.to_list())
 
-    def count(self) -> Counted:
-        """All statistics of all groups."""
-        tables = self.plan.tables()
-        sums = cell_sums()
-        if self.plan.controls:
-            sums = sums + control_sums(len(self.plan.controls))
-        odd_labels = [0, 0]
+    def run(self, tally: Tally) -> tuple[Tally, RowCounts, tuple[int, int]]:
+        """One pass: the filled tally, the row counts, and how many labels are off the top."""
+        odd = [0, 0]
         rows = [RowCounts(matched=0)]
-        for block in self.blocks(COLUMNS - {"id"}, rows):
-            per_row = self._statistics(block)
-            for i, side in enumerate(block.sides):
-                if side is not None and self.models[i].label is not None:
-                    odd_labels[i] += self._labels_off_the_top(block, i)
-            for table in tables.values():
-                table.add(_grouped(block.table, table, sums, per_row, self.plan.layout.names))
-        return Counted.of(self.plan, tables, rows[0], (odd_labels[0], odd_labels[1]))
-
-    def flips(self) -> pl.DataFrame:
-        """The samples whose label changed, with the confidence that each model had in them."""
-        parts = []
-        for block in self.blocks(COLUMNS, [RowCounts(matched=0)]):
-            table = block.table.with_row_index("__row", offset=block.start)
-            changed = table.select((pl.col(OLD) != pl.col(NEW)).alias("c"))["c"].to_numpy()
-            table = table.filter(pl.Series(changed))
-            for i, name in enumerate(("old", "new")):
-                scores, classes = block.scores[i], self.classes[i]
-                if scores is not None and classes is not None:
-                    found = _confidences(self.models[i].scores, scores[changed], classes, table, i)
-                    table = table.with_columns(
-                        pl.Series(f"{name}_confidence", found[0]).fill_nan(None),
-                        pl.Series(f"{name}_target_confidence", found[1]).fill_nan(None),
-                    )
-            parts.append(flip_rows(table.lazy(), self.plan).collect())
-        return worst_first(pl.concat(parts))
+        # Ids are carried along only if they are told.
+        want = COLUMNS if "flips" in tally.wants else COLUMNS - {"id"}
+        for part in self.parts(want, rows):
+            tally.add(part)
+            odd = [n + part.labels_off_the_top(i) for i, n in enumerate(odd)]
+        return tally, rows[0], (odd[0], odd[1])
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def blocks(self, want: frozenset[str], rows: list[RowCounts]) -> Iterator[Block]:
-        """The paired rows in blocks, checked; the row counts go to `rows[0]`."""
-        table, positions, rows[0] = self._table(want)
+    def parts(self, want: frozenset[str], rows: list[RowCounts]) -> Iterator[ScoredPart]:
+        """The paired rows in pieces, checked; the row counts go to `rows[0]`."""
+        paired = paired_rows(self.pairing, want)
+        table, positions, rows[0] = paired.table, list(paired.positions[:2]), paired.rows
         self._refuse_nameless(table)
+        keeps_distances = table.height * sum(self.widths) <= MOST_DISTANCE_SCORES
         step = rows_per_read(max(self.widths))
         kinds = tuple(None if m.scores is None else m.scores.kind for m in self.models)
         with spool_folder() as spool:
@@ -153,23 +184,24 @@ class ScoredCounting:
                     matching=self.matching,
                     exponent=self.plan.exponent,
                 )
-                block = Block(
-                    table=self._with_labels(table[start:stop], (old, new)),
+                labelled = self._with_labels(table[start:stop], (old, new))
+                part = ScoredPart(
+                    rows=labelled.lazy(),
+                    table=labelled,
                     start=start,
+                    models=self.models,
+                    classes=self.classes,
                     scores=(scores[0], scores[1]),
                     sides=(old, new),
                     pair=pair,
+                    classes_of_both=self._classes_of_both(),
+                    keeps_distances=keeps_distances,
                 )
-                self._refuse_bad_scores(block, positions)
-                self._refuse_masks(block, positions)
-                yield block
+                self._refuse_bad_scores(part, positions)
+                self._refuse_masks(part, positions)
+                yield part
                 if self.plan.progress is not None:
                     self.plan.progress(stop, table.height)
-
-    def _table(self, want: frozenset[str]) -> tuple[pl.DataFrame, list[IntArray | None], RowCounts]:
-        """Labels, targets and groups of the paired rows, and where each side's rows are."""
-        paired = paired_rows(self.pairing, want)
-        return paired.table, list(paired.positions[:2]), paired.rows
 
     def _with_labels(
         self, table: pl.DataFrame, sides: tuple[SideRows | None, SideRows | None]
@@ -181,49 +213,9 @@ class ScoredCounting:
                 table = table.with_columns(classes.gather(side.top).alias(column))
         return table
 
-    # -- statistics ----------------------------------------------------------------------------
-
-    def _statistics(self, block: Block) -> list[tuple[str, IntArray, IntArray | None]]:
-        """(name, integer a row, bin a row or None) of everything that is summed from scores."""
-        found: list[tuple[str, IntArray, IntArray | None]] = []
-        known = block.table[TARGET].is_not_null().to_numpy()
-        for name, column, side in zip(("old", "new"), LABELS, block.sides, strict=True):
-            if side is None:
-                continue
-            found.append((f"{name}_margin", _fixed(side.margin), None))
-            found.append((f"{name}_margin_squared", _fixed(side.margin**2), None))
-            same = block.table.select((pl.col(column) == pl.col(TARGET)).fill_null(False))
-            right = same.to_series().to_numpy()
-            confidence = np.minimum(side.confidence, 1.0)
-            bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
-            parts = {
-                "n": known.astype(np.int64),
-                "right": right.astype(np.int64),
-                "confidence": np.where(known, _fixed(confidence), 0),
-                "gap_squared": np.where(known, _fixed((right - confidence) ** 2), 0),
-            }
-            found += [(f"{name}_bin|{part}", values, bins) for part, values in parts.items()]
-        if block.pair is not None:
-            classes = np.full(len(block.pair.surrogate), self._classes_of_both(), dtype=np.int64)
-            found.append(("classes", classes, None))
-            found += _in_two_parts("surrogate", block.pair.surrogate)
-            found += _in_two_parts("surrogate_squared", block.pair.surrogate**2)
-            if block.pair.distance is not None:
-                found += _in_two_parts("distance", block.pair.distance)
-                found += _in_two_parts("distance_squared", block.pair.distance**2)
-        return found
-
     def _classes_of_both(self) -> int:
         """The number of classes that at least one of the two models knows."""
         return self.widths[0] + (0 if self.matching is None else len(self.matching.only_new))
-
-    def _labels_off_the_top(self, block: Block, i: int) -> int:
-        """Rows whose label has a lower score than another class: often a mixed-up file."""
-        side, scores, classes = block.sides[i], block.scores[i], self.classes[i]
-        if side is None or scores is None or classes is None or self.models[i].class_names is None:
-            return 0
-        tops = classes.gather(side.top)
-        return int((tops != block.table[LABELS[i]]).sum())
 
     # -- refusals ------------------------------------------------------------------------------
 
@@ -252,28 +244,28 @@ class ScoredCounting:
             others = [c for c in (TARGET, LABELS[1 - i]) if c in table.columns]
             refuse_nameless(model, pl.concat([table[c].unique() for c in others]))
 
-    def _refuse_bad_scores(self, block: Block, positions: list[IntArray | None]) -> None:
-        for i, side in enumerate(block.sides):
-            scores, model = block.scores[i], self.models[i]
+    def _refuse_bad_scores(self, part: ScoredPart, positions: list[IntArray | None]) -> None:
+        for i, side in enumerate(part.sides):
+            scores, model = part.scores[i], self.models[i]
             if side is None or scores is None or not side.bad.any() or model.scores is None:
                 continue
             for row in np.flatnonzero(side.bad):
-                place, order = block.start + int(row), positions[i]
+                place, order = part.start + int(row), positions[i]
                 # The distance of a pair is off for both, though only one of them may be to blame.
                 if model.scores.kind == "probabilities" or not np.isfinite(scores[row]).all():
                     place = place if order is None else int(order[place])
                     raise unusable(model, scores[row], place)
 
-    def _refuse_masks(self, block: Block, positions: list[IntArray | None]) -> None:
-        if block.pair is None or block.pair.distance is None or not len(block.pair.distance):
+    def _refuse_masks(self, part: ScoredPart, positions: list[IntArray | None]) -> None:
+        if part.pair is None or part.pair.distance is None or not len(part.pair.distance):
             return
-        worst = int(block.pair.distance.argmax())
-        if block.pair.distance[worst] > LARGEST_DISTANCE:
-            place, order = block.start + worst, positions[0]
+        worst = int(part.pair.distance.argmax())
+        if part.pair.distance[worst] > LARGEST_DISTANCE:
+            place, order = part.start + worst, positions[0]
             row = name_of_row(self.plan.old, place if order is None else int(order[place]))
             raise InputError(
                 f"The logits of {self.plan.old.name} and {self.plan.new.name} are "
-                f"{block.pair.distance[worst]:.3g} apart for {row}, as masked classes are; leave "
+                f"{part.pair.distance[worst]:.3g} apart for {row}, as masked classes are; leave "
                 "masked classes out, or give probabilities."
             )
 
@@ -304,67 +296,12 @@ def _read(source: ScoreReader, model: Predictions, start: int, stop: int) -> Arr
         return source.read(start, stop)
 
 
-def _fixed(values: npt.NDArray[np.float64], step: float = UNIT) -> IntArray:
-    return np.rint(values / step).astype(np.int64)
-
-
-def _in_two_parts(
-    name: str, values: npt.NDArray[np.float64]
-) -> list[tuple[str, IntArray, IntArray | None]]:
-    step = unit(name)
-    high = np.floor(values / (HIGH * step))
-    low = _fixed(values - high * (HIGH * step), step)
-    return [(name, low, None), (high_name(name), high.astype(np.int64), None)]
-
-
-def _grouped(
-    block: pl.DataFrame,
-    table: CountTable,
-    sums: list[pl.Expr],
-    per_row: list[tuple[str, IntArray, IntArray | None]],
-    names: tuple[str, ...],
-) -> pl.DataFrame:
-    """The counts of one block by the keys of one table."""
-    if table.keys:
-        groups = block.select(table.keys).unique(maintain_order=True).with_row_index(GROUP)
-        found = block.select(table.keys).join(
-            groups, on=table.keys, how="left", nulls_equal=True, maintain_order="left"
-        )
-        codes = found[GROUP].cast(pl.Int64).to_numpy()
-        cells = block.with_columns(found[GROUP]).group_by(GROUP).agg(sums).sort(GROUP).drop(GROUP)
-        n = groups.height
-        keys = groups.drop(GROUP)
-    else:
-        codes, n, keys = np.zeros(block.height, dtype=np.int64), 1, pl.DataFrame()
-        cells = block.select(sums)
-    columns = {name: cells[name].to_numpy() for name in cells.columns}
-    for name, values, bins in per_row:
-        if bins is None:
-            columns[name] = _sum_by(values, codes, n)
-        else:
-            side, part = name.split("_bin|")
-            by_bin = _sum_by(values, codes * BINS + bins, n * BINS).reshape(n, BINS)
-            for b in range(BINS):
-                columns[bin_name("old" if side == "old" else "new", b, part)] = by_bin[:, b]
-    counted = pl.DataFrame({name: columns[name] for name in names})
-    return pl.concat([keys, counted], how="horizontal") if table.keys else counted
-
-
-def _sum_by(values: IntArray, codes: IntArray, n: int) -> IntArray:
-    # Whole numbers added as whole numbers: no order of rows can change the sum.
-    if n == 1:
-        return np.array([values.sum()], dtype=np.int64)
-    out = np.zeros(n, dtype=np.int64)
-    np.add.at(out, codes, values)
-    return out
-
-
 def _confidences(
-    scores: Any, rows: Array, classes: pl.Series, table: pl.DataFrame, i: int
+    kind: ScoreKind, rows: Array, classes: pl.Series, table: pl.DataFrame, i: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """A model's probability of its own label, and of the target; nan for a class it lacks."""
     values = rows.astype(np.float64)
-    if scores.kind == "logits":
+    if kind == "logits":
         values = np.exp(values - values.max(axis=1, keepdims=True, initial=-np.inf))
         values /= values.sum(axis=1, keepdims=True)
     place = pl.DataFrame({"class": classes, "place": np.arange(len(classes))})

@@ -15,8 +15,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from flipguard.engines import local
 from flipguard.engines.pairing import Pairing, settled
-from flipguard.engines.plan import Counted, CountingPlan, RowCounts
+from flipguard.engines.plan import NOTHING_MORE, Counted, CountingPlan, RowCounts, Want
 from flipguard.engines.readings import Readings
 from flipguard.engines.scored import ScoredCounting, refuse_nameless
 from flipguard.engines.spark_pairs import Findings, PairedRows
@@ -56,8 +57,13 @@ PATTERN = frozenset("{}[]*?\\%:")
 ROWS_TO_SEND = 100_000
 
 
-def count(plan: CountingPlan) -> Counted:
-    """The counts of a plan, the same as the local engine's."""
+def count(plan: CountingPlan, wants: frozenset[Want] = NOTHING_MORE) -> Counted:
+    """The counts of a plan, the same as the local engine's, which looks for what else is wanted."""
+    counted = _count(plan)
+    return replace(counted, details=local.details(plan, wants)) if wants else counted
+
+
+def _count(plan: CountingPlan) -> Counted:
     with naming_any(plan.sides), quietly(), spark_session() as session:
         _refuse_without_ids(plan)
         # What all rows say of a column is looked up here: a worker sees a part of them.

@@ -12,11 +12,9 @@ import polars as pl
 import pyarrow as pa
 
 from flipguard.engines import local
-from flipguard.engines.expressions import TARGET, cut_column
 from flipguard.engines.labelled import COLUMNS
 from flipguard.engines.pairing import Pairing
-from flipguard.engines.plan import CountingPlan
-from flipguard.engines.scored import LABELS
+from flipguard.engines.plan import LABELS, TARGET, CountingPlan, cut_column
 from flipguard.engines.spark_rows import SideRows, packed, record_batch, spark_type, unpacked
 from flipguard.errors import InputError
 from flipguard.predictions.scores import rows_per_read

@@ -15,6 +15,7 @@ from flipguard.render.text import (
     count,
     estimate_interval,
     explanation,
+    fewer_than_min_n,
     headline,
     interval,
     left_out,
@@ -163,8 +164,9 @@ def _other_groups(rule: RuleVerdict, listed: tuple[Judgement, ...]) -> list[list
         if rest:
             told = f"{word} in {count(rest, 'further group' if shown else 'group')}"
             name = f"`{rule.rule.metric}` by {_cell(str(rule.rule.by))}: {told}"
-            small = f"fewer than {rule.rule.min_n:,} samples" if outcome == "not_judged" else ""
-            rows.append([MARK[outcome], name, limit(rule.rule), "", "", small])
+            small = fewer_than_min_n(rule) if outcome == "not_judged" else ""
+            mark = MARK[rule.verdict if rest == len(rule.judgements) else outcome]
+            rows.append([mark, name, limit(rule.rule), "", "", small])
     return rows
 
 

@@ -14,7 +14,8 @@ from rich.text import Text
 from flipguard.comparison import Comparison, Group, Grouping
 from flipguard.errors import printable
 from flipguard.gate import Judgement, RuleVerdict, Verdict
-from flipguard.metrics import METRICS, PairedRatio
+from flipguard.metric_kinds import ControlRatioKind
+from flipguard.metrics import METRICS
 from flipguard.render.text import (
     by_value_alone,
     compared_with_retrains,
@@ -105,7 +106,7 @@ def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
     yield _title(result)
     yield Text(headline(result))
     yield from _warnings(result)
-    if any(isinstance(METRICS[rule.rule.metric].shape, PairedRatio) for rule in verdict.rules):
+    if any(isinstance(METRICS[rule.rule.metric].kind, ControlRatioKind) for rule in verdict.rules):
         yield Padding(Text(what_ratios_say(result), style="dim"), (0, 0, 0, 2))
     yield Text()
     if result.noise_floor:

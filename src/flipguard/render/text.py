@@ -6,8 +6,8 @@ import math
 
 from flipguard.comparison import Comparison, NoiseFloor
 from flipguard.estimates import Estimate
-from flipguard.gate import Judgement, Verdict
-from flipguard.inconclusive import expected_outcome
+from flipguard.gate import Judgement, RuleVerdict, Verdict
+from flipguard.inconclusive import expected_outcome, further_needed
 from flipguard.metrics import METRICS
 from flipguard.policy import Rule
 
@@ -35,6 +35,8 @@ def what_controls_show(result: Comparison) -> str:
     k = len(result.controls)
     if not floors or k >= 5:
         return ""
+    if any((floor.low, floor.high) == METRICS[floor.metric].range for floor in floors):
+        return f"{k} controls that differ this much cannot show any change; give more controls."
     seen = _listed([f"{100 * floor.shows:.2f}" for floor in floors])
     five = _listed([f"{100 * floor.five_show:.2f}" for floor in floors])
     names = _listed([floor.metric for floor in floors])
@@ -68,8 +70,8 @@ def number(metric: str, value: float, *, unit: bool = True) -> str:
     ('2.31 %', '+0.51 %')
     >>> number("churn_ratio", 0.5), number("mcnemar_p", 1e-9), number("churn", float("nan"))
     ('0.500', '<0.0001', '–')
-    >>> number("negative_flip_ratio", float("inf"))
-    '∞'
+    >>> number("negative_flip_ratio", float("inf")), number("relative_negative_flip_rate", 25.67)
+    ('∞', '2,567.00 %')
     """
     if math.isnan(value):
         return "–"
@@ -82,7 +84,7 @@ def number(metric: str, value: float, *, unit: bool = True) -> str:
     if not METRICS[metric].percent:
         return _plain_number(value)
     sign = "+" if metric in SIGNED else ""
-    return f"{100 * value:{sign}.2f}" + (" %" if unit else "")
+    return f"{100 * value:{sign},.2f}" + (" %" if unit else "")
 
 
 def _plain_number(value: float) -> str:
@@ -175,25 +177,19 @@ def explanation(judgement: Judgement) -> str:
     if judgement.reason is not None:
         told.append(judgement.reason)
     elif judgement.verdict == "inconclusive":
-        told += _what_would_decide(judgement)
+        needed = (judgement.samples_needed_even, judgement.samples_needed_90)
+        told.append(further_needed(needed, expected_outcome(judgement.rule, judgement.value)))
     if judgement.rule.judge == "point" and judgement.verdict in ("pass", "fail"):
         told.append("judged by its value alone")
-    return "; ".join(told)
+    return "; ".join(part for part in told if part)
 
 
-def _what_would_decide(judgement: Judgement) -> list[str]:
-    needed = (judgement.samples_needed_even, judgement.samples_needed_90)
-    even, most = (None if more is None else _rounded_up(more) for more in needed)
-    if even is None:
-        return []
-    told = f"about {count(even, 'more sample')}"
-    outcome = expected_outcome(judgement.rule, judgement.value)
-    if even == most:
-        return [f"{told} to {outcome}, if the rates stay as they are"]
-    told += f" for an even chance to {outcome}"
-    if most is not None:
-        told += f", {most:,} for 90 %"
-    return [f"{told}, if the rates stay as they are"]
+def fewer_than_min_n(rule: RuleVerdict) -> str:
+    """Why some groups of a rule were not judged, and what follows if none was."""
+    told = f"fewer than {rule.rule.min_n:,} samples"
+    if all(judgement.verdict == "not_judged" for judgement in rule.judgements):
+        told += "; no group is large enough, so the rule is inconclusive"
+    return told
 
 
 def by_value_alone(verdict: Verdict) -> str:
@@ -223,13 +219,3 @@ def corrections(verdict: Verdict) -> str:
                 f"({over_groups})."
             )
     return " ".join(dict.fromkeys(told))
-
-
-def _rounded_up(samples: int) -> int:
-    """Three figures: the rest would pretend to know the future.
-
-    >>> _rounded_up(111_683), _rounded_up(42)
-    (112000, 42)
-    """
-    unit: int = 10 ** max(len(str(samples)) - 3, 0)
-    return -(-samples // unit) * unit

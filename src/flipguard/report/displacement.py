@@ -7,20 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from flipguard.comparison import Comparison
-from flipguard.engines.expressions import NEW, OLD, TARGET
-from flipguard.engines.labelled import COLUMNS
-from flipguard.engines.local import with_control_labels
-from flipguard.engines.plan import RowCounts
-from flipguard.engines.scored import ScoredCounting
 
 FloatArray = npt.NDArray[np.float64]
+# In the order of `flipguard.counts.CELLS`.
 OUTCOMES = ("stay right", "break", "are mended", "stay wrong", "wrong to other wrong")
 BINS = 30
-# Beyond this another look at all scores would take longer than a reader waits.
-MOST_NUMBERS = 400_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,43 +37,13 @@ class Displacement:
 
 
 def displacement_of(result: Comparison) -> Displacement | None:
-    """The distances by outcome; None without logits and targets, or where it would take long."""
-    plan = result.plan
-    if plan is None or not (result.layout.has_logits and result.layout.has_target):
+    """The distances by outcome; None without logits and targets, or with too many to keep."""
+    if result.plan is None or not (result.layout.has_logits and result.layout.has_target):
         return None
     if result.counts.labelled == 0:
         return None
-    scored = ScoredCounting(with_control_labels(plan))
-    if result.n * sum(scored.widths) > MOST_NUMBERS:
-        return None
-    distances: list[FloatArray] = []
-    outcomes: list[npt.NDArray[np.int8]] = []
-    for block in scored.blocks(COLUMNS - {"id", "cuts"}, [RowCounts(matched=0)]):
-        if block.pair is None or block.pair.distance is None:
-            return None
-        distances.append(block.pair.distance)
-        outcomes.append(block.table.select(_outcome())["outcome"].to_numpy())
-    return displaced(np.concatenate(distances), np.concatenate(outcomes))
-
-
-def _outcome() -> pl.Expr:
-    """The place of a row's outcome in `OUTCOMES`; -1 where the target is unknown."""
-    old, new, target = pl.col(OLD), pl.col(NEW), pl.col(TARGET)
-    return (
-        pl.when(target.is_null())
-        .then(-1)
-        .when((old == target) & (new == target))
-        .then(0)
-        .when(old == target)
-        .then(1)
-        .when(new == target)
-        .then(2)
-        .when(old == new)
-        .then(3)
-        .otherwise(4)
-        .cast(pl.Int8)
-        .alias("outcome")
-    )
+    distances = result.with_details(["distances"]).distances
+    return None if distances is None else displaced(distances.values, distances.cells)
 
 
 def displaced(

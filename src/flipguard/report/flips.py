@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from flipguard.comparison import Comparison
-from flipguard.engines.listing import CONFIDENCES
+from flipguard.counts import FLIP_CONFIDENCES
 from flipguard.report.safe import LONGEST_NAME, visible
 from flipguard.report.samples.base import Sampled, Samples
 
@@ -23,7 +23,7 @@ KIND_WORDS = {
     "wrong_to_wrong": "wrong to other wrong",
     "changed": "changed (no target)",
 }
-FIXED = ("id", "kind", "target", "old", "new", *CONFIDENCES)
+FIXED = ("id", "kind", "target", "old", "new", *FLIP_CONFIDENCES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ def flip_table(
         sampled = samples.of(part["id"].cast(pl.String).to_list(), order=order, budget=budget)
     confidences = {
         name: tuple(None if v is None else round(v, 4) for v in part[name])
-        for name in CONFIDENCES
+        for name in FLIP_CONFIDENCES
         if name in part.columns
     }
     return FlipTable(

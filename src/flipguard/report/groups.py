@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from flipguard.comparison import Comparison, Correction, Group, Grouping
-from flipguard.engines import local
-from flipguard.errors import InputError
-from flipguard.measuring import judged_counts
+from flipguard.measuring import grouping_of
 from flipguard.render.text import number
 from flipguard.report.content import Number
 
@@ -66,29 +64,14 @@ def _targets(result: Comparison) -> set[str]:
 
 def _by_target(result: Comparison) -> Grouping | None:
     """The groups of the target, counted for the page alone: labels say enough for that."""
-    plan = result.plan
-    if plan is None or not result.layout.has_target:
+    if result.plan is None or not result.layout.has_target:
         return None
-    # Controls matter only where they decide which samples were compared at all.
-    controls = plan.controls if plan.on_missing == "drop" else ()
-    sides = [
-        side if side.label is not None else local.with_labels(side) for side in (plan.old, plan.new)
-    ]
-    old, new = (replace(side, scores=None) for side in sides)
-    by_target = replace(plan, old=old, new=new, controls=controls, by=("target",), progress=None)
+    groups = result.with_details(["target_groups"]).target_groups
+    if groups is None:
+        return None
     correction: Correction = next((g.correction for g in result.by.values()), "holm")
-    try:
-        counted = local.count(by_target)
-    except InputError:
-        return None  # more classes than make sense as groups; the files themselves were compared
-    found = judged_counts(
-        counted,
-        by_target,
-        confidence=result.confidence,
-        correction=correction,
-        engine="local",
-    )
-    return found.by["target"]
+    clustered = result.cluster is not None
+    return grouping_of("target", groups, result.confidence, correction, clustered=clustered)
 
 
 def _table(grouping: Grouping) -> GroupTable:

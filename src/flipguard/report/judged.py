@@ -10,6 +10,7 @@ from flipguard.render.text import (
     corrections,
     count,
     explanation,
+    fewer_than_min_n,
     interval,
     limit,
     number,
@@ -118,16 +119,17 @@ def _reasons(rule: RuleVerdict) -> list[Reason]:
     worst = [j for j in rule.judgements if j.verdict in ("fail", "inconclusive")]
     reasons = [_reason(judgement) for judgement in worst[:JUDGEMENTS_SHOWN]]
     shown = worst[:JUDGEMENTS_SHOWN]
-    for outcome, word in OUTCOME_WORDS.items():
+    for outcome in OUTCOME_WORDS:
         rest = sum(j.verdict == outcome for j in rule.judgements)
         listed = sum(j.verdict == outcome for j in shown)
         if rest > listed:
-            few = f"fewer than {rule.rule.min_n:,} samples" if outcome == "not_judged" else ""
+            few = fewer_than_min_n(rule) if outcome == "not_judged" else ""
             told = count(rest - listed, "further group" if listed else "group")
+            shared = rule.verdict if rest == len(rule.judgements) else outcome
             reasons.append(
                 Reason(
-                    outcome=outcome,
-                    word=word,
+                    outcome=shared,
+                    word=OUTCOME_WORDS[shared],
                     metric=rule.rule.metric,
                     by=rule.rule.by,
                     group=None,

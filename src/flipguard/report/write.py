@@ -10,6 +10,7 @@ from flipguard.comparison import Comparison
 from flipguard.errors import InputError, MissingExtraError, listed
 from flipguard.gate import Verdict
 from flipguard.predictions.replacing import replacing
+from flipguard.report import WANTS
 from flipguard.report.html import html_of
 from flipguard.report.page import Page, page_of
 from flipguard.report.runs import RunFolder, read_run
@@ -121,6 +122,9 @@ def report_page(
     pinned = dict.fromkeys(p.pinned for p in policies if p.pinned is not None)
     others += [("pinned samples", path) for path in pinned]
     folders: list[RunFolder] = [read_run(run) for run in places]
+    for one in results.values():
+        if one.plan is not None:
+            one.with_details(WANTS)
     return page_of(
         results,
         verdicts=verdicts,

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from flipguard.counts import BINS, DISTANCE_UNIT, SIDES, UNIT, FlipCounts, Layout, Side, bin_name
-from flipguard.engines.kernel import SideRows, match_classes, side_and_pair_rows
+from flipguard.counts import SIDES, FlipCounts, Layout, flip_cells
+from flipguard.engines.kernel import match_classes, side_and_pair_rows
+from flipguard.engines.score_statistics import pair_statistics, side_statistics, sums_by_group
 from flipguard.metrics import METRICS
 from flipguard.studies.predictions import Predictions, joined, predictions_of
-
-Array = npt.NDArray[Any]
 
 
 def entropy(of: Predictions) -> float:
@@ -64,41 +61,13 @@ def counts_of(old: Predictions, new: Predictions) -> FlipCounts:
     # All by name, because a class may have another place once there are more of them.
     target = new.target
     said = [np.asarray(one.class_names)[side.top] for one, side in ((old, first), (new, second))]
-    statistics = _cells(said[0], said[1], target)
+    known = np.ones(len(target), dtype=bool)
+    per_row = list(pair_statistics(pair, len({*old.class_names, *new.class_names})))
     for side, rows, label in zip(SIDES, (first, second), said, strict=True):
-        statistics |= _side(side, rows, label == target)
-    statistics |= {"surrogate": _fixed(pair.surrogate, UNIT)}
-    if pair.distance is not None:
-        statistics |= {"distance": _fixed(pair.distance, DISTANCE_UNIT)}
-    layout = Layout(has_target=True, scored=frozenset({"old", "new"}), has_logits=True)
+        per_row += side_statistics(side, rows, right=label == target, known=known)
+    sums = sums_by_group(per_row, np.zeros(len(target), dtype=np.int64), 1)
+    cells = flip_cells(said[0], said[1], target)
+    statistics = {name: int(rows.sum()) for name, rows in cells.items()}
+    statistics |= {name: int(total[0]) for name, total in sums.items()}
+    layout = Layout(has_target=True, scored=frozenset(SIDES), has_logits=True)
     return FlipCounts.of(layout, **statistics)
-
-
-def _cells(old: Array, new: Array, target: Array) -> dict[str, int]:
-    was, now, same = old == target, new == target, old == new
-    masks = {
-        "both_right": was & now,
-        "negative_flip": was & ~now,
-        "positive_flip": ~was & now,
-        "wrong_same": ~was & ~now & same,
-        "wrong_different": ~was & ~now & ~same,
-    }
-    return {name: int(mask.sum()) for name, mask in masks.items()}
-
-
-def _side(side: Side, rows: SideRows, right: npt.NDArray[np.bool_]) -> dict[str, int]:
-    """Confidence of one model, and its calibration bin by bin."""
-    confidence = np.minimum(rows.confidence, 1.0)
-    bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
-    found = {f"{side}_margin": _fixed(rows.margin, UNIT)}
-    for index in range(BINS):
-        inside = bins == index
-        found[bin_name(side, index, "n")] = int(inside.sum())
-        found[bin_name(side, index, "right")] = int(right[inside].sum())
-        found[bin_name(side, index, "confidence")] = _fixed(confidence[inside], UNIT)
-    return found
-
-
-def _fixed(values: Array, step: float) -> int:
-    """A sum in whole units, rounded once a row, as counts are kept."""
-    return int(np.rint(values / step).astype(np.int64).sum())

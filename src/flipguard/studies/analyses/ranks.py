@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flipguard.counts import flip_cells
 from flipguard.studies.analyses.base import (
     Analysed,
     Array,
@@ -48,7 +49,7 @@ def ranks(plan: Plan) -> dict[int, Analysed]:
 def ranks_of_flips(old: Predictions, new: Predictions) -> Array:
     """The rank in old of new's wrong class, from 1 on, a number a negative flip."""
     said = new.said
-    flips = (old.said == old.target) & (said != new.target)
+    flips = flip_cells(old.said, said, new.target)["negative_flip"]
     place = {name: index for index, name in enumerate(old.class_names)}
     # A class that old does not know has no rank there.
     wrong = np.array([place.get(str(name), -1) for name in said[flips]], dtype=np.int64)

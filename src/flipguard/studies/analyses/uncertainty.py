@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from flipguard.counts import flip_cells
 from flipguard.studies.analyses.base import (
     Analysed,
     Array,
@@ -63,7 +64,7 @@ def _seen(update: Update, ids: Array, uncertainty: Array) -> Seen:
     old, new = joined(*(predictions_of(side) for side in update.sides))
     order = np.argsort(ids)
     places = order[np.searchsorted(ids, new.ids, sorter=order)]
-    flipped = (old.said == old.target) & (new.said != new.target)
+    flipped = flip_cells(old.said, new.said, new.target)["negative_flip"]
     return uncertainty[places], flipped
 
 

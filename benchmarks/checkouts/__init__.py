@@ -1,0 +1,1 @@
+"""What `compare_checkouts.py` runs, with which inputs, and how it reads what was written."""

@@ -1,0 +1,117 @@
+"""What is kept of paired rows while they pass once: counts by group, flips and distances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from flipguard.counts import FloatArray
+from flipguard.engines.outcomes import (
+    ROW,
+    cell_index,
+    cell_sums,
+    control_sums,
+    flip_rows,
+    worst_first,
+)
+from flipguard.engines.plan import (
+    ID,
+    CountingPlan,
+    CountTable,
+    Details,
+    Distances,
+    Groups,
+    Want,
+)
+from flipguard.errors import InputError
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """Some paired rows with labels: a table under canonical names.
+
+    `start` is the number of rows before them. `sums` are the label sums over all of them, where
+    checking the rows has found these already.
+    """
+
+    rows: pl.LazyFrame
+    start: int = 0
+    sums: pl.DataFrame | None = None
+
+    def label_sums(self, keys: Sequence[str], sums: list[pl.Expr]) -> pl.DataFrame:
+        """Sums over labels by the keys; of all rows without keys."""
+        if not keys and self.sums is not None:
+            return self.sums
+        query = self.rows.group_by(keys).agg(sums) if keys else self.rows.select(sums)
+        return query.collect(engine="streaming")
+
+    def counts(self, table: CountTable, sums: list[pl.Expr]) -> pl.DataFrame:
+        """All statistics by the keys of a table."""
+        return self.label_sums(table.keys, sums)
+
+    def flips(self, plan: CountingPlan) -> pl.DataFrame:
+        """The rows whose label changed, under names that users read."""
+        by_id = ID in self.rows.collect_schema().names()
+        rows = self.rows if by_id else self.rows.with_row_index(ROW, offset=self.start)
+        return flip_rows(rows, plan).collect(engine="streaming")
+
+    def distances(self) -> FloatArray | None:
+        """How far the logits of each row moved."""
+        return None
+
+    def cells(self) -> pl.Series:
+        """The index of each row's cell."""
+        return self.rows.select(cell_index()).collect().to_series()
+
+
+class Tally:
+    """All that one pass over the rows of a plan is to find out."""
+
+    def __init__(self, plan: CountingPlan, wants: frozenset[Want], *, counts: bool = True) -> None:
+        self.plan = plan
+        self.wants = wants
+        self.tables = plan.tables() if counts else {}
+        self.sums = cell_sums() + (control_sums(len(plan.controls)) if plan.controls else [])
+        self._targets = plan.target_table() if self._asks_for_target_groups() else None
+        self._flips: list[pl.DataFrame] = []
+        self._distances: list[FloatArray] = []
+        self._cells: list[pl.Series] = []
+
+    def _asks_for_target_groups(self) -> bool:
+        return "target_groups" in self.wants and self.plan.layout.has_target
+
+    def add(self, part: Part) -> None:
+        """Take note of the next rows."""
+        for table in self.tables.values():
+            table.add(part.counts(table, self.sums))
+        if self._targets is not None:
+            self._targets.add(part.label_sums(self._targets.keys, cell_sums()))
+        if "flips" in self.wants:
+            self._flips.append(part.flips(self.plan))
+        distances = part.distances() if "distances" in self.wants else None
+        if distances is not None:
+            self._distances.append(distances)
+            self._cells.append(part.cells())
+
+    def details(self) -> Details:
+        """What outputs need beyond the counts."""
+        found = Details(counted=self.wants)
+        if self._targets is not None:
+            found.target_groups = _groups_or_none(self._targets)
+        if "flips" in self.wants:
+            found.flips = worst_first(pl.concat(self._flips))
+        if self._distances:
+            found.distances = Distances(
+                values=np.concatenate(self._distances), cells=pl.concat(self._cells).to_numpy()
+            )
+        return found
+
+
+def _groups_or_none(table: CountTable) -> Groups | None:
+    try:
+        return table.groups()
+    except InputError:
+        return None  # more classes than make sense as groups
