@@ -140,8 +140,8 @@ class Method:
         """Build the objective of a run."""
         if self.build is None:
             raise InputError(
-                f"Expected the members of `{self.name}` to be trained one by one, but got one "
-                "model to train."
+                f"Expected the members of `{self.name}` to be trained apart, as runs of `none`, "
+                "but got one model to train."
             )
         return self.build(setting)
 
