@@ -114,9 +114,9 @@ class Method:
         model,
         options,
     )
-    # Which views of the samples are stored, where there are so many classes.
+    # Which views of the samples are stored, by the number of classes.
     views: Callable[[Options, int], Views | None] = lambda *_: None
-    # How long a step takes, in steps of an untreated model, if it asks so many other models.
+    # How long a step takes in steps of an untreated model, by how many other models it asks.
     cost: Callable[[Options, int], float] = lambda _, others: 1 + FORWARD * others
     unlike: tuple[str, ...] = ()  # differences from the paper that no option changes
     # Differences from the paper that depend on the number of classes.

@@ -22,7 +22,7 @@ class Members:
     may_be_given: bool = False  # finished runs may be the ensemble: `guides`
 
     def __post_init__(self) -> None:
-        if type(self.count) is not int or not 1 <= self.count <= MOST_MEMBERS:
+        if not 1 <= self.count <= MOST_MEMBERS:
             raise InputError(
                 f"Expected `members` to be a whole number from 1 to {MOST_MEMBERS:,}, but got "
                 f"{listed([self.count])}."
