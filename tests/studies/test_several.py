@@ -1,4 +1,4 @@
-"""Several studies at once: one graph of runs, one pool, one result per study, and what all agree in."""
+"""Several studies at once: one graph of runs, one pool, one result per study, one agreement."""
 
 from __future__ import annotations
 

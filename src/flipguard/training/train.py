@@ -190,18 +190,16 @@ def _train_one(
     """Train the members if there are any, then the student, and write what it ends with."""
     replays_members(config, fabric.device)  # refuses what this machine cannot do, before any work
     setup = set_up_run(fabric, config, method, out, data, old_runs)
-    if "members" in method.needs:
-        if method.name != "ensemble":
-            method.build(setup.context)  # refuses options before members are trained
+    if method.needs(config.options).members is not None:
         runs = _members(setup, old_runs, deadline, monitor)
         if runs is None:
             return setup.write("stopped")
         setup.follow(runs)
-        if method.name == "ensemble":
+        if method.is_mean:
             return _finish_ensemble(setup, runs)
         if not _ask_members(setup, runs, deadline, monitor.note):
             return setup.write("stopped")
-    return _train_student(setup, method.build(setup.context), deadline, monitor)
+    return _train_student(setup, method.objective(setup.context), deadline, monitor)
 
 
 def _members(
