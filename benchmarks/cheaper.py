@@ -50,9 +50,9 @@ from flipguard.training import train
 from flipguard.training.checkpoint import load_model
 from flipguard.training.config import from_dict
 from flipguard.training.devices import cores
+from flipguard.training.evaluate import logits_on
 from flipguard.training.folder import Run
 from flipguard.training.material import Material
-from flipguard.training.measure import logits_on
 from flipguard.training.views import Plan
 
 MEMBERS, ALPHA = 8, 0.8

@@ -12,7 +12,8 @@ listed; 2: the comparison could not be made.
 What is never compared is listed in `checkouts/records.py`.
 
 A checkout that has no uncommitted changes in `src` is run as BEFORE once: its folder is kept in
-DIR and used again. AFTER is always run.
+DIR and used again. AFTER is always run. Sources must not change while cases run, so BEFORE and
+AFTER are best worktrees that stay as they are.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ from flipguard.losses import LogitDifferenceInhibition
 from flipguard.models import build_model
 from flipguard.training.config import Config, Recipe
 from flipguard.training.optimizers import optimizer_of
-from flipguard.training.workshop import Together
+from flipguard.training.trainee import GroupTrainee
 
 ALPHA = 0.8
 BATCHES = {"resnet20": 512, "resnet56": 1024, "resnet18": 512, "vit": 512, "mlp": 100}
@@ -275,7 +275,7 @@ class Bench:
         count = count or self.members
         models = [self.model(seed) for seed in range(count)]
         fused = fuse(models, example=torch.zeros(2, *self.shape), streams=streams)
-        trainee = Together(fused, 0.0).train()
+        trainee = GroupTrainee(fused, 0.0).train()
         batch = self.inputs() if shared else self.inputs(count)
         tune(fused, batch[0], lambda: self.autocast(True))
         captured = self.device.type == "cuda"
@@ -285,7 +285,7 @@ class Bench:
 
         def step(inputs: Tensor, target: Tensor) -> None:
             with self.autocast(True):
-                losses = trainee(inputs, target)
+                losses = trainee(inputs, target)["task"]
             losses.sum().backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -32,9 +32,9 @@ from flipguard.data import load_data
 from flipguard.training import train
 from flipguard.training.checkpoint import load_model
 from flipguard.training.config import from_dict
+from flipguard.training.evaluate import logits_on
 from flipguard.training.folder import HISTORY, Run, read_lines
 from flipguard.training.material import Material
-from flipguard.training.measure import logits_on
 from flipguard.training.seeds import Seeds, Source
 
 # Training samples, epochs, and the net.

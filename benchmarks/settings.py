@@ -33,9 +33,9 @@ from flipguard.data import load_data
 from flipguard.training import train
 from flipguard.training.checkpoint import load_model
 from flipguard.training.config import from_dict
+from flipguard.training.evaluate import logits_on
 from flipguard.training.folder import Run
 from flipguard.training.material import Material
-from flipguard.training.measure import logits_on
 
 MEMBERS = 8
 Options = dict[str, Any]

@@ -265,17 +265,15 @@ def process_cases() -> Iterator[Case]:
     """Two processes that share every batch."""
     base = f"train --out run {TINY} --set machine.processes=2 --set machine.device=cpu"
     for name, more in {
-        "none": "--set recipe.batch_size=51",
-        "fd-kl": f"--method fd-kl {OLD}",
+        "fd-kl": f"--method fd-kl {OLD} --set recipe.batch_size=51 --set recipe.clip=0.05",
         "elodi": "--method elodi --set options.members=2 --fuse off",
-        "codistill": "--method codistill-skl --set recipe.clip=0.05",
     }.items():
         yield Case(
             part="processes",
             name=name,
             commands=(words(f"{base} {more}"),),
             cold=True,
-            quick=name == "none",
+            quick=name == "fd-kl",
         )
     stopped = words(f"{base} {STOP}")
     yield Case(

@@ -24,8 +24,9 @@ from flipguard.fusion.beside import Beside
 from flipguard.references import Ensemble
 from flipguard.training.folder import CHECKPOINT, MODEL, Run
 from flipguard.training.fused_group import CannotFuse
+from flipguard.training.group_setup import _refuse_on_gpu
 from flipguard.training.teachers import teacher_layout
-from flipguard.training.workshop import Together, _refuse_on_gpu
+from flipguard.training.trainee import GroupTrainee
 from tests.fusion.nets import apart, attending, drawn, members_of
 from tests.training.tiny import tiny, trained
 
@@ -49,7 +50,7 @@ def test_members_are_those_of_one_network(streams: int, shared: bool, device: st
     target = torch.arange(6, device=device).expand(5, 6)
     for fused in (one, several):
         tune(fused, inputs)
-        Together(fused, 0.1)(inputs, target).sum().backward()
+        GroupTrainee(fused, 0.1)(inputs, target)["task"].sum().backward()
     assert apart(several.gradient_norms(), one.gradient_norms()) < 1e-9
     for fused in (one, several):
         fused.clip(0.5)

@@ -19,7 +19,7 @@ from flipguard.fusion.graphs import WARM_UP
 from flipguard.references import Ensemble
 from flipguard.training import Config, Recipe
 from flipguard.training.optimizers import optimizer_of
-from flipguard.training.workshop import Together
+from flipguard.training.trainee import GroupTrainee
 from tests.fusion.nets import apart, members_of, train_alone
 from tests.training.tiny import history_of, images_file, tiny, trained
 
@@ -153,10 +153,10 @@ def test_in_float64_members_end_where_a_loop_ends(
     optimizer = optimizer_of(config, *fused.decaying(), torch.device("cuda"), captured=True)
     for group in optimizer.param_groups:
         group["lr"] = torch.full((), rate, device="cuda")
-    trainee = Together(fused, 0.1)
+    trainee = GroupTrainee(fused, 0.1)
 
     def step(inputs: Tensor, target: Tensor) -> None:
-        trainee(inputs, target).sum().backward()
+        trainee(inputs, target)["task"].sum().backward()
         optimizer.step()
         optimizer.zero_grad()
 
@@ -190,7 +190,7 @@ def test_in_float32_a_step_rounds_as_a_loop_does(device: str, spec: str, tuned: 
     fused = fuse(members, example=torch.zeros(1, *SHAPE)).train()
     if tuned:
         tune(fused, batches[0][0])
-    trainee = Together(fused, 0.1)
+    trainee = GroupTrainee(fused, 0.1)
     optimizers = [torch.optim.SGD(m.train().parameters(), lr=0.01, momentum=0.9) for m in members]
     found, expected = [], []
     for inputs, target in batches:
@@ -198,7 +198,7 @@ def test_in_float32_a_step_rounds_as_a_loop_does(device: str, spec: str, tuned: 
             for name, stacked in fused.body.named_parameters():
                 stacked.copy_(torch.stack([m.get_parameter(name) for m in members]))
         fused.zero_grad()
-        trainee(inputs, target).sum().backward()
+        trainee(inputs, target)["task"].sum().backward()
         together = {name: p.grad for name, p in fused.body.named_parameters()}
         for index, member in enumerate(members):
             exact = copy.deepcopy(member).double()
@@ -232,7 +232,7 @@ def test_one_step_in_float64(spec: str) -> None:
     ((inputs, target),) = [(x.double(), y) for x, y in batches_of(1, 3)]
     fused = fuse(members, example=torch.zeros(1, *SHAPE)).train()
     tune(fused, inputs)
-    Together(fused, 0.1)(inputs, target).sum().backward()
+    GroupTrainee(fused, 0.1)(inputs, target)["task"].sum().backward()
     gradients = dict(fused.body.named_parameters())
     for index, member in enumerate(members):
         member.train()

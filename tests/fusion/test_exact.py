@@ -15,7 +15,7 @@ from flipguard.training.config import Config, Recipe
 from flipguard.training.material import Material
 from flipguard.training.optimizers import optimizer_of
 from flipguard.training.seeds import Seeds
-from flipguard.training.workshop import Together
+from flipguard.training.trainee import GroupTrainee
 from tests.fusion.nets import apart, members_of, train_alone
 from tests.training.tiny import DATA, images_file
 
@@ -65,11 +65,11 @@ def train_fused(
         weight_decay=0.05,
     )
     optimizer = optimizer_of(Config(recipe=recipe), *fused.decaying(), CPU)
-    trainee = Together(fused, smoothing).train()
+    trainee = GroupTrainee(fused, smoothing).train()
     for step in zip(*batches, strict=True):
         inputs, targets = (torch.stack(tensors) for tensors in zip(*step, strict=True))
         optimizer.zero_grad()
-        trainee(inputs, targets).sum().backward()
+        trainee(inputs, targets)["task"].sum().backward()
         if clip is not None:
             fused.clip(clip)
         optimizer.step()

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from flipguard.cli.commands import app
 from flipguard.errors import InputError
 from flipguard.fusion import fuse
-from flipguard.training import Config, Run, Seeds, train, workshop
+from flipguard.training import Config, Run, Seeds, group_setup, train
 from flipguard.training.folder import CHECKPOINT, HISTORY, MODEL, TIMING
 from flipguard.training.fused_group import CannotFuse, Group
 from flipguard.training.members import member_config, member_folder
@@ -341,7 +341,7 @@ def too_many(
 def test_where_memory_is_short_as_many_as_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flipguard.training.workshop.refuse_memory", too_many)
+    monkeypatch.setattr("flipguard.training.group_setup.refuse_memory", too_many)
     monkeypatch.setattr("flipguard.training.fusing.fuses", lambda *_: True)
     lines: list[str] = []
     train(fused(fuse="auto", options={"members": 4}), tmp_path / "auto", report=lines.append)
@@ -357,19 +357,19 @@ def test_a_begun_group_that_no_longer_fits_says_what_helps(
     short = fused(options={"members": 3}, machine={"minutes": 1e-9})
     assert not trained(short, tmp_path / "run").finished
     (begun,) = (tmp_path / "members").rglob(".together-*")
-    real = workshop.refuse_memory
+    real = group_setup.refuse_memory
 
     def on_a_small_gpu(*given: Any, way_out: str | None) -> None:
         real(*given[:4], torch.device("cuda"), way_out=way_out)
 
-    monkeypatch.setattr(workshop, "refuse_memory", on_a_small_gpu)
+    monkeypatch.setattr(group_setup, "refuse_memory", on_a_small_gpu)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1, 1))
     for way in ("on", "auto", "off"):
         config = fused(fuse=way, options={"members": 3})
         with pytest.raises(InputError, match=rf"remove {begun}, and they are begun anew\.$"):
             trained(config, tmp_path / "run", resume=True)
     shutil.rmtree(begun)
-    monkeypatch.setattr(workshop, "refuse_memory", real)
+    monkeypatch.setattr(group_setup, "refuse_memory", real)
     assert trained(fused(options={"members": 3}), tmp_path / "run", resume=True).finished
 
 
@@ -393,11 +393,11 @@ def test_wide_members_have_a_stream_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As a GPU would decide: here its refusals are asked, and its streams are none."""
-    real = workshop._refuse_on_gpu
+    real = group_setup._refuse_on_gpu
     monkeypatch.setattr("flipguard.training.fusing.fuses", lambda *_: True)
-    monkeypatch.setattr(workshop, "WIDEST", 4)
+    monkeypatch.setattr(group_setup, "WIDEST", 4)
     monkeypatch.setattr(
-        workshop,
+        group_setup,
         "_refuse_on_gpu",
         lambda config, made, _, *, insisted: real(
             config, made, torch.device("cuda"), insisted=insisted
@@ -438,24 +438,24 @@ def test_members_that_do_not_fit_or_do_not_gain_are_refused(
     ):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, free))
         if said is None:
-            workshop.refuse_memory(config, member.float(), example, 8, gpu)
+            group_setup.refuse_memory(config, member.float(), example, 8, gpu)
         else:
             with pytest.raises(CannotFuse, match=rf"Expected 8 members at once to fit .*; {said}"):
-                workshop.refuse_memory(config, member.float(), example, 8, gpu)
+                group_setup.refuse_memory(config, member.float(), example, 8, gpu)
     wide = fuse(members_of("conv2d:width=64", (3, 8, 8), count=2))
     with pytest.raises(CannotFuse, match=r"up to 128 channels to gain .* but got 256"):
-        workshop._refuse_on_gpu(fused(fuse="auto"), wide, gpu)
-    workshop._refuse_on_gpu(fused(fuse="on"), wide, gpu)
-    workshop._refuse_on_gpu(fused(fuse="auto"), wide, torch.device("cpu"))
+        group_setup._refuse_on_gpu(fused(fuse="auto"), wide, gpu)
+    group_setup._refuse_on_gpu(fused(fuse="on"), wide, gpu)
+    group_setup._refuse_on_gpu(fused(fuse="auto"), wide, torch.device("cpu"))
     mapped = fuse(attending(), example=torch.zeros(1, 5, 8))
     with pytest.raises(CannotFuse, match=r"but got one whose calls are mapped; ask for it"):
-        workshop._refuse_on_gpu(fused(fuse="auto"), mapped, gpu)
+        group_setup._refuse_on_gpu(fused(fuse="auto"), mapped, gpu)
     half = {"precision": "bf16-mixed", "fuse": "on"}
     with pytest.raises(CannotFuse, match=r"to be compiled in bf16-mixed, but got `machine.compile"):
-        workshop._refuse_on_gpu(tiny("elodi", machine=half), mapped, gpu)
-    workshop._refuse_on_gpu(tiny("elodi", machine={**half, "compile": "parts"}), mapped, gpu)
+        group_setup._refuse_on_gpu(tiny("elodi", machine=half), mapped, gpu)
+    group_setup._refuse_on_gpu(tiny("elodi", machine={**half, "compile": "parts"}), mapped, gpu)
     narrow = fuse(members_of("conv2d:width=16", (3, 8, 8), count=2))
-    workshop._refuse_on_gpu(fused(fuse="auto"), narrow, gpu)
+    group_setup._refuse_on_gpu(fused(fuse="auto"), narrow, gpu)
 
 
 def test_what_a_killed_process_was_removing_is_removed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from flipguard.losses import SharedClasses
 from flipguard.methods import Objective, Old, Setting, method_of
 from flipguard.references import Ensemble, OldModel, StoredLogits
 from flipguard.references.views import StoredViews, packed
-from flipguard.training.loop import Trainee
+from flipguard.training.trainee import StudentTrainee
 from tests.losses.transcription import Match, everything
 
 CLASSES = 13
@@ -218,13 +218,13 @@ def options_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def build(name: str, options: Mapping[str, Any], at: Scene) -> Objective:
     """The objective of a method, as `train` builds it."""
     method, _ = method_of(name)
-    return method.build(at.setting(options_of(name, options)))
+    return method.objective(at.setting(options_of(name, options)))
 
 
 def minimised(objective: Objective, at: Scene, number: int | Tensor) -> Tensor:
     """What the training loop minimises: the sum of the parts that its module returns."""
-    trainee = Trainee(at.student, objective).double()
+    trainee = StudentTrainee(at.student, objective).double()
     parts = trainee(at.inputs, at.target, torch.tensor(PLACES), number)
     total = sum(parts.values())
     assert isinstance(total, Tensor)
-    return total
+    return total.sum()

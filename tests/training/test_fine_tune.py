@@ -19,8 +19,10 @@ from flipguard.methods import Old
 from flipguard.models import build_model, head_of
 from flipguard.references import OldModel
 from flipguard.training import Machine, Run, Seeds
+from flipguard.training.checks import check_layouts, completed
 from flipguard.training.fine_tuning import difference_of, start_from
 from flipguard.training.folder import MODEL
+from flipguard.training.trainee import StudentTrainee
 from tests.training.tiny import MODEL_SPEC, bytes_of, make_old, tiny, trained, with_old
 
 # Its name in the package is that of the function.
@@ -48,13 +50,14 @@ def old_of(model: nn.Module, new_to_old: list[int], count: int) -> Old:
 def first_weights(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Tensor]]:
     """The weights with which every training begins from now on."""
     seen: list[dict[str, Tensor]] = []
-    loop = training.train_loop
+    loop = training.loop
 
-    def look(*args: Any, student: nn.Module, **more: Any) -> bool:
-        seen.append({name: tensor.clone() for name, tensor in student.state_dict().items()})
-        return loop(*args, student=student, **more)
+    def look(trainee: StudentTrainee, *args: Any, **more: Any) -> Any:
+        state = trainee.student.state_dict()
+        seen.append({name: tensor.clone() for name, tensor in state.items()})
+        return loop(trainee, *args, **more)
 
-    monkeypatch.setattr(training, "train_loop", look)
+    monkeypatch.setattr(training, "loop", look)
     return seen
 
 
@@ -203,7 +206,7 @@ def test_methods_that_pull_every_weight_keep_the_classes(
     with pytest.raises(InputError, match=f"Expected `{method}` to have old's architecture"):
         trained(with_old(tiny(method), narrow), tmp_path / "run")
     turned = old_of(built(MODEL_SPEC, 3), [2, 0, 1], 3)
-    row, config = training.completed(tiny(method))
+    row, config = completed(tiny(method))
     with pytest.raises(InputError, match=f"Expected `{method}` to keep old's classes and their"):
-        training.check_layouts(row, config, built(MODEL_SPEC, 3), (turned,))
+        check_layouts(row, config, built(MODEL_SPEC, 3), (turned,))
     assert not list(tmp_path.iterdir())

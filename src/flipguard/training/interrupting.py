@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import Literal, TypeAlias
+
+StopReason: TypeAlias = Literal["deadline", "interrupt"]
 
 
 @dataclass(slots=True)
@@ -37,12 +40,19 @@ def waits() -> bool:
     return _state.waits
 
 
-def time_is_up(deadline: float | None) -> bool:
-    """Whether to stop after what is under way: the deadline has passed, or somebody asked for it.
+def stop_reason(deadline: float | None) -> StopReason | None:
+    """Return why to stop after what is under way; None to go on.
 
     `deadline` is a time of ``time.monotonic``.
     """
-    return interrupted() or (deadline is not None and time.monotonic() > deadline)
+    if interrupted():
+        return "interrupt"
+    return "deadline" if deadline is not None and time.monotonic() > deadline else None
+
+
+def time_is_up(deadline: float | None) -> bool:
+    """Whether to stop after what is under way."""
+    return stop_reason(deadline) is not None
 
 
 def interrupt() -> None:

@@ -1,6 +1,6 @@
 """The loop: read it from top to bottom.
 
-Everything that a restart needs is in `_saved`; everything else follows from the configuration. No
+All that a restart needs is in the checkpoint; everything else follows from the configuration. No
 random stream is kept: the order of an epoch and the dropout of a step are drawn from seeds that
 depend on where they are used.
 """
@@ -9,324 +9,231 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from flipguard.errors import DivergedError, InputError
+from flipguard.errors import DivergedError
 from flipguard.fusion import CapturedStep
-from flipguard.methods import Objective, Step
-from flipguard.models import Inputs, classify, head_of, with_features
-from flipguard.training.clipping import clip, unscale
-from flipguard.training.config import Config, Recipe, is_measured
+from flipguard.models import Inputs
+from flipguard.training.batches import Batch, EpochBatches
+from flipguard.training.checkpoint import CheckpointStore, Progress
+from flipguard.training.clipping import unscale
+from flipguard.training.config import Config, is_measured
 from flipguard.training.devices import peak_memory, seed_dropout
-from flipguard.training.folder import CHECKPOINT, HISTORY, TIMING, save, write_lines
-from flipguard.training.interrupting import interrupted, time_is_up
-from flipguard.training.material import Material
-from flipguard.training.measure import Yardstick
-from flipguard.training.optimizers import optimizer_of, restore_optimizer
-from flipguard.training.replaying import replays, unless_insisted
+from flipguard.training.evaluate import FlipTracker
+from flipguard.training.interrupting import interrupted, stop_reason
+from flipguard.training.monitor import Monitor
+from flipguard.training.optimizers import optimizer_of
+from flipguard.training.outcomes import Stopped
+from flipguard.training.replaying import unless_insisted
 from flipguard.training.schedule import learning_rate
-from flipguard.training.states import state_at
-
-Report = Callable[[str], None]
+from flipguard.training.trainee import LossParts, Trainee
 
 
-class Trainee(nn.Module):
-    """The student and what is trained along with it, as one module that gives the parts of a loss.
-
-    One module, so that several processes average all gradients, and one forward pass, so that
-    precision is set in one place.
-    """
-
-    def __init__(self, student: nn.Module, objective: Objective) -> None:
-        super().__init__()
-        self.student = student
-        self.trained = objective.trained
-        self._objective = objective
-        self._head = head_of(student) if objective.needs_features else None
-
-    def forward(
-        self, inputs: Inputs, target: Tensor, places: Tensor, number: int | Tensor
-    ) -> dict[str, Tensor]:
-        features: Tensor | None = None
-        if self._head is not None:
-            logits, features = with_features(self.student, head=self._head)(inputs)
-        elif self._objective.forward is not None:
-            logits = self._objective.forward(self.student, inputs)
-        else:
-            logits = classify(self.student, inputs)
-        return self._objective.parts(
-            Step(
-                inputs=inputs,
-                target=target,
-                places=places,
-                logits=logits,
-                features=features,
-                number=number,
-                model=self.student,
-            )
-        )
-
-
-@dataclass(slots=True, kw_only=True)
-class Progress:
-    """How far a run has come."""
-
-    epoch: int = 0
-    step: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list)
-    timing: list[dict[str, Any]] = field(default_factory=list)
-
-
-def train_loop(
-    config: Config,
-    folder: Path,
+def loop(
+    trainee: Trainee,
+    batches: EpochBatches,
+    trackers: Mapping[str, FlipTracker],
+    store: CheckpointStore,
+    monitor: Monitor,
     *,
+    config: Config,
     fabric: Any,
-    student: nn.Module,
-    objective: Objective,
-    material: Material,
-    yardsticks: dict[str, Yardstick],
-    digest: str,
-    resume: bool,
-    deadline: float | None = None,
-    report: Report,
-) -> bool:
-    """Trains until the last epoch, or until time is up or somebody interrupts it.
+    captured: bool,
+    deadline: float | None,
+) -> Progress | Stopped:
+    """Train until the last epoch, the deadline or an interruption.
 
-    Says whether it came to the end. With `resume` it goes on from the state in the folder, if there
-    is one, which must have been kept with the same `digest` of what decides it.
+    Go on from the state in the store, if there is one. `config` is that of each model, but for its
+    seeds. With `captured`, steps are replayed as CUDA graphs.
     """
-    recipe, seeds = config.recipe, config.seeds
-    device = material.device
-    # A projection that BCT trains beside the student is made on the CPU.
-    trainee = Trainee(student, objective).to(device)
-    captured = replays(config, objective, material, fabric)
-    weights = [p for p in trainee.parameters() if p.requires_grad]
+    epochs = config.recipe.epochs
     optimizer = optimizer_of(
-        config,
-        [p for p in weights if p.dim() > 1],
-        [p for p in weights if p.dim() <= 1],  # biases and norms
-        device,
-        captured=captured,
+        config, *trainee.parameters_by_decay(), batches.device, captured=captured
     )
-    trainee, optimizer = fabric.setup(trainee, optimizer)
-    progress = Progress()
-    if resume:
-        progress = _restored(folder, digest, student, objective, optimizer)
-    if progress.epoch and fabric.is_global_zero:
-        # A process that was killed may have kept the state, but not said so yet.
-        _tell(folder, progress)
-    if fabric.broadcast(interrupted()) and progress.epoch < recipe.epochs:
-        return False  # before an epoch was under way: none has to be finished
-    began, first_epoch = time.monotonic(), progress.epoch
-    kept = began
-    batch, steps = recipe.batch_size * recipe.accumulate, steps_an_epoch(recipe, len(material))
-    sums: dict[str, Tensor] = {}  # of the parts of the loss, over the steps of an epoch
-    # What a replayed step reads: tensors that stay where they are.
-    rate_there = torch.zeros((), device=device)
-    number_there = torch.tensor(progress.step, device=device)
-
-    def seed_piece(*place: int) -> None:
-        # The first process draws what a single process would; the others draw something else. Each
-        # piece gets a new seed: what a twin draws must not change what the student draws next.
-        epoch, step, *index = place
-        rank = fabric.global_rank
-        own = (epoch, step, *index, rank) if rank or any(index) else (epoch, step)
-        seed_dropout(seeds.of("dropout", *own), device)
-
-    def learn(
-        inputs: Inputs, target: Tensor, places: Tensor, number: int | Tensor, share: float = 1.0
-    ) -> None:
-        parts = trainee(inputs, target, places, number)
-        # Gradients are averaged over the processes, each of which gives its part of a sum.
-        fabric.backward(sum(parts.values()) * (share * fabric.world_size))
-        for name, part in parts.items():
-            if name not in sums:
-                sums[name] = torch.zeros_like(part, requires_grad=False)
-            sums[name].add_(part.detach(), alpha=share)
-
-    def update() -> None:
-        if recipe.clip is not None:
-            unscale(fabric, optimizer)
-            clip(student, recipe.clip)
-            clip(objective.trained, recipe.clip)
-        optimizer.step()
-        optimizer.zero_grad()
-
-    def whole_step(inputs: Tensor, target: Tensor, places: Tensor) -> None:
-        optimizer.zero_grad()  # a capture that failed may have left some that were never computed
-        learn(inputs, target, places, number_there)
-        update()
-        number_there.add_(1)
-
-    step_at_once = None
+    module, optimizer = fabric.setup(trainee, optimizer)
+    progress = store.restore(trainee, optimizer)
+    if fabric.broadcast(interrupted()) and progress.epoch < epochs:
+        return Stopped("interrupt")  # no epoch is under way, so none has to be finished
+    steps = TrainingSteps(
+        trainee, module, optimizer, config=config, fabric=fabric, taken=progress.step
+    )
     if captured:
-        step_at_once = CapturedStep(whole_step, otherwise=unless_insisted(config, report))
-        for group in optimizer.param_groups:
-            group["lr"] = rate_there
-
-    for epoch in range(progress.epoch, recipe.epochs):
+        steps.capture(otherwise=unless_insisted(config, monitor.note))
+    began, first_epoch = time.monotonic(), progress.epoch
+    for epoch in range(progress.epoch, epochs):
         epoch_began = time.monotonic()
-        drawn = torch.Generator().manual_seed(seeds.of("order", epoch))
-        # On the device at once: a copy for every step would wait for the device every time.
-        order = torch.randperm(len(material), generator=drawn).to(material.device)
-        wholes = [order[step * batch : (step + 1) * batch] for step in range(steps)]
-        # Every process takes its share of the same batch.
-        mine = [whole[fabric.global_rank :: fabric.world_size] for whole in wholes]
-        pieces = [own.chunk(recipe.accumulate) for own in mine]
-        view = epoch if objective.views is None else epoch % objective.views
-        coming = material.ahead([piece for some in pieces for piece in some], epoch=view)
-        if objective.views is not None:
-            # Views are stored one after the other; a step finds its rows and needs no view.
-            pieces = [tuple(p + view * len(material) for p in some) for some in pieces]
-        for total in sums.values():
-            total.zero_()
-        trainee.train()
-        for step in range(steps):
-            rate = learning_rate(recipe, step=progress.step, steps_an_epoch=steps)
-            if step_at_once is not None:
-                rate_there.fill_(rate)
-                seed_piece(epoch, step)
-                inputs, target = next(coming)
-                assert isinstance(inputs, Tensor)  # texts are not replayed
-                step_at_once(inputs, target, pieces[step][0])
-            else:
-                for group in optimizer.param_groups:
-                    group["lr"] = rate
-                for index, piece in enumerate(pieces[step]):
-                    seed_piece(epoch, step, index)
-                    share = len(piece) / len(wholes[step])
-                    learn(*next(coming), piece, progress.step, share)
-                update()
-            objective.after_step()
+        steps.begin_epoch()
+        for pieces in batches.epoch(epoch):
+            rate = learning_rate(config.recipe, step=progress.step, steps_an_epoch=batches.steps)
+            steps.take(pieces, rate, number=progress.step)
+            trainee.after_step()
             progress.step += 1
-        losses = {
-            name: fabric.all_reduce(total / steps, reduce_op="sum").item()
-            for name, total in sums.items()
-        }
-        _refuse_divergence(losses, student, epoch)
-        objective.after_epoch()
+        losses = steps.mean_losses(batches.steps)
+        refuse_divergence(trainee, losses, epoch)
+        trainee.after_epoch()
         progress.epoch = epoch + 1
-        row: dict[str, Any] = {"epoch": epoch + 1, "learning_rate": rate, "losses": losses}
+        rows = _history_rows(epoch, rate, losses, trainee.count)
         if is_measured(config, epoch + 1):
-            row |= {split: yardstick.rates(student) for split, yardstick in yardsticks.items()}
-            progress.history.append(row)
-        seconds = time.monotonic() - epoch_began
-        progress.timing.append(
-            {
-                "epoch": epoch + 1,
-                "seconds": round(seconds, 3),
-                "samples_a_second": round(len(material) / seconds),
-                "memory_mib": round(peak_memory(material.device) / 2**20),
-            }
-        )
-        now = time.monotonic()
-        stops = fabric.broadcast(time_is_up(deadline))
-        ends = progress.epoch == recipe.epochs
+            _add_rates(rows, trackers, trainee)
+            progress.add(rows)
+        progress.timing.append(_timing(epoch, epoch_began, batches, trainee.count))
+        reason = fabric.broadcast(stop_reason(deadline))
+        ends = progress.epoch == epochs
         if fabric.is_global_zero:
-            if ends or stops or now - kept >= config.machine.save_seconds:
-                _keep(folder, digest, progress, student, objective, optimizer)
-                kept = time.monotonic()
-            each = (now - began) / (epoch + 1 - first_epoch)
-            report(_line(progress, row, recipe, left=each * (recipe.epochs - epoch - 1)))
-        if stops and not ends:
-            return False
-    return True
-
-
-def steps_an_epoch(recipe: Recipe, samples: int) -> int:
-    """How many steps an epoch has; a rest of a batch is left out, unless it is all there is."""
-    return max(samples // (recipe.batch_size * recipe.accumulate), 1)
-
-
-def _keep(
-    folder: Path,
-    digest: str,
-    progress: Progress,
-    student: nn.Module,
-    objective: Objective,
-    optimizer: torch.optim.Optimizer,
-) -> None:
-    """Writes the state after an epoch, which is all that a restart reads, and tells of it."""
-    state = {
-        "digest": digest,
-        "epoch": progress.epoch,
-        "step": progress.step,
-        "history": progress.history,
-        "timing": progress.timing,
-        "student": student.state_dict(),
-        "trained": objective.trained.state_dict(),
-        "objective": objective.state(),
-        "optimizer": optimizer.state_dict(),
-    }
-    save(folder / CHECKPOINT, lambda path: torch.save(state, path))
-    _tell(folder, progress)
-
-
-def _tell(folder: Path, progress: Progress) -> None:
-    """Writes what has been reached, for people and reports."""
-    write_lines(folder / TIMING, progress.timing)
-    write_lines(folder / HISTORY, progress.history)
-
-
-def _restored(
-    folder: Path,
-    digest: str,
-    student: nn.Module,
-    objective: Objective,
-    optimizer: torch.optim.Optimizer,
-) -> Progress:
-    """Goes back to the state of the last epoch, if there is one."""
-    path = folder / CHECKPOINT
-    if not path.exists():
-        if (folder / HISTORY).exists():
-            raise InputError(
-                f"Expected {path}, the state after the last epoch, but there is no such file; "
-                f"remove {folder} to begin again."
+            store.save(trainee, optimizer, progress, at_once=ends or reason is not None)
+            seconds_each = (time.monotonic() - began) / (epoch + 1 - first_epoch)
+            monitor.epoch(
+                epoch + 1, epochs, rows, progress.timing[-1], seconds_each * (epochs - epoch - 1)
             )
-        return Progress()
-    with state_at(path, of=folder, digest=digest) as state:
-        student.load_state_dict(state["student"])
-        objective.trained.load_state_dict(state["trained"])
-        objective.restore(state["objective"])
-        restore_optimizer(optimizer, state["optimizer"])
-        return Progress(
-            epoch=state["epoch"],
-            step=state["step"],
-            history=state["history"],
-            timing=state["timing"],
-        )
+        if reason is not None and not ends:
+            return Stopped(reason)
+    return progress
 
 
-def _refuse_divergence(losses: dict[str, float], student: nn.Module, epoch: int) -> None:
-    said = [f"{name} = {value}" for name, value in losses.items() if not math.isfinite(value)]
-    weights = torch.cat([p.detach().flatten() for p in student.parameters()])
-    if not said and not bool(weights.isfinite().all()):
-        said = ["weights that are not"]
-    if said:
-        raise DivergedError(
-            f"Expected finite losses and weights, but got {said[0]} in epoch {epoch + 1}; lower "
-            "the learning rate or the weight of the term, and the state of the epoch before it is "
-            "as it was."
-        )
+class TrainingSteps:
+    """Steps of the optimizer: the pieces of a step one by one, or the step replayed as a whole."""
+
+    def __init__(
+        self,
+        trainee: Trainee,
+        module: Any,  # the trainee as the fabric calls it
+        optimizer: Any,
+        *,
+        config: Config,
+        fabric: Any,
+        taken: int,  # before
+    ) -> None:
+        self._trainee, self._module, self._optimizer = trainee, module, optimizer
+        self._clip, self._fabric = config.recipe.clip, fabric
+        self._sums: LossParts = {}  # of the losses, over the steps of an epoch
+        self._device = next(trainee.parameters()).device
+        self._taken = taken
+        self._captured: CapturedStep | None = None
+
+    def capture(self, *, otherwise: Callable[[str], None] | None) -> None:
+        """Capture a step and replay it; if that fails, tell `otherwise` why, or raise."""
+        # What a replayed step reads: tensors that stay where they are.
+        self._rate = torch.zeros((), device=self._device)
+        self._number = torch.tensor(self._taken, device=self._device)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._rate
+        self._captured = CapturedStep(self._whole_step, otherwise=otherwise)
+
+    def begin_epoch(self) -> None:
+        """Begin to sum losses."""
+        for total in self._sums.values():
+            total.zero_()
+        self._module.train()
+
+    def take(self, pieces: Iterable[Batch], rate: float, *, number: int) -> None:
+        """Take one step."""
+        if self._captured is not None:
+            (batch,) = pieces
+            self._rate.fill_(rate)
+            self._seed(batch)
+            assert isinstance(batch.inputs, Tensor)  # texts are not replayed
+            given = (batch.inputs, batch.target)
+            self._captured(*given, *(() if batch.indices is None else (batch.indices,)))
+            return
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        for batch in pieces:
+            self._seed(batch)
+            self._learn(batch.inputs, batch.target, batch.indices, number, batch.share)
+        self._update()
+
+    def mean_losses(self, count: int) -> dict[str, list[float]]:
+        """Return the mean of each part of the loss over the steps of the epoch, for each model."""
+        return {
+            name: self._fabric.all_reduce(total / count, reduce_op="sum").tolist()
+            for name, total in self._sums.items()
+        }
+
+    def _seed(self, batch: Batch) -> None:
+        if batch.dropout_seed is not None:
+            seed_dropout(batch.dropout_seed, self._device)
+
+    def _learn(
+        self,
+        inputs: Inputs,
+        target: Tensor,
+        indices: Tensor | None,
+        number: int | Tensor,
+        share: float,
+    ) -> None:
+        losses: LossParts = self._module(inputs, target, indices, number)
+        total: Any = sum(losses.values())
+        # A sum over the models: each gets the gradient of its own loss. Gradients are averaged over
+        # the processes, each of which gives its part of a sum.
+        self._fabric.backward(total.sum() * (share * self._fabric.world_size))
+        self._trainee.add_losses(self._sums, losses, share)
+
+    def _update(self) -> None:
+        if self._clip is not None:
+            unscale(self._fabric, self._optimizer)
+            self._trainee.clip(self._clip)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def _whole_step(self, inputs: Tensor, target: Tensor, indices: Tensor | None = None) -> None:
+        # A capture that failed may have left gradients that were never computed.
+        self._optimizer.zero_grad()
+        self._learn(inputs, target, indices, self._number, 1.0)
+        self._update()
+        self._number.add_(1)
 
 
-def _line(progress: Progress, row: dict[str, Any], recipe: Recipe, *, left: float) -> str:
-    losses = "  ".join(f"{name} {value:.3f}" for name, value in row["losses"].items())
-    told = ""
-    if "test" in row:  # else this epoch was not measured
-        told = f"  test error {row['test']['error_rate']:.2%}"
-        flips = [rates["negative_flip_rate"] for rates in row["test"]["old"].values()]
-        told += "".join(f"  NFR {rate:.2%}" for rate in flips if rate is not None)
-    timing = progress.timing[-1]
-    return (
-        f"epoch {progress.epoch}/{recipe.epochs}  {losses}{told}"
-        f"  {timing['samples_a_second']:,} samples/s  {timing['memory_mib']:,} MiB"
-        f"  {left:.0f} s left"
+def refuse_divergence(trainee: Trainee, losses: Mapping[str, list[float]], epoch: int) -> None:
+    """Refuse losses or weights that are not finite, and name the models they belong to."""
+    finite = [
+        whole and all(math.isfinite(values[index]) for values in losses.values())
+        for index, whole in enumerate(trainee.finite())
+    ]
+    if all(finite):
+        return
+    # Models that are merged into groups pass on what is not finite: all are named, the cause among
+    # them.
+    bad = [index for index, whole in enumerate(finite) if not whole]
+    parts = {name: values[bad[0]] for name, values in losses.items()}
+    what = [f"{name} = {value}" for name, value in parts.items() if not math.isfinite(value)]
+    found, lower = (what or ["weights that are not"])[0], "the learning rate"
+    if trainee.count > 1:
+        names = ", ".join(str(index + 1) for index in bad)
+        found += f" of member{'s' * (len(bad) > 1)} {names}"
+    else:
+        lower += " or the weight of the term"
+    raise DivergedError(
+        f"Expected finite losses and weights, but got {found} in epoch {epoch + 1}; lower {lower}, "
+        "and the state of the epoch before it is as it was."
     )
+
+
+def _history_rows(
+    epoch: int, rate: float, losses: Mapping[str, list[float]], count: int
+) -> list[dict[str, Any]]:
+    """Return what an epoch ended with, for each model."""
+    each = [{name: values[index] for name, values in losses.items()} for index in range(count)]
+    return [{"epoch": epoch + 1, "learning_rate": rate, "losses": own} for own in each]
+
+
+def _add_rates(
+    rows: list[dict[str, Any]], trackers: Mapping[str, FlipTracker], trainee: Trainee
+) -> None:
+    for split, tracker in trackers.items():
+        for row, rates in zip(rows, tracker.rates(trainee.model, trainee.classes), strict=True):
+            row[split] = rates
+
+
+def _timing(epoch: int, began: float, batches: EpochBatches, count: int) -> dict[str, Any]:
+    """Return each model's share of the time of an epoch, and the memory of all."""
+    seconds = time.monotonic() - began
+    return {
+        "epoch": epoch + 1,
+        "seconds": round(seconds / count, 3),
+        "samples_a_second": round(batches.samples * count / seconds),
+        "memory_mib": round(peak_memory(batches.device) / 2**20),
+    }

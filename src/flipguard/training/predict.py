@@ -12,10 +12,10 @@ from flipguard.data import DataSet
 from flipguard.errors import InputError
 from flipguard.predictions.npz import write_npz
 from flipguard.training.checkpoint import load_model
+from flipguard.training.evaluate import logits_on
 from flipguard.training.folder import RUN, Run, predictions_of, save
 from flipguard.training.lock import alone_in
 from flipguard.training.material import Material, data_of
-from flipguard.training.measure import logits_on
 
 SPLITS = ("train", "test")
 

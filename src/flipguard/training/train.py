@@ -5,92 +5,79 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from flipguard.data import DataSet, TextSplit, build_augmentation
+from flipguard.data import DataSet, TextSplit
 from flipguard.errors import InputError, listed
-from flipguard.methods import Method, Objective, Setting
-from flipguard.models import build_model, checkpoint_blocks
-from flipguard.references import OldModel, StoredLogits
-from flipguard.training.checkpoint import load_ensemble, load_old_model, save_model
+from flipguard.methods import Method, Objective
+from flipguard.models import checkpoint_blocks
+from flipguard.training.batches import EpochBatches
+from flipguard.training.checkpoint import CheckpointStore, load_ensemble
 from flipguard.training.checks import (
     check_calibration,
     check_data,
     check_folder,
-    check_layouts,
     check_model,
     check_needs,
     check_numbers,
     completed,
 )
-from flipguard.training.config import Config, from_dict
-from flipguard.training.devices import (
-    compile_as,
-    exactness,
-    fabric_of,
-    in_precision,
-    input_type,
-    placed,
-)
-from flipguard.training.facts import model_facts, run_facts
-from flipguard.training.fine_tuning import start_from
+from flipguard.training.config import Config
+from flipguard.training.devices import compile_as, exactness, fabric_of, placed
+from flipguard.training.evaluate import classes_of
+from flipguard.training.facts import model_facts
 from flipguard.training.folder import (
     CHECKPOINT,
     HISTORY,
-    MODEL,
     RUN,
     Run,
     begun_or_nothing,
     check_place,
-    digest_of,
     forget,
     is_whole,
-    sweep,
     write_lines,
-    write_run,
 )
-from flipguard.training.follows import changed_since, follows
+from flipguard.training.follows import changed_since
 from flipguard.training.formulas import changes_since
 from flipguard.training.interrupting import ask_elsewhere, time_is_up
+from flipguard.training.jobs import JobMonitor, read_run
 from flipguard.training.lock import InUseError, alone_in, tidy
-from flipguard.training.loop import Report, steps_an_epoch, train_loop
-from flipguard.training.material import Material, calibrates, data_of, held_out_of, input_shape_of
-from flipguard.training.measure import SEEN, Yardstick, logits_on
+from flipguard.training.loop import loop
+from flipguard.training.material import calibrates, data_of
 from flipguard.training.members import load_guides
-from flipguard.training.predict import write_predictions
+from flipguard.training.monitor import LineMonitor, Monitor, Report
+from flipguard.training.outcomes import Stopped
 from flipguard.training.processes import train_in_processes
 from flipguard.training.replaying import replays, replays_members
 from flipguard.training.reuse import reused_members
-from flipguard.training.seeds import derived
+from flipguard.training.run_setup import RunSetup, set_up_run
 from flipguard.training.starts import starts_of
 from flipguard.training.states import state_digest
 from flipguard.training.strategies import train_members
 from flipguard.training.teachers import load_teachers
 from flipguard.training.texts import check_tokens
-from flipguard.training.views import plan_of
+from flipguard.training.trainee import StudentTrainee
+from flipguard.worker_process import JobContext
 
 
 def train(config: Config, out: Path, *, resume: bool = False, report: Report = print) -> Run:
     """Trains what the configuration says, into a folder."""
-    return train_with(None, config, out, resume=resume, report=report)
+    return train_with(None, config, out, resume=resume, monitor=LineMonitor(report))
 
 
-def train_job(arguments: Mapping[str, Any], *, report: Report, stops: Callable[[], bool]) -> bool:
-    """Train the run of a `config` in a `folder`, in a worker process; whether it finished.
-
-    With `waits`, wait while another process writes to the folder, as long as there is time.
-    """
-    ask_elsewhere(stops)
-    waits = arguments.get("waits", False)
-    config, folder = from_dict(arguments["config"]), Path(arguments["folder"])
+def train_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
+    """Train the run of a job from `train_job_for`, in a worker process; return if it finished."""
+    ask_elsewhere(context.stop_requested)
+    waits = arguments["waits"]
+    config, folder = read_run(arguments, arguments["deadline"])
+    monitor = JobMonitor(context)
     try:
-        return train_with(None, config, folder, resume=True, waits=waits, report=report).finished
+        run = train_with(None, config, folder, resume=True, waits=waits, monitor=monitor)
+        return run.finished
     except InUseError:
         if not waits:
             raise
@@ -104,13 +91,13 @@ def train_with(
     *,
     resume: bool = False,
     waits: bool = False,
-    report: Report = print,
+    monitor: Monitor,
 ) -> Run:
     """Trains in the processes of a fabric, or in new ones if there is none yet.
 
     If another process writes to the folder, refuses or, with `waits`, waits while there is time.
     """
-    began = time.monotonic()
+    began, report = time.monotonic(), monitor.note
     check_place(out)
     method, config = completed(config)
     check_numbers(config)
@@ -134,7 +121,7 @@ def train_with(
         fabric = fabric_of(config.machine)
         if config.machine.processes > 1:
             _checked_data(config, out, old_runs)  # refused here, before others are started
-            return _in_processes(fabric, config, out, resume=resume, report=report)
+            return _in_processes(fabric, config, out, resume=resume, monitor=monitor)
     minutes = config.machine.minutes
     deadline = None if minutes is None else began + 60 * minutes
     with ExitStack() as stack:
@@ -154,9 +141,7 @@ def train_with(
             return run
         data = _checked_data(config, out, old_runs)
         stack.enter_context(exactness(config.machine, fabric.device))
-        return _train_one(
-            fabric, config, method, out, data, old_runs, deadline, report, resume=resume
-        )
+        return _train_one(fabric, config, method, out, data, old_runs, deadline, monitor)
 
 
 def _finished(config: Config, out: Path, *, resume: bool) -> Run | None:
@@ -178,16 +163,16 @@ def _checked_data(config: Config, out: Path, old_runs: list[Run]) -> DataSet:
     return data
 
 
-def _in_processes(fabric: Any, config: Config, out: Path, *, resume: bool, report: Report) -> Run:
+def _in_processes(fabric: Any, config: Config, out: Path, *, resume: bool, monitor: Monitor) -> Run:
     new = not (out / RUN).exists()
     try:
         return train_in_processes(
-            fabric, config, out, train_one=train_with, resume=resume, report=report
+            fabric, config, out, train_one=train_with, resume=resume, monitor=monitor
         )
     except Exception:
         # The first process may have been ended before it removed what it had written.
         if new and not (out / CHECKPOINT).exists():
-            with suppress(InputError), alone_in(out, report=report):
+            with suppress(InputError), alone_in(out, report=monitor.note):
                 forget(out)
         raise
 
@@ -200,147 +185,119 @@ def _train_one(
     data: DataSet,
     old_runs: list[Run],
     deadline: float | None,
-    report: Report,
-    *,
-    resume: bool,
+    monitor: Monitor,
 ) -> Run:
-    shape = input_shape_of(data)
+    """Train the members if there are any, then the student, and write what it ends with."""
     replays_members(config, fabric.device)  # refuses what this machine cannot do, before any work
-
-    def new_model(name: str) -> nn.Module:
-        seed = derived(config.seeds.of("init"), name) if name else config.seeds.of("init")
-        model = build_model(
-            config.model,
-            classes=len(data.class_names),
-            input_shape=shape,
-            seed=seed,
-            pretrained=config.pretrained,
-        )
-        return in_precision(model, config.machine)
-
-    student = new_model("")
-    olds = tuple(load_old_model(run, data, fabric.device, config.machine) for run in old_runs)
-    check_layouts(method, config, student, olds)
-    if config.fine_tune and method.name != "ensemble":
-        start_from(olds[0], student)
-    student = placed(student, fabric.device)
-    dtype = input_type(config.machine)
-    learned, apart = data.train, data.train
-    if "held_out" in method.needs or calibrates(config):
-        learned, apart = held_out_of(data.train, config.scope)
-    material = Material(
-        learned,
-        device=fabric.device,
-        model=config.model,
-        augmentation=build_augmentation(config.recipe.augment),
-        seed=config.seeds.of("augment"),
-        dtype=dtype,
-    )
-    test = Material(data.test, device=fabric.device, model=config.model, dtype=dtype)
-    yardsticks = {
-        "train": Yardstick(material, [olds], SEEN, autocast=fabric.autocast),
-        "test": Yardstick(test, [olds], autocast=fabric.autocast),
-    }
-    plan = plan_of(config, out, data, material)
-    facts = run_facts(config, out, data, student, old_runs)
-    fabric.barrier()  # all have looked at the folder before one writes to it
-    if fabric.is_global_zero:
-        sweep(out)
-
-    def tell(status: str, **more: Any) -> Run:
-        if fabric.is_global_zero:
-            write_run(out, config, status=status, **facts, **more)
-        fabric.barrier()
-        return Run.read(out)
-
-    def ended_with(model: nn.Module) -> Run:
-        if not fabric.is_global_zero:
-            return tell("finished")
-        save_model(out, model)
-        write_predictions(out, model, data, split="test", device=fabric.device)
-        return tell("finished", weights=digest_of(out / MODEL))
-
-    setting = Setting(
-        options=config.options,
-        model=student,
-        olds=olds,
-        classes=len(data.class_names),
-        steps=config.recipe.epochs * steps_an_epoch(config.recipe, len(material)),
-        label_smoothing=config.recipe.label_smoothing,
-        new_model=lambda name: placed(new_model(name), fabric.device),
-        # Stands in for members that are still to be trained, so that options are refused before.
-        members=lambda: OldModel(student),
-        stored=lambda reference: StoredLogits(logits_on(reference, material)),
-        views=None if plan is None else plan.nothing(),
-        held_out=Material(apart, device=fabric.device, model=config.model, dtype=dtype).batches,
-    )
-    if "members" in method.needs:
-        if method.name != "ensemble":
-            method.build(setting)
-        runs: list[Run] | None = load_guides(config, data.class_names)
-        if not config.guides:
-            reused = reused_members(config, old_runs, data)
-            runs = train_members(
-                fabric,
-                config,
-                out,
-                train_one=train_with,
-                reused=reused,
-                starts=starts_of(config, old_runs[0]) if config.fine_tune else (),
-                deadline=deadline,
-                report=report,
-            )
+    setup = set_up_run(fabric, config, method, out, data, old_runs)
+    if method.needs(config.options).members is not None:
+        runs = _members(setup, old_runs, deadline, monitor)
         if runs is None:
-            return tell("stopped")
-        # Relative, so that a folder of runs can be moved as a whole.
-        facts["members"] = [os.path.relpath(run.folder, out) for run in runs]
-        facts["follows"] |= follows(out, runs)
-        if method.name == "ensemble":
-            mean = placed(load_ensemble(runs, config.machine), fabric.device)
-            facts |= model_facts(mean)
-            tell("training")
-            rates = {split: yardstick.rates(mean) for split, yardstick in yardsticks.items()}
-            row = {"epoch": config.recipe.epochs, "losses": {}, **rates}
-            if fabric.is_global_zero:
-                write_lines(out / HISTORY, [row])
-            return ended_with(mean)
-        guide = load_teachers(
-            runs,
-            machine=config.machine,
-            device=fabric.device,
-            held_out=setting.held_out if calibrates(config) else None,
-            batch_size=None if config.machine.deterministic else config.recipe.batch_size,
-            autocast=fabric.autocast,
-        )
-        setting = dataclasses.replace(setting, members=guide)
-        if plan is not None:
-            kept = plan.stored(
-                runs, guide, fabric=fabric, material=material, deadline=deadline, report=report
-            )
-            if kept is None:
-                return tell("stopped")
-            views, material, where = kept
-            setting = dataclasses.replace(setting, views=views)
-            facts["views"] = os.path.relpath(where, out)
-    objective: Objective = method.build(setting)
+            return setup.write("stopped")
+        setup.follow(runs)
+        if method.is_mean:
+            return _finish_ensemble(setup, runs)
+        if not _ask_members(setup, runs, deadline, monitor.note):
+            return setup.write("stopped")
+    return _train_student(setup, method.objective(setup.context), deadline, monitor)
+
+
+def _members(
+    setup: RunSetup, old_runs: list[Run], deadline: float | None, monitor: Monitor
+) -> list[Run] | None:
+    """Return the members of a run, all finished; None if training was stopped before."""
+    config = setup.config
+    if config.guides:
+        return load_guides(config, setup.data.class_names)
+    return train_members(
+        setup.fabric,
+        config,
+        setup.out,
+        train_one=train_with,
+        reused=reused_members(config, old_runs, setup.data),
+        starts=starts_of(config, old_runs[0]) if config.fine_tune else (),
+        deadline=deadline,
+        monitor=monitor,
+    )
+
+
+def _finish_ensemble(setup: RunSetup, runs: list[Run]) -> Run:
+    """End a run whose result is the mean of its members."""
+    mean = placed(load_ensemble(runs, setup.config.machine), setup.fabric.device)
+    setup.facts |= model_facts(mean)
+    setup.write("training")
+    rates = {
+        split: tracker.rates(mean, classes_of(mean))[0] for split, tracker in setup.trackers.items()
+    }
+    if setup.fabric.is_global_zero:
+        row = {"epoch": setup.config.recipe.epochs, "losses": {}, **rates}
+        write_lines(setup.out / HISTORY, [row])
+    return setup.finish(mean)
+
+
+def _ask_members(setup: RunSetup, runs: list[Run], deadline: float | None, report: Report) -> bool:
+    """Make members the teachers of the student, or store what they say; False if stopped before."""
+    config, fabric = setup.config, setup.fabric
+    teachers = load_teachers(
+        runs,
+        machine=config.machine,
+        device=fabric.device,
+        held_out=setup.context.held_out if calibrates(config) else None,
+        batch_size=None if config.machine.deterministic else config.recipe.batch_size,
+        autocast=fabric.autocast,
+    )
+    setup.context = dataclasses.replace(setup.context, members=teachers)
+    if setup.views is None:
+        return True
+    kept = setup.views.stored(
+        runs, teachers, fabric=fabric, material=setup.source, deadline=deadline, report=report
+    )
+    if kept is None:
+        return False
+    views, setup.source, folder = kept
+    setup.context = dataclasses.replace(setup.context, views=views)
+    setup.facts["views"] = os.path.relpath(folder, setup.out)
+    return True
+
+
+def _train_student(
+    setup: RunSetup, objective: Objective, deadline: float | None, monitor: Monitor
+) -> Run:
+    config, fabric, student = setup.config, setup.fabric, setup.student
     if config.machine.checkpointing:
         checkpoint_blocks(student)
     compile_as(config.machine, student)
-    replays(config, objective, material, fabric)  # refuses, if it was insisted on in vain
-    tell("training")
-    ended = train_loop(
-        config,
-        out,
-        fabric=fabric,
-        student=student,
-        objective=objective,
-        material=material,
-        yardsticks=yardsticks,
-        digest=state_digest(
-            config, data=data.fingerprint, follows=facts["follows"], formula=facts["formula"]
-        ),
-        resume=resume,
-        deadline=deadline,
-        report=report,
+    captured = replays(config, objective, setup.source, fabric)
+    setup.write("training")
+    batches = EpochBatches(
+        [setup.source],
+        [config.seeds],
+        config.recipe,
+        rank=fabric.global_rank,
+        world_size=fabric.world_size,
+        views=objective.views,
     )
-    return ended_with(student) if ended else tell("stopped")
+    digest = state_digest(
+        config,
+        data=setup.data.fingerprint,
+        follows=setup.facts["follows"],
+        formula=setup.facts["formula"],
+    )
+    ended = loop(
+        # What a method trains along with the student, such as a projection, is made on the CPU.
+        StudentTrainee(student, objective).to(fabric.device),
+        batches,
+        setup.trackers,
+        CheckpointStore(
+            setup.out,
+            digest,
+            save_seconds=config.machine.save_seconds,
+            writes_history=fabric.is_global_zero,
+        ),
+        monitor,
+        config=config,
+        fabric=fabric,
+        captured=captured,
+        deadline=deadline,
+    )
+    return setup.write("stopped") if isinstance(ended, Stopped) else setup.finish(student)

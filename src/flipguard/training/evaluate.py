@@ -1,4 +1,4 @@
-"""What a model says about a split, and how that differs from what old models say."""
+"""What models answer on a split, and how their answers differ from those of old models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from flipguard.data import stratified
 from flipguard.methods import Old
-from flipguard.models import classify
+from flipguard.models import Inputs, classify
 from flipguard.references import Reference
 from flipguard.training.material import Material
 
@@ -23,7 +23,7 @@ SEEN = 5_000
 def logits_on(
     model: nn.Module | Reference, material: Material, places: Tensor | None = None
 ) -> Tensor:
-    """A model's logits on the samples of a split, or on some of them, in eval mode."""
+    """Return a model's logits on the samples of a split, or on some of them, in eval mode."""
     if isinstance(model, Reference):
         return torch.cat([_referred(model, inputs) for inputs, _ in material.batches(places)])
     training = model.training
@@ -37,16 +37,22 @@ def _referred(reference: Reference, inputs: object) -> Tensor:
     return reference(**inputs) if isinstance(inputs, dict) else reference(inputs)
 
 
-class Yardstick:
-    """Old models' answers on a split, computed once, and rates of new models against them.
+def classes_of(model: nn.Module) -> Callable[[Inputs], Tensor]:
+    """Return a function that gives the classes [1, n] that a model predicts."""
+    return lambda inputs: classify(model, inputs).float().argmax(-1).unsqueeze(0)
 
-    Rates against an old model are those of the samples whose class it knows: the rates that
-    `compare` gives for both runs' prediction files, in which an old run has no other samples.
+
+class FlipTracker:
+    """The classes that old models predict on a split, and the flips of new models against them.
+
+    What old models predict is computed once. Rates against an old model are those of the samples
+    whose class it knows: the rates that `compare` gives for both runs' prediction files, in which
+    an old run has no other samples.
 
     Args:
         material: The split.
         olds: The old models of each new model; all new models have equally many.
-        most: Of a larger split so many samples are measured, each class with its share.
+        most: Of a larger split this many samples are measured, each class with its share.
         autocast: The precision in which new models answer.
     """
 
@@ -59,46 +65,53 @@ class Yardstick:
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self._material, self._autocast = material, autocast
-        self._places = None if most is None else stratified(material.split, most)
+        self._indices = None if most is None else stratified(material.split, most)
         target = material.targets
-        self._target = target if self._places is None else target[self._places.to(target.device)]
+        self._target = target if self._indices is None else target[self._indices.to(target.device)]
         self._names = [[old.name for old in each] for each in olds]
         every = {old.name: old for each in olds for old in each}
-        says = {name: self._said_by(old) for name, old in every.items()}
-        knows = {name: self._known_to(old) for name, old in every.items()}
-        # One row per new model: its first old model's answers, then its second's.
-        self._against = [
-            (torch.stack([says[n] for n in names]), torch.stack([knows[n] for n in names]))
+        predicted = {name: self._predicted_by(old) for name, old in every.items()}
+        known = {name: self._known_to(old) for name, old in every.items()}
+        # One row per new model: its first old model's classes, then its second's.
+        self._olds = [
+            (torch.stack([predicted[n] for n in names]), torch.stack([known[n] for n in names]))
             for names in zip(*self._names, strict=True)
         ]
 
-    def _said_by(self, old: Old) -> Tensor:
-        says = logits_on(old.model, self._material, self._places).argmax(-1)
-        return says if old.classes is None else old.classes.on(says.device).old_to_new[says]
+    def _predicted_by(self, old: Old) -> Tensor:
+        found = logits_on(old.model, self._material, self._indices).argmax(-1)
+        return found if old.classes is None else old.classes.on(found.device).old_to_new[found]
 
     def _known_to(self, old: Old) -> Tensor:
         if old.classes is None:
             return torch.ones_like(self._target, dtype=torch.bool)
         return old.classes.on(self._target.device).known[self._target]
 
-    def rates(self, model: nn.Module) -> dict[str, Any]:
-        """Error rate, and flips and churn against each old model."""
-        with self._autocast():
-            says = logits_on(model, self._material, self._places).argmax(-1)
-        return self._rates(says.unsqueeze(0))[0]
+    @torch.no_grad()
+    def rates(self, model: nn.Module, classes: Callable[[Inputs], Tensor]) -> list[dict[str, Any]]:
+        """Return the error rate of each new model, and its flips and churn against its old models.
 
-    def _rates(self, says: Tensor) -> list[dict[str, Any]]:
-        """The rates of each new model, from its answers [models, samples]."""
-        wrong = says != self._target
-        every = torch.ones_like(wrong)
-        own = _shares(wrong, every)
+        `classes` gives the classes [m, n] that all new models predict; `model` holds them, and is
+        in eval mode meanwhile.
+        """
+        training = model.training
+        model.eval()
+        with self._autocast():
+            found = [classes(inputs) for inputs, _ in self._material.batches(self._indices)]
+        model.train(training)
+        return self.rates_of(torch.cat(found, 1))
+
+    def rates_of(self, predicted: Tensor) -> list[dict[str, Any]]:
+        """Return the rates of each new model for its classes [m, n] on the measured samples."""
+        wrong = predicted != self._target
+        own = _shares(wrong, torch.ones_like(wrong))
         against = [
             {
                 "negative_flip_rate": _shares((old == self._target) & wrong, known),
                 "positive_flip_rate": _shares((old != self._target) & ~wrong, known),
-                "churn": _shares(old != says, known),
+                "churn": _shares(old != predicted, known),
             }
-            for old, known in self._against
+            for old, known in self._olds
         ]
         return [
             {
@@ -113,6 +126,6 @@ class Yardstick:
 
 
 def _shares(mask: Tensor, among: Tensor) -> list[float | None]:
-    """The share of `among` in which a mask is true, row by row; None where there is nothing."""
+    """Return the share of `among` in which a mask is true, row by row; None of nothing."""
     hits, counts = (mask & among).sum(1).tolist(), among.sum(1).tolist()
     return [hit / count if count else None for hit, count in zip(hits, counts, strict=True)]

@@ -1,4 +1,4 @@
-"""What members are trained with as one network: data, batches, losses, yardsticks, optimizer."""
+"""What the members of a group are trained with: data, old models, and one network."""
 
 from __future__ import annotations
 
@@ -8,78 +8,37 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from flipguard.data import ArraySplit, DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError
 from flipguard.fusion import Fused, checkpoint_segments, fuse, needs
-from flipguard.methods import METHODS
+from flipguard.methods import Old, method_of
 from flipguard.models import build_model
 from flipguard.training.checkpoint import load_old_model
 from flipguard.training.checks import check_data, check_folder, check_layouts
 from flipguard.training.config import Config
 from flipguard.training.devices import free_memory, in_precision, input_type, placed
+from flipguard.training.evaluate import SEEN, FlipTracker
 from flipguard.training.fine_tuning import start_from
 from flipguard.training.folder import Run
 from flipguard.training.fused_group import APART, WIDEST, CannotFuse, Group
 from flipguard.training.material import Material, data_of, input_shape_of
-from flipguard.training.measure import SEEN, Yardstick
-
-
-class Together(nn.Module):
-    """Fused members as one module that gives each member's loss."""
-
-    def __init__(self, fused: Fused, label_smoothing: float) -> None:
-        super().__init__()
-        self.fused = fused
-        self._smoothing = label_smoothing
-
-    def forward(self, inputs: Tensor, target: Tensor) -> Tensor:
-        logits = self.fused(inputs)
-        targets = target.expand(logits.shape[:2])
-        each = F.cross_entropy(
-            logits.flatten(0, 1),
-            targets.flatten(),
-            label_smoothing=self._smoothing,
-            reduction="none",
-        )
-        return each.view(logits.shape[:2]).mean(1)
-
-
-class JointYardstick(Yardstick):
-    """Old models' answers on a split, and rates of all members at once against them."""
-
-    @torch.no_grad()
-    def rates_of_all(self, fused: Fused) -> list[dict[str, Any]]:
-        """What `rates` says of each member."""
-        training = fused.training
-        fused.eval()
-        said = []
-        with self._autocast():
-            for inputs, _ in self._material.batches(self._places):
-                assert isinstance(inputs, Tensor)
-                # As many activations at once as one member alone would have.
-                for piece in torch.split(inputs, max(len(inputs) // fused.count, 1)):
-                    # Not compiled: the pieces have many sizes.
-                    said.append(fused.forward(piece).float().argmax(-1))
-        fused.train(training)
-        return self._rates(torch.cat(said, 1))
 
 
 @dataclass(slots=True, kw_only=True)
-class Workshop:
-    """What a group is trained with."""
+class GroupSetup:
+    """What the members of a group are trained with."""
 
     data: DataSet
     members: list[nn.Module]  # as they start; at the end, what the weights are put into
     fused: Fused
-    materials: list[Material]
-    yardsticks: dict[str, JointYardstick]
+    sources: list[Material]
+    trackers: dict[str, FlipTracker]
 
 
-def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Workshop:
-    """Data, members and yardsticks, as a run of each member alone has them."""
+def set_up_group(fabric: Any, group: Group, configs: Sequence[Config]) -> GroupSetup:
+    """Return data, members and trackers, as a run of each member alone has them."""
     first = configs[0]
     data = data_of(first)
     if isinstance(data.train, TextSplit):
@@ -87,33 +46,60 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
             "Expected members on images or vectors to be trained as one network, but got texts, "
             "whose batches have different widths; use `--fuse off`."
         )
-    shape = input_shape_of(data)
-    assert shape is not None  # of all but texts
-    # Each once, also where all members have the same.
+    olds = _old_models(fabric, configs, data)
+    members = [
+        _member(fabric, folder, config, own, data)
+        for folder, config, own in zip(group.folders, configs, olds, strict=True)
+    ]
+    sources = _sources(fabric, configs, data)
+    dtype = input_type(first.machine)
+    test = Material(data.test, device=fabric.device, model=first.model, dtype=dtype)
+    return GroupSetup(
+        data=data,
+        members=members,
+        fused=_fused_group(fabric, group, first, members, data),
+        sources=sources,
+        trackers={
+            "train": FlipTracker(sources[0], olds, SEEN, autocast=fabric.autocast),
+            "test": FlipTracker(test, olds, autocast=fabric.autocast),
+        },
+    )
+
+
+def _old_models(fabric: Any, configs: Sequence[Config], data: DataSet) -> list[tuple[Old, ...]]:
+    """Return the old models of each member; those that all members have are loaded once."""
+    machine = configs[0].machine
     folders = dict.fromkeys(old for config in configs for old in config.old)
     known = {
-        old: load_old_model(Run.read(Path(old)), data, fabric.device, first.machine)
-        for old in folders
+        old: load_old_model(Run.read(Path(old)), data, fabric.device, machine) for old in folders
     }
-    olds = [tuple(known[old] for old in config.old) for config in configs]
-    members = []
-    for folder, config, own in zip(group.folders, configs, olds, strict=True):
-        check_folder(folder, config, resume=True)
-        check_data(folder, config, data)
-        member = build_model(
-            config.model,
-            classes=len(data.class_names),
-            input_shape=shape,
-            seed=config.seeds.of("init"),
-            pretrained=config.pretrained,
-        )
-        if config.fine_tune:
-            check_layouts(METHODS["none"], config, member, own)
-            start_from(own[0], member)
-        members.append(placed(in_precision(member, config.machine), fabric.device))
-    # On the device once, and not once a member.
+    return [tuple(known[old] for old in config.old) for config in configs]
+
+
+def _member(
+    fabric: Any, folder: Path, config: Config, olds: tuple[Old, ...], data: DataSet
+) -> nn.Module:
+    """Return a member as it starts."""
+    check_folder(folder, config, resume=True)
+    check_data(folder, config, data)
+    member = build_model(
+        config.model,
+        classes=len(data.class_names),
+        input_shape=input_shape_of(data),
+        seed=config.seeds.of("init"),
+        pretrained=config.pretrained,
+    )
+    if config.fine_tune:
+        check_layouts(method_of(config.method)[0], config, member, olds)
+        start_from(olds[0], member)
+    return placed(in_precision(member, config.machine), fabric.device)
+
+
+def _sources(fabric: Any, configs: Sequence[Config], data: DataSet) -> list[Material]:
+    """Return the training samples as each member sees them."""
+    # On the device once, and not once per member.
     learned = data.train.to(fabric.device) if isinstance(data.train, ArraySplit) else data.train
-    materials = [
+    return [
         Material(
             learned,
             device=fabric.device,
@@ -124,9 +110,14 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
         )
         for config in configs
     ]
-    dtype = input_type(first.machine)
-    test = Material(data.test, device=fabric.device, model=first.model, dtype=dtype)
-    example = torch.zeros(2, *shape, dtype=dtype)
+
+
+def _fused_group(
+    fabric: Any, group: Group, first: Config, members: Sequence[nn.Module], data: DataSet
+) -> Fused:
+    shape = input_shape_of(data)
+    assert shape is not None  # of all but texts
+    example = torch.zeros(2, *shape, dtype=input_type(first.machine))
     way_out = f"free some, or remove {group.folder}, and they are begun anew"
     refuse_memory(
         first,
@@ -136,18 +127,8 @@ def workshop_of(fabric: Any, group: Group, configs: Sequence[Config]) -> Worksho
         fabric.device,
         way_out=way_out if group.begun else None,
     )
-    fused = fused_of(
+    return fused_of(
         first, members, example, fabric.device, streams=group.streams, insisted=group.begun
-    )
-    return Workshop(
-        data=data,
-        members=members,
-        fused=fused,
-        materials=materials,
-        yardsticks={
-            "train": JointYardstick(materials[0], olds, SEEN, autocast=fabric.autocast),
-            "test": JointYardstick(test, olds, autocast=fabric.autocast),
-        },
     )
 
 

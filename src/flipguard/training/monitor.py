@@ -1,0 +1,65 @@
+"""What is told about a training while it is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+Report: TypeAlias = Callable[[str], None]
+
+
+class Monitor(Protocol):
+    """Is told how far a training has come."""
+
+    def note(self, text: str) -> None:
+        """Take a sentence."""
+
+    def epoch(
+        self,
+        done: int,
+        of: int,
+        rows: Sequence[Mapping[str, Any]],
+        timing: Mapping[str, Any],
+        seconds_left: float,
+    ) -> None:
+        """Take the history rows of an epoch, one per model, and how long it took."""
+
+
+class LineMonitor:
+    """Tells a function that takes lines, such as `print`."""
+
+    def __init__(self, report: Report) -> None:
+        self.note = report
+
+    def epoch(
+        self,
+        done: int,
+        of: int,
+        rows: Sequence[Mapping[str, Any]],
+        timing: Mapping[str, Any],
+        seconds_left: float,
+    ) -> None:
+        """Report a line; of several models, it says their means."""
+        losses = "".join(
+            f"  {name} {_mean([row['losses'][name] for row in rows]):.3f}"
+            for name in rows[0]["losses"]
+        )
+        self.note(
+            f"{'  ' * (len(rows) > 1)}epoch {done}/{of}{losses}{_rates(rows)}"
+            f"  {timing['samples_a_second']:,} samples/s  {timing['memory_mib']:,} MiB"
+            f"  {seconds_left:.0f} s left"
+        )
+
+
+def _rates(rows: Sequence[Mapping[str, Any]]) -> str:
+    if "test" not in rows[0]:  # this epoch was not measured
+        return ""
+    error = _mean([row["test"]["error_rate"] for row in rows])
+    if len(rows) > 1:
+        return f"  test error {error:.2%} on average"
+    flips = [rates["negative_flip_rate"] for rates in rows[0]["test"]["old"].values()]
+    return f"  test error {error:.2%}" + "".join(f"  NFR {r:.2%}" for r in flips if r is not None)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,151 @@
+"""What a run is trained with: its student, old models, samples and trackers, and its folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from flipguard.data import DataSet, Split, build_augmentation
+from flipguard.methods import Method, Old, Setting
+from flipguard.models import build_model
+from flipguard.references import StoredLogits
+from flipguard.training.batches import steps_per_epoch
+from flipguard.training.checkpoint import load_old_model, save_model
+from flipguard.training.checks import check_layouts
+from flipguard.training.config import Config
+from flipguard.training.devices import in_precision, input_type, placed
+from flipguard.training.evaluate import SEEN, FlipTracker, logits_on
+from flipguard.training.facts import run_facts
+from flipguard.training.fine_tuning import start_from
+from flipguard.training.folder import MODEL, Run, digest_of, sweep, write_run
+from flipguard.training.follows import follows
+from flipguard.training.material import Material, held_out_of, input_shape_of
+from flipguard.training.predict import write_predictions
+from flipguard.training.seeds import derived
+from flipguard.training.views import Plan, plan_of
+
+
+@dataclass(slots=True, kw_only=True)
+class RunSetup:
+    """All that the parts of a training share."""
+
+    fabric: Any
+    config: Config
+    out: Path
+    data: DataSet
+    student: nn.Module
+    source: Material  # the training samples
+    trackers: dict[str, FlipTracker]
+    context: Setting  # what the objective is built from
+    facts: dict[str, Any]  # what `run.json` says in addition to the configuration
+    views: Plan | None  # which views of the samples are stored, if any are
+
+    def follow(self, members: Sequence[Run]) -> None:
+        """Note the members whose weights the run follows."""
+        # Relative, so that a folder of runs can be moved as a whole.
+        self.facts["members"] = [os.path.relpath(run.folder, self.out) for run in members]
+        self.facts["follows"] |= follows(self.out, members)
+
+    def write(self, status: str, **more: Any) -> Run:
+        """Write `run.json`, and return what it says."""
+        if self.fabric.is_global_zero:
+            write_run(self.out, self.config, status=status, **self.facts, **more)
+        self.fabric.barrier()
+        return Run.read(self.out)
+
+    def finish(self, model: nn.Module) -> Run:
+        """Write the weights and the predictions that the run ends with."""
+        if not self.fabric.is_global_zero:
+            return self.write("finished")
+        save_model(self.out, model)
+        write_predictions(self.out, model, self.data, split="test", device=self.fabric.device)
+        return self.write("finished", weights=digest_of(self.out / MODEL))
+
+
+def set_up_run(
+    fabric: Any,
+    config: Config,
+    method: Method,
+    out: Path,
+    data: DataSet,
+    old_runs: Sequence[Run],
+) -> RunSetup:
+    """Prepare a run, and remove what killed processes left in its folder."""
+    olds = tuple(load_old_model(run, data, fabric.device, config.machine) for run in old_runs)
+    student = _student(fabric, config, method, data, olds)
+    learned, held_out = data.train, data.train
+    if method.needs(config.options).held_out:
+        learned, held_out = held_out_of(data.train, config.scope)
+    source = _source(fabric, config, learned, augmented=True)
+    views = plan_of(config, out, data, source)
+    context = Setting(
+        options=config.options,
+        model=student,
+        olds=olds,
+        classes=len(data.class_names),
+        steps=config.recipe.epochs * steps_per_epoch(config.recipe, len(source)),
+        label_smoothing=config.recipe.label_smoothing,
+        new_model=lambda name: placed(_new_model(config, data, name), fabric.device),
+        stored=lambda reference: StoredLogits(logits_on(reference, source)),
+        held_out=_source(fabric, config, held_out).batches,
+    )
+    test = _source(fabric, config, data.test)
+    setup = RunSetup(
+        fabric=fabric,
+        config=config,
+        out=out,
+        data=data,
+        student=student,
+        source=source,
+        trackers={
+            "train": FlipTracker(source, [olds], SEEN, autocast=fabric.autocast),
+            "test": FlipTracker(test, [olds], autocast=fabric.autocast),
+        },
+        context=context,
+        facts=run_facts(config, out, data, student, old_runs),
+        views=views,
+    )
+    fabric.barrier()  # all have looked at the folder before one writes to it
+    if fabric.is_global_zero:
+        sweep(out)
+    return setup
+
+
+def _student(
+    fabric: Any, config: Config, method: Method, data: DataSet, olds: tuple[Old, ...]
+) -> nn.Module:
+    """Return the student as it starts."""
+    student = _new_model(config, data)
+    check_layouts(method, config, student, olds)
+    if config.fine_tune and not method.is_mean:
+        start_from(olds[0], student)
+    return placed(student, fabric.device)
+
+
+def _new_model(config: Config, data: DataSet, name: str = "") -> nn.Module:
+    """Return a new model like the student, or the student itself if it has no name."""
+    seed = config.seeds.of("init")
+    model = build_model(
+        config.model,
+        classes=len(data.class_names),
+        input_shape=input_shape_of(data),
+        seed=derived(seed, name) if name else seed,
+        pretrained=config.pretrained,
+    )
+    return in_precision(model, config.machine)
+
+
+def _source(fabric: Any, config: Config, split: Split, *, augmented: bool = False) -> Material:
+    return Material(
+        split,
+        device=fabric.device,
+        model=config.model,
+        augmentation=build_augmentation(config.recipe.augment) if augmented else None,
+        seed=config.seeds.of("augment") if augmented else 0,
+        dtype=input_type(config.machine),
+    )
