@@ -63,16 +63,18 @@ class Option:
 
     name: str
     default: Scalar
+    # With this value the option is no part of the key of a run. Of a new option: the value that
+    # says what runs did before. It never changes, even if the default does.
+    key_default: Scalar
     sentence: str
     choices: tuple[str, ...] = ()
     printed: Printed | None = None
-    # Added after runs had been named: at its default it is not part of the name of a run.
-    added: bool = False
 
 
 PRESET = Option(
     name="preset",
     default=None,
+    key_default=None,
     sentence="Use the paper's value for every option that is not given, if the paper states one.",
     choices=("paper",),
 )
@@ -100,14 +102,10 @@ class Method:
         """What it cannot do without, in words; nothing if it can do without all."""
         return ", ".join(words for need, words in NEEDS.items() if need in self.needs)
 
-    def named(self, options: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """The options that are part of the name of a run.
-
-        An option that was added later is left out if it has its default, so that runs from before
-        keep their names.
-        """
-        usual = {option.name: option.default for option in self.options if option.added}
-        return {n: v for n, v in options.items() if n not in usual or v != usual[n]}
+    @property
+    def key_defaults(self) -> dict[str, Scalar]:
+        """The values with which options are no part of the key of a run."""
+        return {option.name: option.key_default for option in self.options}
 
     def complete(self, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Return all options: the given ones, checked, and the preset or defaults for the others.
@@ -360,4 +358,9 @@ def beside_old(setting: Setting, name: str, loss: Callable[[Old], nn.Module]) ->
     return with_task(setting, name, over_olds(setting, term))
 
 
-WEIGHT = Option(name="weight", default=1.0, sentence="Weight of the term next to the task's loss.")
+WEIGHT = Option(
+    name="weight",
+    default=1.0,
+    key_default=1.0,
+    sentence="Weight of the term next to the task's loss.",
+)

@@ -23,6 +23,7 @@ from flipguard.models import head_of, with_features
 TEMPERATURE = Option(
     name="temperature",
     default=0.05,
+    key_default=0.05,
     sentence="Of the similarities.",
     printed=Printed(value=0.05),
 )

@@ -22,6 +22,7 @@ ENSEMBLE = Method(
         Option(
             name="members",
             default=8,
+            key_default=8,
             sentence="How many models are averaged.",
             printed=Printed(value=16),
         ),

@@ -9,7 +9,9 @@ from flipguard.losses.classes import shared_scores
 from flipguard.losses.inputs import computed
 from flipguard.methods.base import Method, Objective, Option, Parts, Revision, Setting, Step
 
-SHARE = Option(name="share", default=0.5, sentence="Share of old's prediction in the target.")
+SHARE = Option(
+    name="share", default=0.5, key_default=0.5, sentence="Share of old's prediction in the target."
+)
 
 
 def _build(setting: Setting) -> Objective:

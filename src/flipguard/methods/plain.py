@@ -29,6 +29,7 @@ DROPOUT = Method(
         Option(
             name="rate",
             default=0.1,
+            key_default=0.1,
             sentence="The share of features that is dropped.",
             printed=Printed(value=0.2),
         ),

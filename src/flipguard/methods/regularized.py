@@ -6,12 +6,15 @@ from flipguard.errors import InputError
 from flipguard.losses import EntropyRegularizer, UniformDivergence
 from flipguard.methods.base import Method, Objective, Option, Parts, Printed, Setting, Step, task
 
-ALPHA = Option(name="alpha", default=0.15, sentence="Share of the regulariser in the loss.")
+ALPHA = Option(
+    name="alpha", default=0.15, key_default=0.15, sentence="Share of the regulariser in the loss."
+)
 # Without it the divergence from uniform has no bound, and a net that learns its samples by heart
 # lowers its loss forever by larger logits.
 FLOOR = Option(
     name="floor",
     default=1e-7,
+    key_default=1e-7,
     sentence="Added to probabilities under the logarithm; 0 is as printed, without bound.",
     printed=Printed(
         value=0.0,
@@ -19,7 +22,12 @@ FLOOR = Option(
         formula=True,
     ),
 )
-TOP = Option(name="k", default=None, sentence="How many of the likeliest classes; all if none.")
+TOP = Option(
+    name="k",
+    default=None,
+    key_default=None,
+    sentence="How many of the likeliest classes; all if none.",
+)
 
 
 def _top(setting: Setting) -> int | None:
@@ -67,7 +75,7 @@ SKL = Method(
     paper="Reproducibility, equation 7",
     build=_build_skl,
     options=(
-        Option(name="alpha", default=0.05, sentence=ALPHA.sentence),
+        Option(name="alpha", default=0.05, key_default=0.05, sentence=ALPHA.sentence),
         TOP,
         FLOOR,
     ),

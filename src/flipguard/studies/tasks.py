@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flipguard.data.files import AbsentError
 from flipguard.errors import InputError, listed
@@ -111,9 +110,7 @@ def prepared(
     # numbers are added in an order that depends on the threads, and a run must not become another
     # one, under the same name, by how many are trained at once.
     threads = 1 if kind == "cpu" else max(cores() // processes, 1)
-    machine: dict[str, Any] = {"device": kind, "fuse": fuse, "threads": threads}
-    if kind != "cpu":
-        machine["precision"] = size.precision
+    machine = {"device": kind, "fuse": fuse, "threads": threads, **size.precision_on(kind)}
     chosen_seeds = range(first_seed, first_seed + (size.seeds if seeds is None else seeds))
     if chosen_seeds[-1] >= SEEDS_A_GENERATION:
         raise InputError(
@@ -176,9 +173,7 @@ def prepared(
 
 def _merged(plans: Sequence[Plan], out: Path) -> tuple[tuple[Node, ...], dict[Path, Costs]]:
     """The runs of all plans, each once, with what is known of their costs."""
-    # Members of another precision lie one folder deeper.
-    members = out / RUNS / FOLDER
-    first = Costs.of(plans[0].scale, [out / RUNS, members, *sorted(members.glob("*"))])
+    first = Costs.of(plans[0].scale, [out / RUNS, out / RUNS / FOLDER])
     nodes: dict[Path, Node] = {}
     costs: dict[Path, Costs] = {}
     for plan in plans:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,10 +17,11 @@ from flipguard.fusion import teachers
 from flipguard.losses.inputs import computed
 from flipguard.models import Inputs, classify
 from flipguard.references import Ensemble, Reference
-from flipguard.training.config import Config, Machine, decisive, machine_settings
+from flipguard.runs.key import run_key
+from flipguard.training.config import Config, Machine
 from flipguard.training.devices import input_type, placed
 from flipguard.training.folder import Run, is_finished
-from flipguard.training.follows import check_follows
+from flipguard.training.follows import check_follows, recorded_key
 from flipguard.training.fusing import Asked, train_together
 from flipguard.training.lock import InUseError
 from flipguard.training.loop import Report
@@ -70,18 +69,12 @@ def member_config(config: Config, index: int, start: str | None = None) -> Confi
     )
 
 
-def member_folder(config: Config, out: Path) -> Path:
-    """The folder of a member: next to the runs that use it, named by what decides it.
-
-    Members of another precision have the same names in a folder for that precision, so that a
-    study names its runs alike on a CPU and on a GPU.
-    """
-    values = {**decisive(config), "data_root": None}
-    of_machine = [values.pop(name) for name in machine_settings(config.machine)]
-    values["recipe"].pop("member_order")
-    name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-    kind = "-".join("deterministic" if value is True else value for value in of_machine)
-    return out.absolute().parent / FOLDER / kind / name
+def member_folder(
+    config: Config, out: Path, *, key_of_run: Callable[[str], str] = recorded_key
+) -> Path:
+    """Return the folder of a member: next to the runs that use it, named by its key."""
+    key = run_key(config, option_defaults={}, key_of_run=key_of_run)
+    return out.absolute().parent / FOLDER / key
 
 
 def members_of(

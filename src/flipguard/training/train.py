@@ -19,9 +19,10 @@ from flipguard._version import __version__
 from flipguard.data import DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError, listed
 from flipguard.losses import SharedClasses
-from flipguard.methods import Method, Objective, Old, Setting
+from flipguard.methods import Method, Objective, Old, Setting, method_of
 from flipguard.models import architecture, build_model, checkpoint_blocks
 from flipguard.references import OldModel, StoredLogits
+from flipguard.runs.key import run_key
 from flipguard.training.checks import (
     check_calibration,
     check_data,
@@ -61,7 +62,7 @@ from flipguard.training.folder import (
     write_lines,
     write_run,
 )
-from flipguard.training.follows import changed_since, follows
+from flipguard.training.follows import changed_since, follows, recorded_key
 from flipguard.training.formulas import changes_of, changes_since
 from flipguard.training.fusing import teachers_asked
 from flipguard.training.interrupting import time_is_up
@@ -363,8 +364,13 @@ def facts_of(
 ) -> dict[str, Any]:
     """What `run.json` says in addition to the configuration."""
     shape = input_shape_of(data)
+    formula = len(changes_of(config, old_runs, data.class_names))
+    key_defaults = method_of(config.method)[0].key_defaults
     return {
-        "formula": len(changes_of(config, old_runs, data.class_names)),
+        "key": run_key(
+            config, option_defaults=key_defaults, key_of_run=recorded_key, formula=formula
+        ),
+        "formula": formula,
         "follows": follows(out, old_runs),
         "data": {
             "fingerprint": data.fingerprint,
