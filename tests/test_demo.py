@@ -76,7 +76,7 @@ def test_another_seed_in_the_same_folder_is_refused(small, monkeypatch, capfd):
     before = sorted(small.rglob("*"))
     assert run(monkeypatch, "--out", "d", "--seed", "1") == 2
     said = capfd.readouterr().err
-    assert "'seeds' changed" in said
+    assert "'seeds.seed' changed" in said
     assert "--out" in said
     assert [path for path in sorted(small.rglob("*")) if path.name != "gate.toml"] == before
 

@@ -40,12 +40,19 @@ MADE_UP = Method(
     paper="none",
     build=nothing,
     options=(
-        Option(name="weight", default=1.0, sentence="A number.", printed=Printed(value=2.0)),
-        Option(name="count", default=5, sentence="A whole number."),
-        Option(name="on", default=True, sentence="Yes or no.", added=True),
+        Option(
+            name="weight",
+            default=1.0,
+            key_default=1.0,
+            sentence="A number.",
+            printed=Printed(value=2.0),
+        ),
+        Option(name="count", default=5, key_default=5, sentence="A whole number."),
+        Option(name="on", default=True, key_default=True, sentence="Yes or no."),
         Option(
             name="kind",
             default="plain",
+            key_default="plain",
             sentence="A word.",
             choices=("plain", "fancy"),
             printed=Printed(value="fancy", words="it is another", formula=True),
@@ -53,10 +60,11 @@ MADE_UP = Method(
         Option(
             name="floor",
             default=0.5,
+            key_default=0.5,
             sentence="Idle unless fancy.",
             printed=Printed(value=0.0, only=("kind", "fancy")),
         ),
-        Option(name="k", default=None, sentence="A number or none."),
+        Option(name="k", default=None, key_default=None, sentence="A number or none."),
     ),
     unlike=("it is made up",),
 )
@@ -133,13 +141,6 @@ def test_departures_are_what_the_paper_has_otherwise() -> None:
     assert list(held_out.departures({})) == told
     elodi = METHODS["elodi"].complete({"preset": "paper", "guide": "calibrated"})
     assert list(METHODS["elodi"].departures(elodi))[-1:] == told
-
-
-def test_an_option_that_was_added_is_no_part_of_a_name_at_its_default() -> None:
-    options = MADE_UP.complete({})
-    assert MADE_UP.named(options) == {n: v for n, v in options.items() if n != "on"}
-    options = MADE_UP.complete({"on": False})
-    assert MADE_UP.named(options) == options
 
 
 def test_needs_are_said_in_words_and_revisions_counted() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from flipguard.errors import InputError
 from flipguard.methods import METHODS
-from flipguard.studies.graph import Node, key_of
+from flipguard.studies.graph import Node, key_in_name
 from flipguard.studies.papers import paper_tables
 from flipguard.studies.planning import Plan, plan_of
 from flipguard.studies.reading import read_study, studies, study_of, without_study
@@ -143,17 +143,26 @@ def test_untreated_runs_are_shared_by_studies_and_know_no_old_one() -> None:
 
 
 def test_a_run_is_known_by_what_it_becomes() -> None:
-    here, there = (
-        plan_of(
-            study_of("pct.table2a"), scale_of("mnist1d"), seeds=[0], out=Path(out), machine=machine
-        )
-        for out, machine in (("a", MACHINE), ("b", {"device": "cuda", "precision": "bf16-mixed"}))
-    )
-    assert [n.folder.name for n in here.nodes] == [n.folder.name for n in there.nodes]
-    assert len({n.folder for n in here.nodes}) == len(here.nodes)
-    assert all(
-        n.folder.name == key_of(n.config) for n in here.nodes if n.folder.parent.name == "runs"
-    )
+    def names(out: str, machine: dict[str, object]) -> list[str]:
+        study, scale = study_of("pct.table2a"), scale_of("mnist1d")
+        plan = plan_of(study, scale, seeds=[0], out=Path(out), machine=machine)
+        assert len({node.folder for node in plan.nodes}) == len(plan.nodes)
+        return [node.folder.name for node in plan.nodes]
+
+    here = names("a", MACHINE)
+    assert names("b", {"device": "cuda", "threads": 8}) == here
+    # Another precision changes the numbers, and so every run.
+    assert not set(names("b", {"device": "cuda", "precision": "bf16-mixed"})) & set(here)
+
+
+def test_a_history_with_gaps_has_the_same_key_in_another_folder() -> None:
+    """The studies of curves need every epoch; the weights are the same."""
+    curves, other = planned("pct.figure5"), planned("pct.figure4")
+    assert {key_in_name(n.folder) for n in curves.nodes} & {
+        key_in_name(n.folder) for n in other.nodes
+    }
+    assert not {node.folder for node in curves.nodes} & {node.folder for node in other.nodes}
+    assert {node.config.machine.measure_every for node in curves.nodes} == {1}
 
 
 def test_seeds_of_old_and_new_never_meet() -> None:
@@ -251,7 +260,8 @@ def test_members_that_a_study_plans_are_those_that_a_run_looks_for(
         )
         wanted = starts.starts_of(new.config, run)
         configs = [member_config(new.config, i, start) for i, start in enumerate(wanted)]
-        assert [member_folder(one, new.folder) for one in configs] == list(new.members)
+        folders = [member_folder(one, new.folder, key_of_run=key_in_name) for one in configs]
+        assert folders == list(new.members)
         # And they wait for runs that are planned.
         waited = {folder for node in plan.nodes for folder in node.after}
         assert set(old.members) <= waited <= {node.folder for node in plan.nodes}

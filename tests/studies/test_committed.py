@@ -1,6 +1,6 @@
 """Committed results are of the runs that their commands would make today.
 
-A run's name is made of all that decides what it becomes, the version of its method's formula too.
+A run's key is made of all that decides what it becomes, the version of its method's formula too.
 Where a scale, a study or a method has changed since, rows and commands no longer belong together,
 and repeating one gives another. Rows from before a change of a formula say so, and no others do.
 """
@@ -57,7 +57,8 @@ def test_a_result_is_of_the_runs_of_its_command(path: Path) -> None:
     study = study_of(document["study"])
     result = read_result(path, study)
     scale = scale_of(result.scale).set(result.given)
-    plan = plan_of(study, scale, seeds=result.seeds, out=Path(), machine={})
+    machine = scale.precision_on(document["device"]["kind"])
+    plan = plan_of(study, scale, seeds=result.seeds, out=Path(), machine=machine)
     rows = [row for row in result.rows if row.why_not is None]
     assert {row.place for row in rows} == names_of(plan).keys()
     for row in rows:

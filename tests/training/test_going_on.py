@@ -67,9 +67,14 @@ def test_an_old_that_was_trained_again(tmp_path: Path) -> None:
 def test_members_that_started_from_an_old_that_was_trained_again(fuse: str, tmp_path: Path) -> None:
     old = make_old(tmp_path / "old")
     config = with_old(tiny("elodi", epochs=1, fine_tune=True, machine={"fuse": fuse}), old)
-    trained(config, tmp_path / "first")
+    first = trained(config, tmp_path / "first")
     shutil.rmtree(old.folder)
-    make_old(tmp_path / "old", seed=8)
+    other = make_old(tmp_path / "old", seed=8)
+    # With other settings old has another key, and so have the members that start from it.
+    second = trained(config, tmp_path / "other")
+    assert not {*first.document["members"]} & {*second.document["members"]}
+    document = {**other.document, "key": old.document["key"]}  # the same settings, other data
+    (other.folder / RUN).write_text(json.dumps(document))
     # A new run, which would find its members finished.
     with pytest.raises(InputError) as problem:
         trained(config, tmp_path / "second")

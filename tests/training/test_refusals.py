@@ -191,9 +191,9 @@ def test_folder_in_use(tmp_path: Path) -> None:
     config = stopped_run(tmp_path / "run")
     assert "--resume" in refused(config, tmp_path / "run")
     changed = dataclasses.replace(config, seeds=Seeds(seed=5))
-    assert "'seeds' changed" in refused(changed, tmp_path / "run", resume=True)
+    assert "'seeds.seed' changed" in refused(changed, tmp_path / "run", resume=True)
     assert trained(config, tmp_path / "run", resume=True).finished
-    assert "'seeds' changed" in refused(changed, tmp_path / "run", resume=True)
+    assert "'seeds.seed' changed" in refused(changed, tmp_path / "run", resume=True)
 
 
 def test_state_without_a_description(tmp_path: Path) -> None:

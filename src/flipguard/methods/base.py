@@ -67,11 +67,12 @@ class Option:
 
     name: str
     default: Scalar
+    # With this value the option is no part of the key of a run. Of a new option: the value that
+    # says what runs did before. It never changes, even if the default does.
+    key_default: Scalar
     sentence: str
     choices: tuple[str, ...] = ()
     printed: Printed | None = None
-    # Added after runs had been named: at its default it is not part of the name of a run.
-    added: bool = False
     # What it is a number of, where it cannot be more than a study's scale has.
     counts: Literal["members", "classes"] | None = None
 
@@ -92,6 +93,7 @@ class Option:
 PRESET = Option(
     name="preset",
     default=None,
+    key_default=None,
     sentence="Use the paper's value for every option that is not given, if the paper states one.",
     choices=("paper",),
 )
@@ -173,15 +175,10 @@ class Method:
                 found[option.name] = None  # all of them
         return found
 
-    def named(self, options: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Return the options that are part of the name of a run.
-
-        Runs from before an option was added or removed keep their names: an option that was added
-        later is left out if it has its default, and one that was removed has its last value.
-        """
-        usual = {option.name: option.default for option in self.options if option.added}
-        kept = {n: v for n, v in options.items() if n not in usual or v != usual[n]}
-        return {**self.retired, **kept}
+    @property
+    def key_defaults(self) -> dict[str, Scalar]:
+        """The values with which options are no part of the key of a run."""
+        return {option.name: option.key_default for option in self.options}
 
     def complete(self, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Return all options: the given ones, checked, and the preset or defaults for the others.
@@ -454,4 +451,9 @@ def beside_old(setting: Setting, name: str, loss: Callable[[Old], nn.Module]) ->
     return with_task(setting, name, over_olds(setting, term))
 
 
-WEIGHT = Option(name="weight", default=1.0, sentence="Weight of the term next to the task's loss.")
+WEIGHT = Option(
+    name="weight",
+    default=1.0,
+    key_default=1.0,
+    sentence="Weight of the term next to the task's loss.",
+)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 COST_RATIO = Option(
     name="cost_ratio",
     default=2.5,
+    key_default=2.5,
     sentence="How much worse a negative flip is than a positive one is good.",
 )
 

@@ -18,18 +18,31 @@ from flipguard.methods.base import (
 )
 from flipguard.methods.regularized import FLOOR as FLOOR_ALONE
 
-BETA = Option(name="beta", default=0.04, sentence="Strength of the agreement.")
-RAMP = Option(name="ramp", default=0.5, sentence="Share of the training over which it grows.")
-BURN_IN = Option(name="burn_in", default=0.1, sentence="Share of the training before it starts.")
-EVERY = Option(name="every", default=50, sentence="Steps between two refreshes of the stale peers.")
+BETA = Option(name="beta", default=0.04, key_default=0.04, sentence="Strength of the agreement.")
+RAMP = Option(
+    name="ramp", default=0.5, key_default=0.5, sentence="Share of the training over which it grows."
+)
+BURN_IN = Option(
+    name="burn_in", default=0.1, key_default=0.1, sentence="Share of the training before it starts."
+)
+EVERY = Option(
+    name="every",
+    default=50,
+    key_default=50,
+    sentence="Steps between two refreshes of the stale peers.",
+)
 PLUS = Option(
     name="plus",
     default="nothing",
+    key_default="nothing",
     sentence="A regulariser beside it.",
     choices=("nothing", "entropy", "skl"),
 )
 ALPHA = Option(
-    name="alpha", default=0.1, sentence="Strength of that regulariser, which also grows."
+    name="alpha",
+    default=0.1,
+    key_default=0.1,
+    sentence="Strength of that regulariser, which also grows.",
 )
 
 assert FLOOR_ALONE.printed is not None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TEMPERATURE = Option(
     name="temperature",
     default=0.05,
+    key_default=0.05,
     sentence="Of the similarities.",
     printed=Printed(value=0.05),
 )

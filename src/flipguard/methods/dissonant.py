@@ -47,7 +47,10 @@ MUSCLE = Method(
     sentence="Towards old where the new model is wrong.",
     paper="MUSCLE, Echterhoff et al., 2024",
     build=_build_muscle,
-    options=(WEIGHT, Option(name="temperature", default=1.0, sentence="Of the softmax.")),
+    options=(
+        WEIGHT,
+        Option(name="temperature", default=1.0, key_default=1.0, sentence="Of the softmax."),
+    ),
     needs=lambda _: Needs(old=True),
     unlike=("no pull on samples that new gets right; the paper pulls them towards a control",),
     revisions=(GROWTH,),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MEMBERS = Option(
     name="members",
     default=8,
+    key_default=8,
     sentence="How many models the ensemble has.",
     printed=Printed(value=8),
     counts="members",
@@ -39,28 +40,36 @@ MEMBERS = Option(
 ALPHA = Option(
     name="alpha",
     default=0.8,
+    key_default=0.8,
     sentence="Share of the pull in the loss.",
     printed=Printed(value=0.8),
 )
 TOP = Option(
     name="k",
     default=None,
+    key_default=None,
     sentence="How many of the highest logits; all if none.",
     printed=Printed(value=10),
     counts="classes",
 )
 POWER = Option(
-    name="p", default=2.0, sentence="Power of the difference.", printed=Printed(value=2.0)
+    name="p",
+    default=2.0,
+    key_default=2.0,
+    sentence="Power of the difference.",
+    printed=Printed(value=2.0),
 )
 RANK_BY = Option(
     name="rank_by",
     default="student",
+    key_default="student",
     sentence="Whose logits are ranked.",
     choices=("student", "reference", "both"),
 )
 REDUCTION = Option(
     name="class_reduction",
     default="mean",
+    key_default="mean",
     sentence="Mean or sum over the classes.",
     choices=("mean", "sum"),
     printed=Printed(
@@ -72,6 +81,7 @@ REDUCTION = Option(
 LEGACY = Option(
     name="legacy",
     default=0.0,
+    key_default=0.0,
     sentence="Share of a pull to an old model that was not trained so (equation 9).",
 )
 
@@ -79,12 +89,14 @@ LEGACY = Option(
 ONLINE = Option(
     name="online",
     default=True,
+    key_default=True,
     sentence="Ask the ensemble at every step, on augmented inputs; else once, on plain ones.",
     printed=Printed(value=True),
 )
 GUIDE = Option(
     name="guide",
     default="homogeneous",
+    key_default="homogeneous",
     sentence="Members like the student, given ones of any kind, or each at its best temperature.",
     choices=("homogeneous", "heterogeneous", "calibrated"),
     printed=Printed(value="homogeneous"),
@@ -92,6 +104,7 @@ GUIDE = Option(
 REUSE = Option(
     name="reuse",
     default=0,
+    key_default=0,
     sentence="How many of the members are taken over from old's ensemble, instead of trained.",
     printed=Printed(value=0),
 )

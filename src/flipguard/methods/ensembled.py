@@ -8,6 +8,7 @@ from flipguard.methods.needs import Members, Needs
 MEMBERS = Option(
     name="members",
     default=8,
+    key_default=8,
     sentence="How many models are averaged.",
     printed=Printed(value=16),
     counts="members",

@@ -19,23 +19,30 @@ from flipguard.methods.needs import Needs
 # PCT, section 5.1: lambda of equation 4.
 PRINTED_WEIGHT = dataclasses.replace(WEIGHT, printed=Printed(value=1.0))
 BASE = Option(
-    name="base", default=1.0, sentence="Weight of every sample.", printed=Printed(value=1.0)
+    name="base",
+    default=1.0,
+    key_default=1.0,
+    sentence="Weight of every sample.",
+    printed=Printed(value=1.0),
 )
 FOCUS = Option(
     name="focus",
     default=5.0,
+    key_default=5.0,
     sentence="Further weight of what old gets right.",
     printed=Printed(value=5.0),
 )
 TEMPERATURE = Option(
     name="temperature",
     default=100.0,
+    key_default=100.0,
     sentence="Of the softmax on both sides.",
     printed=Printed(value=100.0),
 )
 DIRECTION = Option(
     name="direction",
     default="forward",
+    key_default="forward",
     sentence="Forward is KL(old, new), reverse is KL(new, old).",
     choices=("forward", "reverse"),
     printed=Printed(
@@ -43,22 +50,22 @@ DIRECTION = Option(
         words="KL(old, new), where PCT's equation 8 prints KL(new, old)",
         formula=True,
     ),
-    added=True,
 )
 T_SQUARED = Option(
     name="t_squared",
     default=True,
+    key_default=True,
     sentence="Multiply by the squared temperature.",
     printed=Printed(
         value=False,
         words="times the squared temperature, 10,000 at 100, which PCT's equation 8 does not have",
         formula=True,
     ),
-    added=True,
 )
 REDUCTION = Option(
     name="class_reduction",
     default="mean",
+    key_default="mean",
     sentence="Mean or sum over the classes.",
     choices=("mean", "sum"),
     printed=Printed(
@@ -70,6 +77,7 @@ REDUCTION = Option(
 FILTER = Option(
     name="filter",
     default="old_right",
+    key_default="old_right",
     sentence="What gets the focus.",
     choices=("old_right", "all", "new_wrong", "negative_flip"),
     printed=Printed(value="old_right", formula=True),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from flipguard.methods.base import Method, Objective, Option, Parts, Revision, Setting, Step
 from flipguard.methods.needs import Needs
 
-SHARE = Option(name="share", default=0.5, sentence="Share of old's prediction in the target.")
+SHARE = Option(
+    name="share", default=0.5, key_default=0.5, sentence="Share of old's prediction in the target."
+)
 
 
 def _build(setting: Setting) -> Objective:

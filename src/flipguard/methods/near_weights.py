@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
     from flipguard.models import Inputs
 
-STRENGTH = Option(name="strength", default=0.01, sentence="Strength of the pull to old's weights.")
+STRENGTH = Option(
+    name="strength",
+    default=0.01,
+    key_default=0.01,
+    sentence="Strength of the pull to old's weights.",
+)
 
 
 def _anchors(setting: Setting) -> dict[str, Tensor]:
@@ -105,8 +110,13 @@ EWC = Method(
     paper="EWC, Kirkpatrick et al., 2017",
     build=_build_ewc,
     options=(
-        Option(name="strength", default=10.0, sentence=STRENGTH.sentence),
-        Option(name="samples", default=200, sentence="Samples that the importance is measured on."),
+        Option(name="strength", default=10.0, key_default=10.0, sentence=STRENGTH.sentence),
+        Option(
+            name="samples",
+            default=200,
+            key_default=200,
+            sentence="Samples that the importance is measured on.",
+        ),
     ),
     needs=lambda _: Needs(old=True, one_old=True, same_layout=True, held_out=True),
 )
@@ -146,6 +156,10 @@ MIXOUT = Method(
     sentence="Fine-tuning in which weights fall back to old's at random.",
     paper="Mixout, Lee et al., 2020",
     build=_build_mixout,
-    options=(Option(name="share", default=0.5, sentence="Share of weights that fall back."),),
+    options=(
+        Option(
+            name="share", default=0.5, key_default=0.5, sentence="Share of weights that fall back."
+        ),
+    ),
     needs=lambda _: Needs(old=True, one_old=True, same_layout=True),
 )

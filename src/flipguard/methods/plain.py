@@ -20,6 +20,7 @@ from flipguard.methods.base import (
 RATE = Option(
     name="rate",
     default=0.1,
+    key_default=0.1,
     sentence="The share of features that is dropped.",
     printed=Printed(value=0.2),
 )

@@ -14,12 +14,15 @@ from flipguard.methods.base import (
     top_in,
 )
 
-ALPHA = Option(name="alpha", default=0.15, sentence="Share of the regulariser in the loss.")
+ALPHA = Option(
+    name="alpha", default=0.15, key_default=0.15, sentence="Share of the regulariser in the loss."
+)
 # Without it the divergence from uniform has no bound, and a net that learns its samples by heart
 # lowers its loss forever by larger logits.
 FLOOR = Option(
     name="floor",
     default=1e-7,
+    key_default=1e-7,
     sentence="Added to probabilities under the logarithm; 0 is as printed, without bound.",
     printed=Printed(
         value=0.0,
@@ -30,6 +33,7 @@ FLOOR = Option(
 TOP = Option(
     name="k",
     default=None,
+    key_default=None,
     sentence="How many of the likeliest classes; all if none.",
     counts="classes",
 )
@@ -77,7 +81,7 @@ SKL = Method(
     paper="Reproducibility, equation 7",
     build=_build_skl,
     options=(
-        Option(name="alpha", default=0.05, sentence=ALPHA.sentence),
+        Option(name="alpha", default=0.05, key_default=0.05, sentence=ALPHA.sentence),
         TOP,
         FLOOR,
     ),

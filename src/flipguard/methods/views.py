@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 VIEWS = Option(
     name="views",
     default=None,
+    key_default=None,
     sentence=(
         "Store the ensemble's logits for so many augmented views of every sample, which the epochs "
         "take in turn (one view where nothing is augmented); ask at every step if none."
@@ -24,12 +25,14 @@ VIEWS = Option(
 VIEWS_TOP = Option(
     name="views_top",
     default=None,
+    key_default=None,
     sentence="Store so many of the highest logits, and the mean of the others; all if none.",
     printed=Printed(value=None),
 )
 VIEWS_DTYPE = Option(
     name="views_dtype",
     default="float16",
+    key_default="float16",
     sentence="How exact stored logits are.",
     choices=("float16", "float32"),
 )

@@ -1,15 +1,12 @@
 """From a study to runs: each stored once, by what it is, however many studies need it.
 
-A run lies in ``OUT/runs/<hash of its configuration>``. Where it lies and what it runs on are left
-out of the hash, and an old run counts by its own hash. Methods that look at no old model are
-trained without one, so that an untreated net of a seed is the same run in all studies.
+The folder of a run is ``OUT/runs/<key of the run>``. Methods that do not use an old model are
+trained without one, so that an untreated network of a seed is the same run in all studies.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.methods import Method, method_of
+from flipguard.runs.key import run_key
 from flipguard.studies.scales import Scale
 from flipguard.studies.study import OLD, Model, Scalar, Study
 from flipguard.training.checks import completed
-from flipguard.training.config import Config, as_dict, fixed, from_dict
+from flipguard.training.config import Config, fixed, from_dict
 from flipguard.training.folder import is_finished
 from flipguard.training.formulas import facts_for
 from flipguard.training.members import member_config, member_count, member_folder
@@ -88,7 +86,15 @@ class Graph:
         config = self._config(model, options, seed, [one.folder for one in olds], guides)
         _, config = completed(config)
         facts = facts_for(config, [one.config for one in olds], new_classes=_grows(config, olds))
-        folder = self._runs / key_of(config, formula=method.formula(facts))
+        key = run_key(
+            config,
+            option_defaults=method.key_defaults,
+            key_of_run=key_in_name,
+            formula=method.formula(facts),
+        )
+        # Studies that show the rates of every epoch need a history without gaps.
+        every = config.machine.measure_every
+        folder = self._runs / (key if every == 1 else f"{key}-{every}")
         members = self._members(config, model, seed, olds)
         after = {one.folder for one in olds} | set(guides) | set(members)
         changes = method.changes(facts)
@@ -215,7 +221,7 @@ class Graph:
     def _keep_member(
         self, wanted: Config, after: Iterable[Path], role: str | None, seed: int
     ) -> Node:
-        folder = member_folder(wanted, self._runs / "any")
+        folder = member_folder(wanted, self._runs / "any", key_of_run=key_in_name)
         return self._keep(folder, completed(wanted)[1], after, role, seed)
 
 
@@ -252,21 +258,10 @@ def _grows(config: Config, olds: Iterable[Node]) -> bool:
     return any(known(old.config) < known(config) for old in olds)
 
 
-def key_of(config: Config, *, formula: int = 0) -> str:
-    """The name of a run's folder: a hash of everything that decides its outcome.
+def key_in_name(folder: str | Path) -> str:
+    """Return the key with which the name of a run's folder begins.
 
-    `formula` is how often its method's formula has changed for such a run.
+    >>> key_in_name("out/runs/f047ab5c22a8db30-25")
+    'f047ab5c22a8db30'
     """
-    values = as_dict(config)
-    values["options"] = method_of(config.method)[0].named(config.options)
-    if formula:
-        values["formula"] = formula
-    for place in ("machine", "data_root"):
-        values.pop(place)
-    # A history with gaps is another run, for those that show the rates of every epoch.
-    if config.machine.measure_every > 1:
-        values["measure_every"] = config.machine.measure_every
-    for runs in ("old", "guides"):
-        values[runs] = [Path(folder).name for folder in values[runs]]
-    text = json.dumps(values, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Path(folder).name.partition("-")[0]

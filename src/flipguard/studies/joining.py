@@ -111,7 +111,7 @@ def names_of(plan: Plan) -> dict[int, dict[str, list[str]]]:
 
 def is_of(result: Result, plan: Plan) -> bool:
     """Whether a result comes from the runs that the plan would make for its seeds."""
-    planned = plan_of(plan.study, plan.scale, seeds=result.seeds, out=Path(), machine={})
+    planned = plan_of(plan.study, plan.scale, seeds=result.seeds, out=Path(), machine=plan.machine)
     names = names_of(planned)
     found = {
         row.place: {side: list(runs) for side, runs in row.runs.items()}

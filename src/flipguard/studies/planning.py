@@ -56,6 +56,7 @@ class Plan:
     seeds: tuple[int, ...]
     nodes: tuple[Node, ...]
     updates: tuple[Update, ...]
+    machine: Mapping[str, Any]
     left_out: Mapping[int, str] = field(default_factory=dict)  # places of lines, and why
     judges: Mapping[int, Path] = field(default_factory=dict)  # by seed, if a histogram needs one
 
@@ -109,6 +110,7 @@ def plan_of(
         seeds=tuple(seeds),
         nodes=tuple(graph.nodes.values()),
         updates=tuple(updates),
+        machine=machine,
         left_out=left_out,
         judges=judges,
     )

@@ -67,6 +67,10 @@ class Scale:
         """What was set, less where files are, which changes nothing that is trained."""
         return tuple(text for text in self.given if not text.startswith("data_root="))
 
+    def precision_on(self, device: str) -> dict[str, str]:
+        """Return the machine setting of this scale's precision, which a CPU does not use."""
+        return {} if device == "cpu" else {"precision": self.precision}
+
     def models(self, role: str) -> Sequence[str]:
         """The model of a role, or its several ones; none if this scale lacks it."""
         return self.many.get(role, [self.roles[role]] if role in self.roles else [])

@@ -104,9 +104,7 @@ def prepared(
     chosen_seeds = _seeds(first_seed, size.seeds if seeds is None else seeds)
     if not plan_only:
         _check_model(settings)
-    machine: dict[str, Any] = {"device": kind, "fuse": fuse, "threads": pool.threads}
-    if kind != "cpu":
-        machine["precision"] = size.precision
+    machine = {"device": kind, "fuse": fuse, "threads": pool.threads, **size.precision_on(kind)}
     plans, left_out = _plans(
         chosen,
         size.set(settings),
@@ -197,9 +195,7 @@ def _plans(
 
 def _merged(plans: Sequence[Plan], out: Path) -> tuple[tuple[Node, ...], dict[Path, Costs]]:
     """The runs of all plans, each once, with what is known of their costs."""
-    # Members of another precision lie one folder deeper.
-    members = out / RUNS / FOLDER
-    first = Costs.of(plans[0].scale, [out / RUNS, members, *sorted(members.glob("*"))])
+    first = Costs.of(plans[0].scale, [out / RUNS, out / RUNS / FOLDER])
     nodes: dict[Path, Node] = {}
     costs: dict[Path, Costs] = {}
     for plan in plans:

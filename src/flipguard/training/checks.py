@@ -17,7 +17,7 @@ from flipguard.models import same_layout
 from flipguard.training.config import Config, decisive, needs_of
 from flipguard.training.fine_tuning import difference_of
 from flipguard.training.folder import RUN, WRITTEN, Run, is_whole
-from flipguard.training.follows import check_follows
+from flipguard.training.follows import check_follows, follows_same
 from flipguard.training.material import calibrates, held_out_of, without_held_out
 from flipguard.training.members import FOLDER as MEMBERS
 from flipguard.training.schedule import LARGEST
@@ -167,6 +167,9 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
     run = Run.read(out)
     was, now = decisive(run.config), decisive(config)
     changed = [key for key in now | was if was.get(key) != now.get(key)]
+    for name in ("old", "guides"):
+        if not follows_same(run, getattr(run.config, name), getattr(config, name)):
+            changed.append(name)
     if changed:
         raise InputError(
             f"Expected the configuration that {out} was begun with, but {listed(changed)} changed; "

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 from flipguard.errors import InputError, listed, printable
 from flipguard.methods import METHODS, method_of
 from flipguard.methods.needs import Needs
+from flipguard.runs.key import NO_KEY, key_settings, keyed, unkeyed
 from flipguard.training.presets import PRESETS
 from flipguard.training.seeds import FIXED, HARDWARE, SOURCES, Seeds
 
@@ -75,27 +76,33 @@ class Scope:
 class Machine:
     """Where and for how long it runs."""
 
-    device: str = "auto"
-    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
-    processes: int = 1
-    threads: int | None = None
+    device: str = unkeyed("auto")
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = keyed(
+        "32-true", key_default="32-true"
+    )
+    processes: int = unkeyed(1)
+    threads: int | None = unkeyed(None)
     # By torch.compile: what lies between convolutions, in seconds, or all of it, in minutes.
-    compile: Literal["off", "parts", "whole"] = "off"
+    compile: Literal["off", "parts", "whole"] = unkeyed("off")
     # Steps captured once and replayed, on a GPU and where that is possible.
-    cuda_graphs: Literal["auto", "on", "off"] = "auto"
-    checkpointing: bool = False  # less memory: activations are computed again for the gradient
+    cuda_graphs: Literal["auto", "on", "off"] = unkeyed("auto")
+    checkpointing: bool = unkeyed(
+        False
+    )  # less memory: activations are computed again for the gradient
     # Members of an ensemble: "on", as one network; "off", one after the other; "auto", as one
     # network on a GPU, where that is faster, and on a CPU side by side, in processes of a thread.
-    fuse: Literal["auto", "on", "off"] = "auto"
-    fuse_chunk: int | None = None  # at most so many members at once
+    fuse: Literal["auto", "on", "off"] = unkeyed("auto")
+    fuse_chunk: int | None = unkeyed(None)  # at most so many members at once
     # Of a GPU: members at once are so many networks, computed side by side. None: one, and several
     # where a single network fills the GPU, but for the moments in which it waits.
-    streams: int | None = None
-    deterministic: bool = False  # the same bytes from every run, also on a GPU
-    save_seconds: float = 5.0  # between states to resume from; 0 keeps every epoch
-    minutes: float | None = None  # stop after so long, with a state to resume from
+    streams: int | None = unkeyed(None)
+    deterministic: bool = keyed(
+        False, key_default=False
+    )  # the same bytes from every run, also on a GPU
+    save_seconds: float = unkeyed(5.0)  # between states to resume from; 0 keeps every epoch
+    minutes: float | None = unkeyed(None)  # stop after so long, with a state to resume from
     # Epochs from one row of the history to the next; the last epoch always has one.
-    measure_every: int = 1
+    measure_every: int = unkeyed(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +110,17 @@ class Config:
     """Everything that decides what a run becomes."""
 
     method: str = "none"
-    options: Mapping[str, Scalar] = field(default_factory=dict)
+    options: Mapping[str, Scalar] = field(default_factory=dict, metadata=NO_KEY)
     data: str = "mnist1d"
-    data_root: str | None = None
+    data_root: str | None = unkeyed(None)
     model: str = "mlp"
     pretrained: bool = False  # start from the weights in a folder of Transformers, under a new head
-    old: tuple[str, ...] = ()
-    guides: tuple[str, ...] = ()  # finished runs that are the ensemble, instead of new members
+    old: tuple[str, ...] = unkeyed(())
+    guides: tuple[str, ...] = unkeyed(
+        ()
+    )  # finished runs that are the ensemble, instead of new members
     fine_tune: bool = False
-    preset: str | None = None  # whose values the recipe has where nothing else is said
+    preset: str | None = unkeyed(None)  # whose values the recipe has where nothing else is said
     recipe: Recipe = field(default_factory=Recipe)
     scope: Scope = field(default_factory=Scope)
     seeds: Seeds = field(default_factory=Seeds)
@@ -146,29 +155,12 @@ def as_dict(config: Any) -> dict[str, Any]:
 
 
 def decisive(config: Config) -> dict[str, Any]:
-    """The settings that decide what a run becomes: not where it runs, nor where its data lie.
+    """Return the settings that decide what a run becomes, without its old runs and guides.
 
-    What `machine_settings` gives is left out where it is the default, so that names and states that
-    were made without it stay valid.
+    >>> decisive(Config(machine=Machine(threads=4, precision="64-true")))["machine.precision"]
+    '64-true'
     """
-    values = as_dict(config)
-    del values["machine"], values["data_root"]
-    values["options"] = method_of(config.method)[0].named(config.options)
-    return {**values, **machine_settings(config.machine)}
-
-
-def machine_settings(machine: Machine) -> dict[str, Any]:
-    """The settings of a machine that are meant to change the numbers, where they are not defaults.
-
-    >>> machine_settings(Machine(threads=4, precision="64-true"))
-    {'machine.precision': '64-true'}
-    """
-    usual = Machine()
-    return {
-        f"machine.{name}": getattr(machine, name)
-        for name in ("precision", "deterministic")
-        if getattr(machine, name) != getattr(usual, name)
-    }
+    return key_settings(config, option_defaults=method_of(config.method)[0].key_defaults)
 
 
 def from_dict(values: Mapping[str, Any]) -> Config:

@@ -12,10 +12,12 @@ from torch import nn
 
 from flipguard._version import __version__
 from flipguard.data import DataSet
+from flipguard.methods import method_of
 from flipguard.models import architecture
+from flipguard.runs.key import run_key
 from flipguard.training.config import Config
 from flipguard.training.folder import Run
-from flipguard.training.follows import follows
+from flipguard.training.follows import follows, recorded_key
 from flipguard.training.formulas import changes_of, departures_of
 from flipguard.training.material import input_shape_of
 
@@ -25,9 +27,14 @@ def run_facts(
 ) -> dict[str, Any]:
     """Return the facts about a run that are known before it is trained."""
     shape = input_shape_of(data)
+    formula = len(changes_of(config, old_runs, data.class_names))
+    key_defaults = method_of(config.method)[0].key_defaults
     return {
+        "key": run_key(
+            config, option_defaults=key_defaults, key_of_run=recorded_key, formula=formula
+        ),
         "departures": departures_of(config),
-        "formula": len(changes_of(config, old_runs, data.class_names)),
+        "formula": formula,
         "follows": follows(out, old_runs),
         "data": {
             "fingerprint": data.fingerprint,

@@ -7,7 +7,7 @@ those it was begun with.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from flipguard.errors import InputError, listed, printable
@@ -23,6 +23,26 @@ def follows(out: Path, runs: Iterable[Run]) -> dict[str, str]:
 def weights_of(run: Run) -> str:
     """The digest of a finished run's weights."""
     return str(run.document.get("weights") or digest_of(run.folder / MODEL))
+
+
+def recorded_key(folder: str) -> str:
+    """Return the key of the run in a folder; a run without one counts by its weights."""
+    document = Run.read(Path(folder)).document
+    return str(document.get("key") or document.get("weights", ""))
+
+
+def follows_same(run: Run, there: Sequence[str], here: Sequence[str]) -> bool:
+    """Whether the runs in some folders are those that a run named, or have the same weights.
+
+    Paths alone do not tell: one may be relative, or the runs may have been moved.
+    """
+    return len(there) == len(here) and all(
+        os.path.realpath(first) == os.path.realpath(second)
+        or (
+            is_finished(Path(second)) and weights_of(Run.read(Path(second))) in run.follows.values()
+        )
+        for first, second in zip(there, here, strict=True)
+    )
 
 
 def changed_since(run: Run) -> list[str]:

@@ -47,7 +47,6 @@ def own_starts(config: Config, old: Path, members: Sequence[Path]) -> tuple[str,
             "`fine_tune` out."
         )
     # The first of old's are what `reuse` takes over as they are; others are what is started from.
-    # Each is written in one way, since a member is known by its settings, and this is one of them.
     return tuple(os.path.normpath(place) for place in members[reuse_count(config) : count])
 
 
