@@ -347,7 +347,7 @@ METRICS: dict[str, Metric] = {
             shape=CalibrationError("new"),
         ),
         Metric(
-            name="confidence_old",
+            name="margin_old",
             sentence="How far the old model's first choice is above its second.",
             formula="mean(p_old(1st) - p_old(2nd))",
             needs=_needs("old scores"),
@@ -355,7 +355,7 @@ METRICS: dict[str, Metric] = {
             shape=Mean("old_margin", _one),
         ),
         Metric(
-            name="confidence_new",
+            name="margin_new",
             sentence="How far the new model's first choice is above its second.",
             formula="mean(p_new(1st) - p_new(2nd))",
             needs=_needs("new scores"),
