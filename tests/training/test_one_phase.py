@@ -160,7 +160,7 @@ def test_the_student_moves_no_member_and_no_member_the_student(
     # What it is drawn to is what the members say while they learn: the mean of that very pass.
     says = torch.stack([alone(scene.inputs) for alone in scene.alone]).mean(0).detach()
     set_to = {"alpha": 0.8, "k": None, "p": 2.0, "rank_by": "student", **options}
-    inhibition = LogitDifferenceInhibition(set_to["k"], set_to["p"], set_to["rank_by"], "mean")
+    inhibition = LogitDifferenceInhibition(k=set_to["k"], p=set_to["p"], rank_by=set_to["rank_by"])
     logits = scene.student(scene.inputs)
     assert apart(parts["pull"], set_to["alpha"] * inhibition(new=logits, reference=says)) <= 1e-9
     each = [

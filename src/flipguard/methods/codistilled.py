@@ -61,7 +61,7 @@ def _regulariser(setting: Setting) -> Any:
 
 
 def _build_skl(setting: Setting) -> Objective:
-    twin, agree = setting.new_model("twin"), CoDistillation("skl")
+    twin, agree = setting.new_model("twin"), CoDistillation(kind="skl")
     growth = int(setting.number("ramp") * setting.steps)
     beta = Ramp("linear", strength=setting.number("beta"), steps=growth)
     alpha = Ramp("linear", strength=setting.number("alpha"), steps=growth)
@@ -82,7 +82,7 @@ def _build_skl(setting: Setting) -> Objective:
 
 
 def _build_ce(setting: Setting) -> Objective:
-    twin, agree = setting.new_model("twin"), CoDistillation("ce")
+    twin, agree = setting.new_model("twin"), CoDistillation(kind="ce")
     every = int(setting.number("every"))
     # Each learns from an earlier state of the other, so that neither waits for the other.
     first_peer, second_peer = Peer(setting.model, every=every), Peer(twin, every=every)

@@ -17,7 +17,9 @@ def _build_strict_imitation(setting: Setting) -> Objective:
 
 def _build_muscle(setting: Setting) -> Objective:
     temperature = setting.number("temperature")
-    return beside_old(setting, "pull", lambda old: Muscle(temperature, classes=old.classes))
+    return beside_old(
+        setting, "pull", lambda old: Muscle(temperature=temperature, classes=old.classes)
+    )
 
 
 NEW_ERROR = Method(

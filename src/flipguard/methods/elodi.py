@@ -119,10 +119,10 @@ def _build(setting: Setting) -> Objective:
 
     def inhibition(old: Old | None = None) -> LogitDifferenceInhibition:
         return LogitDifferenceInhibition(
-            k,
-            setting.number("p"),
-            setting.word("rank_by"),
-            setting.word("class_reduction"),
+            k=k,
+            p=setting.number("p"),
+            rank_by=setting.word("rank_by"),
+            class_reduction=setting.word("class_reduction"),
             classes=None if old is None else old.classes,
         )
 

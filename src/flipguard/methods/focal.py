@@ -98,8 +98,8 @@ def _build_kl(setting: Setting) -> Objective:
         setting,
         "pull",
         lambda old: FocalDistillation(
-            base,
-            focus,
+            base=base,
+            focus=focus,
             distance="kl",
             temperature=temperature,
             direction=setting.word("direction"),
@@ -114,8 +114,8 @@ def _build_logits(setting: Setting) -> Objective:
         setting,
         "pull",
         lambda old: FocalDistillation(
-            setting.number("base"),
-            setting.number("focus"),
+            base=setting.number("base"),
+            focus=setting.number("focus"),
             class_reduction=setting.word("class_reduction"),
             filter=setting.word("filter"),
             classes=old.classes,

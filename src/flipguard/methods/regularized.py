@@ -38,7 +38,7 @@ def _top(setting: Setting) -> int | None:
 
 
 def _build_entropy(setting: Setting) -> Objective:
-    alpha, regularizer = setting.number("alpha"), EntropyRegularizer(_top(setting))
+    alpha, regularizer = setting.number("alpha"), EntropyRegularizer(k=_top(setting))
 
     def parts(step: Step) -> Parts:
         return {
@@ -51,7 +51,7 @@ def _build_entropy(setting: Setting) -> Objective:
 
 def _build_skl(setting: Setting) -> Objective:
     alpha = setting.number("alpha")
-    divergence = UniformDivergence(_top(setting), floor=setting.number("floor"))
+    divergence = UniformDivergence(k=_top(setting), floor=setting.number("floor"))
 
     def parts(step: Step) -> Parts:
         return {
