@@ -177,7 +177,7 @@ class Bench:
         if compiled == "parts":
             compile_parts(model)
         optimizer = self.optimizer(model)
-        pull = LogitDifferenceInhibition(None)
+        pull = LogitDifferenceInhibition(k=None)
 
         def step(inputs: Tensor, target: Tensor) -> None:
             with self.autocast(half):

@@ -101,9 +101,9 @@ def test_calibration_error_and_margin_by_hand() -> None:
     error = METRICS["expected_calibration_error_new"]
     assert error.value(counts) == pytest.approx((1.5 + 5) / 40)
     assert error.kind.size(counts) == 40
-    assert METRICS["confidence_new"].value(counts) == pytest.approx(0.5)
-    assert METRICS["confidence_old"].value(counts) == pytest.approx(0.125)
-    assert METRICS["confidence_old"].kind.size(counts) == 40
+    assert METRICS["margin_new"].value(counts) == pytest.approx(0.5)
+    assert METRICS["margin_old"].value(counts) == pytest.approx(0.125)
+    assert METRICS["margin_old"].kind.size(counts) == 40
 
 
 def test_units() -> None:

@@ -165,7 +165,7 @@ def test_the_verdict_is_that_of_the_worst_rule(rules: tuple[tuple[str, int], ...
     [
         ("surrogate_churn", "new's class scores and old's class scores"),
         ("expected_calibration_error_new", "new's class scores"),
-        ("confidence_old", "old's class scores"),
+        ("margin_old", "old's class scores"),
         ("logit_displacement", "logits on both sides"),
         ("churn_ratio", "a control"),
         ("negative_flip_ratio", "a control"),
@@ -465,7 +465,7 @@ def test_a_mean_and_clusters_are_planned_for(clusters: int | None) -> None:
         Predictions.from_arrays(probabilities=s, targets=target, slices=slices) for s in scores
     )
     result = compare(old=old, new=new, cluster="user" if clusters else None)
-    for name in ("confidence_new", "negative_flip_rate", "accuracy_gain"):
+    for name in ("margin_new", "negative_flip_rate", "accuracy_gain"):
         high = result[name].high
         limit = 0.3 * result[name].value + 0.7 * high
         judgement = only(check(result, policy({"metric": name, "max": limit})))
@@ -559,7 +559,7 @@ def test_samples_for_a_mean_of_scores_depend_on_the_chance() -> None:
     target = scores[0].argmax(1)
     old, new = (Predictions.from_arrays(probabilities=s, targets=target) for s in scores)
     result = compare(old=old, new=new)
-    for metric in ("confidence_new", "surrogate_churn"):
+    for metric in ("margin_new", "surrogate_churn"):
         limit = 0.4 * result[metric].value + 0.6 * result[metric].high
         judgement = only(check(result, policy({"metric": metric, "max": limit})))
         assert judgement.verdict == "inconclusive"
@@ -1130,8 +1130,8 @@ RATES = {name for name in METRICS if name.endswith("_rate") and not name.startsw
     "backward_error_compatibility",
     "expected_calibration_error_old",
     "expected_calibration_error_new",
-    "confidence_old",
-    "confidence_new",
+    "margin_old",
+    "margin_new",
     "mcnemar_p",
 }
 

@@ -115,7 +115,7 @@ def test_scores_are_those_of_scipy_and_numpy(seed, n, classes):
     for name, logits in (("old", old), ("new", new)):
         ranked = np.sort(special.softmax(logits, axis=1), axis=1)
         margin = (ranked[:, -1] - ranked[:, -2]).mean()
-        assert result[f"confidence_{name}"].value == pytest.approx(margin, abs=1e-8)
+        assert result[f"margin_{name}"].value == pytest.approx(margin, abs=1e-8)
     distance = np.linalg.norm(new - old, axis=1).mean()
     assert result["logit_displacement"].value == pytest.approx(distance, abs=1e-6)
 

@@ -226,7 +226,7 @@ METRICS: dict[str, Metric] = {
             kind=CalibrationErrorKind("new"),
         ),
         Metric(
-            name="confidence_old",
+            name="margin_old",
             sentence="How far the old model's first choice is above its second.",
             formula="mean(p_old(1st) - p_old(2nd))",
             needs=_needs("old scores"),
@@ -234,7 +234,7 @@ METRICS: dict[str, Metric] = {
             kind=MeanKind("old_margin", _one, guard_low=True),
         ),
         Metric(
-            name="confidence_new",
+            name="margin_new",
             sentence="How far the new model's first choice is above its second.",
             formula="mean(p_new(1st) - p_new(2nd))",
             needs=_needs("new scores"),

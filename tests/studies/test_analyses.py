@@ -275,7 +275,7 @@ def test_a_size_without_enough_models_is_left_out(tmp_path: Path) -> None:
     ]
 
 
-def test_confidence_of_three_lines(tmp_path: Path) -> None:
+def test_margins_of_three_lines(tmp_path: Path) -> None:
     plan = planned("churn.figure2", tmp_path)
     result = result_of(plan, tmp_path)
     shown = [result.line(row).new.method for row in result.rows if row.histogram]

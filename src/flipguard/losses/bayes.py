@@ -29,7 +29,7 @@ from flipguard.losses.inputs import (
 )
 from flipguard.losses.slopes import reduced
 from flipguard.losses.targets import read_hard_target
-from flipguard.losses.terms import Term
+from flipguard.losses.terms import LossTerm
 
 
 class BayesianDecision(NamedTuple):
@@ -160,7 +160,7 @@ def _check_confusions(old_confusion: Tensor, new_confusion: Tensor, prior: Tenso
             )
 
 
-class _OfVotes(Term):
+class _OfVotes(LossTerm):
     """What both modules hold: how each model confuses classes, and what a flip costs."""
 
     old_confusion: Tensor

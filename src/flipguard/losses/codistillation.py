@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 from flipguard.losses.divergences import cross_entropy, symmetric_kl
 from flipguard.losses.inputs import (
-    REDUCTIONS,
     Logits,
     Loss,
     Reduction,
@@ -15,26 +15,14 @@ from flipguard.losses.inputs import (
     one_of,
 )
 from flipguard.losses.slopes import reduced
-from flipguard.losses.terms import Term
+from flipguard.losses.terms import LossTerm, options_of
 
 Kind: TypeAlias = Literal["skl", "ce"]
 KINDS = ("skl", "ce")
 
 
-def codistillation(
-    *, first: Logits, second: Logits, kind: Kind = "skl", reduction: Reduction = "mean"
-) -> Loss:
-    """How much two models' predictions differ. See :class:`CoDistillation`."""
-    one_of("kind", kind, KINDS)
-    one_of("reduction", reduction, REDUCTIONS)
-    check_scores("first", first)
-    check_same_shape("second", second, "first", first)
-    if kind == "ce":
-        return reduced((first,), cross_entropy(first, second.detach()), reduction=reduction)
-    return reduced((first, second), symmetric_kl(first, second), reduction=reduction)
-
-
-class CoDistillation(Term):
+@dataclass(kw_only=True, eq=False, repr=False)
+class CoDistillation(LossTerm):
     """Co-distillation (Reproducibility, equations 9 and 18): two models that learn to agree.
 
     ``kind="skl"``: the mean over the batch of ``KL(p || q) + KL(q || p)``. Both models learn from
@@ -57,13 +45,25 @@ class CoDistillation(Term):
     (tensor(0.2311, grad_fn=<...>), tensor([[ 0.4277, -0.4277]]), tensor([[-0.4811,  0.4811]]))
     """
 
-    def __init__(self, kind: Kind = "skl", *, reduction: Reduction = "mean") -> None:
-        super().__init__()
-        one_of("kind", kind, KINDS)
-        one_of("reduction", reduction, REDUCTIONS)
-        self.kind = kind
-        self.reduction = reduction
+    kind: Kind = "skl"
+    reduction: Reduction = "mean"
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        one_of("kind", self.kind, KINDS)
+        super().__post_init__()
 
     def forward(self, *, first: Logits, second: Logits) -> Loss:
         """The term for a batch that both models saw."""
-        return codistillation(first=first, second=second, kind=self.kind, reduction=self.reduction)
+        check_scores("first", first)
+        check_same_shape("second", second, "first", first)
+        if self.kind == "ce":
+            sloped = cross_entropy(first, second.detach())
+            return reduced((first,), sloped, reduction=self.reduction)
+        return reduced((first, second), symmetric_kl(first, second), reduction=self.reduction)
+
+
+@options_of(CoDistillation)
+def codistillation(*, first: Logits, second: Logits, **options: Any) -> Loss:
+    """How much two models' predictions differ. See :class:`CoDistillation`."""
+    return CoDistillation(**options).forward(first=first, second=second)

@@ -25,7 +25,7 @@ from flipguard.losses.inputs import (
 )
 from flipguard.losses.slopes import averaged, reduced
 from flipguard.losses.targets import HardTarget, read_hard_target, read_target
-from flipguard.losses.terms import Term
+from flipguard.losses.terms import LossTerm
 
 # A feature shorter than this has no direction, and a gradient that half precision cannot hold.
 SHORTEST = 1e-4
@@ -151,7 +151,7 @@ def _projection(width: int | None, old_width: int | None) -> nn.Linear | None:
     return nn.Linear(width, old_width, bias=False)
 
 
-class BackwardCompatible(Term):
+class BackwardCompatible(LossTerm):
     """Backward-compatible training (BCT, Shen et al. 2020): old's head works on new's features.
 
     The term is the cross-entropy of old's frozen classification head applied to new's features,
@@ -212,7 +212,7 @@ class BackwardCompatible(Term):
         )
 
 
-class RegressionAlleviating(Term):
+class RegressionAlleviating(LossTerm):
     """Regression-alleviating training (RACT, Zhang et al. 2022): new features near old ones.
 
     A sample's new feature must be nearer to its own old feature than to the old *and the new*

@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from flipguard.losses.classes import SharedClasses, check_classes, old_prediction
 from flipguard.losses.divergences import surprise
 from flipguard.losses.inputs import (
     IGNORED,
-    REDUCTIONS,
     Logits,
     Loss,
     OldLogits,
     Reduction,
     Target,
-    one_of,
 )
 from flipguard.losses.slopes import reduced
 from flipguard.losses.targets import read_target
-from flipguard.losses.terms import Term
+from flipguard.losses.terms import LossTerm, options_of
 
 
-def naive_congruence(
-    *,
-    new: Logits,
-    old: OldLogits,
-    target: Target,
-    classes: SharedClasses | None = None,
-    ignore_index: int = IGNORED,
-    reduction: Reduction = "mean",
-) -> Loss:
-    """``-[old right] log p_new(target)`` a sample. See :class:`NaiveCongruence`."""
-    one_of("reduction", reduction, REDUCTIONS)
-    check_classes("old", old=old, new=new, classes=classes)
-    aim = read_target(target, new=new, ignore_index=ignore_index)
-    # Where old is right, the target is what old says; elsewhere the weight is 0.
-    says = old_prediction(old.detach(), classes)
-    sloped = surprise(new, says if classes is None else says.clamp(min=0))
-    weight = aim.mass_at(says).to(sloped.value.dtype)
-    return reduced((new,), sloped, weight=weight, count=aim.count(), reduction=reduction)
-
-
-class NaiveCongruence(Term):
+@dataclass(kw_only=True, eq=False, repr=False)
+class NaiveCongruence(LossTerm):
     """The naive congruence loss (PCT, equation 6): cross-entropy again on what old gets right.
 
     The term is the mean over the batch of ``-[old right] log p_new(target)``.
@@ -57,26 +39,22 @@ class NaiveCongruence(Term):
     tensor(0.3466, grad_fn=<...>)
     """
 
-    def __init__(
-        self,
-        *,
-        classes: SharedClasses | None = None,
-        ignore_index: int = IGNORED,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__()
-        one_of("reduction", reduction, REDUCTIONS)
-        self.classes = classes
-        self.ignore_index = ignore_index
-        self.reduction = reduction
+    classes: SharedClasses | None = None
+    ignore_index: int = IGNORED
+    reduction: Reduction = "mean"
 
     def forward(self, *, new: Logits, old: OldLogits, target: Target) -> Loss:
         """The term for a batch."""
-        return naive_congruence(
-            new=new,
-            old=old,
-            target=target,
-            classes=self.classes,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        check_classes("old", old=old, new=new, classes=self.classes)
+        aim = read_target(target, new=new, ignore_index=self.ignore_index)
+        # Where old is right, the target is what old says; elsewhere the weight is 0.
+        says = old_prediction(old.detach(), self.classes)
+        sloped = surprise(new, says if self.classes is None else says.clamp(min=0))
+        weight = aim.mass_at(says).to(sloped.value.dtype)
+        return reduced((new,), sloped, weight=weight, count=aim.count(), reduction=self.reduction)
+
+
+@options_of(NaiveCongruence)
+def naive_congruence(*, new: Logits, old: OldLogits, target: Target, **options: Any) -> Loss:
+    """``-[old right] log p_new(target)`` per sample. See :class:`NaiveCongruence`."""
+    return NaiveCongruence(**options).forward(new=new, old=old, target=target)

@@ -2,67 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from flipguard.losses.classes import (
     SharedClasses,
     check_classes,
     old_prediction,
     shared_scores,
 )
-from flipguard.losses.congruence import NaiveCongruence, naive_congruence
+from flipguard.losses.congruence import NaiveCongruence
 from flipguard.losses.divergences import cross_entropy
 from flipguard.losses.inputs import (
     IGNORED,
-    REDUCTIONS,
     Logits,
     Loss,
     OldLogits,
     Reduction,
     Target,
-    one_of,
 )
 from flipguard.losses.slopes import reduced
 from flipguard.losses.targets import read_target
-from flipguard.losses.terms import Term
-
-
-def new_error(
-    *,
-    new: Logits,
-    old: OldLogits,
-    target: Target,
-    classes: SharedClasses | None = None,
-    ignore_index: int = IGNORED,
-    reduction: Reduction = "mean",
-) -> Loss:
-    """``-[old right] log p_new(target)`` a sample. See :class:`NewError`."""
-    return naive_congruence(
-        new=new,
-        old=old,
-        target=target,
-        classes=classes,
-        ignore_index=ignore_index,
-        reduction=reduction,
-    )
-
-
-def strict_imitation(
-    *,
-    new: Logits,
-    old: OldLogits,
-    target: Target,
-    classes: SharedClasses | None = None,
-    ignore_index: int = IGNORED,
-    reduction: Reduction = "mean",
-) -> Loss:
-    """``-[old right] sum_c p_old(c) log p_new(c)`` a sample. See :class:`StrictImitation`."""
-    one_of("reduction", reduction, REDUCTIONS)
-    check_classes("old", old=old, new=new, classes=classes)
-    aim = read_target(target, new=new, ignore_index=ignore_index)
-    old = old.detach()
-    student, teacher = shared_scores(new=new, old=old, classes=classes)
-    sloped = cross_entropy(student, teacher)
-    weight = aim.mass_at(old_prediction(old, classes)).to(sloped.value.dtype)
-    return reduced((student,), sloped, weight=weight, count=aim.count(), reduction=reduction)
+from flipguard.losses.terms import LossTerm, options_of
 
 
 class NewError(NaiveCongruence):
@@ -84,7 +45,14 @@ class NewError(NaiveCongruence):
     """
 
 
-class StrictImitation(Term):
+@options_of(NewError)
+def new_error(*, new: Logits, old: OldLogits, target: Target, **options: Any) -> Loss:
+    """``-[old right] log p_new(target)`` per sample. See :class:`NewError`."""
+    return NewError(**options).forward(new=new, old=old, target=target)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class StrictImitation(LossTerm):
     """The strict-imitation dissonance (Bansal et al., 2019): copy old where it is right.
 
     The term is the mean over the batch of ``-[old right] sum_c p_old(c) log p_new(c)``.
@@ -101,26 +69,24 @@ class StrictImitation(Term):
     tensor(0.3466, grad_fn=<...>)
     """
 
-    def __init__(
-        self,
-        *,
-        classes: SharedClasses | None = None,
-        ignore_index: int = IGNORED,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__()
-        one_of("reduction", reduction, REDUCTIONS)
-        self.classes = classes
-        self.ignore_index = ignore_index
-        self.reduction = reduction
+    classes: SharedClasses | None = None
+    ignore_index: int = IGNORED
+    reduction: Reduction = "mean"
 
     def forward(self, *, new: Logits, old: OldLogits, target: Target) -> Loss:
         """The term for a batch."""
-        return strict_imitation(
-            new=new,
-            old=old,
-            target=target,
-            classes=self.classes,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
+        check_classes("old", old=old, new=new, classes=self.classes)
+        aim = read_target(target, new=new, ignore_index=self.ignore_index)
+        old = old.detach()
+        student, teacher = shared_scores(new=new, old=old, classes=self.classes)
+        sloped = cross_entropy(student, teacher)
+        weight = aim.mass_at(old_prediction(old, self.classes)).to(sloped.value.dtype)
+        return reduced(
+            (student,), sloped, weight=weight, count=aim.count(), reduction=self.reduction
         )
+
+
+@options_of(StrictImitation)
+def strict_imitation(*, new: Logits, old: OldLogits, target: Target, **options: Any) -> Loss:
+    """``-[old right] sum_c p_old(c) log p_new(c)`` per sample. See :class:`StrictImitation`."""
+    return StrictImitation(**options).forward(new=new, old=old, target=target)

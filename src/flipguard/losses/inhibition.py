@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from dataclasses import InitVar, dataclass
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,7 +15,6 @@ from flipguard.losses.filters import FILTERS, Filter, focal_weight
 from flipguard.losses.inputs import (
     CLASS_REDUCTIONS,
     IGNORED,
-    REDUCTIONS,
     ClassReduction,
     Logits,
     Loss,
@@ -29,58 +29,116 @@ from flipguard.losses.inputs import (
 from flipguard.losses.ranking import highest
 from flipguard.losses.slopes import Sloped, reduced
 from flipguard.losses.targets import read_target
-from flipguard.losses.terms import Term, as_printed
+from flipguard.losses.terms import (
+    FROM_PRESET,
+    LossTerm,
+    given_or,
+    is_paper_preset,
+    options_of,
+)
 
 RankBy: TypeAlias = Literal["student", "reference", "both"]
 RANKINGS = ("student", "reference", "both")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class LogitDifferenceInhibition(LossTerm):
+    """Logit difference inhibition (ELODI, equations 7 and 8): stay near the reference's logits.
+
+    The term is the mean over the batch of the mean (or sum) over the classes in ``K(x)`` of
+    ``max(|new_c - reference_c| - margin, 0)^p``, where ``K(x)`` are the k classes of the highest
+    logits. The paper's objective is ``(1 - alpha) * cross_entropy + alpha * term``, alpha = 0.8.
+
+    Args:
+        k: how many classes count; None for all (equation 7).
+        p: the power, 1 or more.
+        rank_by: whose logits decide which are the highest: the ``"student"``'s (the new model),
+            the ``"reference"``'s, or the union of ``"both"``. Ranked by the reference, a student
+            is free to raise all other logits.
+        class_reduction: ``"mean"`` or ``"sum"`` over the classes that count. The paper sums;
+            with a hundred classes that blows up training at ordinary learning rates.
+        margin: differences up to this cost nothing.
+        base: weight of every sample.
+        focus: further weight of the samples that `filter` picks; needs a target.
+        filter: what gets the focus: ``"old_right"`` (the reference is right), ``"all"``,
+            ``"new_wrong"`` or ``"negative_flip"``.
+        classes: which classes are the same, if the reference knows other ones than new.
+        ignore_index: a target that marks samples without one.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
+        preset: ``"paper"`` takes ``class_reduction="sum"``. Options given beside it win.
+
+    >>> import torch
+    >>> pull = LogitDifferenceInhibition(k=2)
+    >>> new = torch.tensor([[3.0, 2.0, -9.0]], requires_grad=True)
+    >>> pull(new=new, reference=torch.tensor([[2.0, 2.0, 2.0]]))  # the third is not among two
+    tensor(0.5000, grad_fn=<...>)
+    """
+
+    k: int | None = 10
+    p: float = 2.0
+    rank_by: RankBy = "student"
+    class_reduction: ClassReduction = FROM_PRESET
+    margin: float = 0.0
+    base: float = 1.0
+    focus: float = 0.0
+    filter: Filter = "old_right"
+    classes: SharedClasses | None = None
+    ignore_index: int = IGNORED
+    reduction: Reduction = "mean"
+    preset: InitVar[Preset | None] = None
+
+    def __post_init__(self, preset: Preset | None) -> None:
+        """Fill in what depends on the preset, and check all."""
+        printed = is_paper_preset(preset)
+        self.class_reduction = given_or(self.class_reduction, "sum" if printed else "mean")
+        whole("k", self.k)
+        at_least("p", self.p, 1)
+        one_of("rank_by", self.rank_by, RANKINGS)
+        one_of("class_reduction", self.class_reduction, CLASS_REDUCTIONS)
+        at_least("margin", self.margin, 0)
+        at_least("base", self.base, 0)
+        at_least("focus", self.focus, 0)
+        one_of("filter", self.filter, FILTERS)
+        super().__post_init__()
+
+    def forward(self, *, new: Logits, reference: OldLogits, target: Target | None = None) -> Loss:
+        """The term for a batch; the target is needed for a focus, or to leave samples out."""
+        check_classes("reference", old=reference, new=new, classes=self.classes)
+        reference = reference.detach()
+        student, teacher = shared_scores(new=new, old=reference, classes=self.classes)
+        student, teacher, counted = _highest(student, teacher, k=self.k, rank_by=self.rank_by)
+        over = self.class_reduction
+        sloped = _inhibited(student, teacher, counted, p=self.p, margin=self.margin, over=over)
+        if target is None:
+            if self.focus != 0:
+                raise InputError(
+                    "Expected `target` where `focus` is not 0, but got none; the filter asks "
+                    "whether the reference is right."
+                )
+            weight = None if self.base == 1 else torch.full_like(sloped.value, self.base)
+            return reduced((student,), sloped, weight=weight, reduction=self.reduction)
+        aim = read_target(target, new=new, ignore_index=self.ignore_index)
+        weight = focal_weight(
+            self.filter,
+            base=self.base,
+            focus=self.focus,
+            new=new.detach(),
+            old=reference,
+            target=aim,
+            classes=self.classes,
+            dtype=sloped.value.dtype,
+        )
+        return reduced(
+            (student,), sloped, weight=weight, count=aim.count(), reduction=self.reduction
+        )
+
+
+@options_of(LogitDifferenceInhibition)
 def logit_difference_inhibition(
-    *,
-    new: Logits,
-    reference: OldLogits,
-    target: Target | None = None,
-    k: int | None = 10,
-    p: float = 2.0,
-    rank_by: RankBy = "student",
-    class_reduction: ClassReduction | None = None,
-    margin: float = 0.0,
-    base: float = 1.0,
-    focus: float = 0.0,
-    filter: Filter = "old_right",
-    classes: SharedClasses | None = None,
-    ignore_index: int = IGNORED,
-    reduction: Reduction = "mean",
-    preset: Preset | None = None,
+    *, new: Logits, reference: OldLogits, target: Target | None = None, **options: Any
 ) -> Loss:
     """``|new - reference|^p`` over the k highest logits. See :class:`LogitDifferenceInhibition`."""
-    class_reduction = class_reduction or ("sum" if as_printed(preset) else "mean")
-    _check_options(k, p, rank_by, class_reduction, margin, base, focus, filter, reduction)
-    check_classes("reference", old=reference, new=new, classes=classes)
-    reference = reference.detach()
-    student, teacher = shared_scores(new=new, old=reference, classes=classes)
-    student, teacher, counted = _highest(student, teacher, k=k, rank_by=rank_by)
-    sloped = _inhibited(student, teacher, counted, p=p, margin=margin, over=class_reduction)
-    if target is None:
-        if focus != 0:
-            raise InputError(
-                "Expected `target` where `focus` is not 0, but got none; the filter asks whether "
-                "the reference is right."
-            )
-        weight = None if base == 1 else torch.full_like(sloped.value, base)
-        return reduced((student,), sloped, weight=weight, reduction=reduction)
-    aim = read_target(target, new=new, ignore_index=ignore_index)
-    weight = focal_weight(
-        filter,
-        base=base,
-        focus=focus,
-        new=new.detach(),
-        old=reference,
-        target=aim,
-        classes=classes,
-        dtype=sloped.value.dtype,
-    )
-    return reduced((student,), sloped, weight=weight, count=aim.count(), reduction=reduction)
+    return LogitDifferenceInhibition(**options).forward(new=new, reference=reference, target=target)
 
 
 def _highest(
@@ -127,109 +185,3 @@ def _inhibited(
         members = counted.sum(-1, keepdim=True)
         value, slope = value.div_(members.squeeze(-1)), slope.div_(members)
     return Sloped(value, (slope,), value_factor=share, slope_factor=p * share)
-
-
-def _check_options(
-    k: int | None,
-    p: float,
-    rank_by: str,
-    class_reduction: str,
-    margin: float,
-    base: float,
-    focus: float,
-    filter: str,
-    reduction: str,
-) -> None:
-    whole("k", k)
-    at_least("p", p, 1)
-    one_of("rank_by", rank_by, RANKINGS)
-    one_of("class_reduction", class_reduction, CLASS_REDUCTIONS)
-    at_least("margin", margin, 0)
-    at_least("base", base, 0)
-    at_least("focus", focus, 0)
-    one_of("filter", filter, FILTERS)
-    one_of("reduction", reduction, REDUCTIONS)
-
-
-class LogitDifferenceInhibition(Term):
-    """Logit difference inhibition (ELODI, equations 7 and 8): stay near the reference's logits.
-
-    The term is the mean over the batch of the mean (or sum) over the classes in ``K(x)`` of
-    ``max(|new_c - reference_c| - margin, 0)^p``, where ``K(x)`` are the k classes of the highest
-    logits. The paper's objective is ``(1 - alpha) * cross_entropy + alpha * term``, alpha = 0.8.
-
-    Args:
-        k: how many classes count; None for all (equation 7).
-        p: the power, 1 or more.
-        rank_by: whose logits decide which are the highest: the ``"student"``'s (the new model),
-            the ``"reference"``'s, or the union of ``"both"``. Ranked by the reference, a student
-            is free to raise all other logits.
-        class_reduction: ``"mean"`` or ``"sum"`` over the classes that count. The paper sums;
-            with a hundred classes that blows up training at ordinary learning rates.
-        margin: differences up to this cost nothing.
-        base: weight of every sample.
-        focus: further weight of the samples that `filter` picks; needs a target.
-        filter: what gets the focus: ``"old_right"`` (the reference is right), ``"all"``,
-            ``"new_wrong"`` or ``"negative_flip"``.
-        classes: which classes are the same, if the reference knows other ones than new.
-        ignore_index: a target that marks samples without one.
-        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
-        preset: ``"paper"`` takes ``class_reduction="sum"``. Options given beside it win.
-
-    >>> import torch
-    >>> pull = LogitDifferenceInhibition(k=2)
-    >>> new = torch.tensor([[3.0, 2.0, -9.0]], requires_grad=True)
-    >>> pull(new=new, reference=torch.tensor([[2.0, 2.0, 2.0]]))  # the third is not among two
-    tensor(0.5000, grad_fn=<...>)
-    """
-
-    def __init__(
-        self,
-        k: int | None = 10,
-        p: float = 2.0,
-        rank_by: RankBy = "student",
-        class_reduction: ClassReduction | None = None,
-        *,
-        margin: float = 0.0,
-        base: float = 1.0,
-        focus: float = 0.0,
-        filter: Filter = "old_right",
-        classes: SharedClasses | None = None,
-        ignore_index: int = IGNORED,
-        reduction: Reduction = "mean",
-        preset: Preset | None = None,
-    ) -> None:
-        super().__init__()
-        self.k = k
-        self.p = p
-        self.rank_by = rank_by
-        self.class_reduction: ClassReduction = class_reduction or (
-            "sum" if as_printed(preset) else "mean"
-        )
-        self.margin = margin
-        self.base = base
-        self.focus = focus
-        self.filter = filter
-        self.classes = classes
-        self.ignore_index = ignore_index
-        self.reduction = reduction
-        _check_options(k, p, rank_by, self.class_reduction, margin, base, focus, filter, reduction)
-
-    def forward(self, *, new: Logits, reference: OldLogits, target: Target | None = None) -> Loss:
-        """The term for a batch; the target is needed for a focus, or to leave samples out."""
-        return logit_difference_inhibition(
-            new=new,
-            reference=reference,
-            target=target,
-            k=self.k,
-            p=self.p,
-            rank_by=self.rank_by,
-            class_reduction=self.class_reduction,
-            margin=self.margin,
-            base=self.base,
-            focus=self.focus,
-            filter=self.filter,
-            classes=self.classes,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from flipguard.losses.classes import SharedClasses, check_classes, shared_scores
 from flipguard.losses.divergences import kl_to_student
 from flipguard.losses.filters import missed
 from flipguard.losses.inputs import (
     IGNORED,
-    REDUCTIONS,
     Logits,
     Loss,
     OldLogits,
@@ -15,52 +17,15 @@ from flipguard.losses.inputs import (
     Reduction,
     Target,
     check_same_shape,
-    one_of,
     positive,
 )
 from flipguard.losses.slopes import reduced
 from flipguard.losses.targets import read_target
-from flipguard.losses.terms import Term
+from flipguard.losses.terms import LossTerm, options_of
 
 
-def muscle(
-    *,
-    new: Logits,
-    old: OldLogits,
-    target: Target,
-    control: Logits | None = None,
-    temperature: float = 1.0,
-    classes: SharedClasses | None = None,
-    ignore_index: int = IGNORED,
-    reduction: Reduction = "mean",
-) -> Loss:
-    """Distillation from old where new is wrong. See :class:`Muscle`."""
-    positive("temperature", temperature)
-    one_of("reduction", reduction, REDUCTIONS)
-    check_classes("old", old=old, new=new, classes=classes)
-    aim = read_target(target, new=new, ignore_index=ignore_index)
-    says = new.detach().argmax(-1)
-    wrong, right = missed(says, target=aim), aim.mass_at(says)
-
-    def pull(student: Logits, teacher: Logits, weight: PerSample) -> Loss:
-        sloped = kl_to_student(student, teacher, temperature=temperature)
-        return reduced(
-            (student,),
-            sloped,
-            weight=weight.to(sloped.value.dtype),
-            count=aim.count(),
-            reduction=reduction,
-        )
-
-    student, teacher = shared_scores(new=new, old=old.detach(), classes=classes)
-    to_old = pull(student, teacher, wrong)
-    if control is None:
-        return to_old
-    check_same_shape("control", control, "new", new)
-    return to_old + pull(new, control.detach(), right)
-
-
-class Muscle(Term):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Muscle(LossTerm):
     """MUSCLE's filter (Echterhoff et al., 2024): follow old where the new model is wrong.
 
     The term is the mean over the batch of ``[new wrong] T^2 KL(old || new)``, and, if an untreated
@@ -80,33 +45,43 @@ class Muscle(Term):
     tensor([0.0000, 1.0068], grad_fn=<...>)
     """
 
-    def __init__(
-        self,
-        temperature: float = 1.0,
-        *,
-        classes: SharedClasses | None = None,
-        ignore_index: int = IGNORED,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__()
-        positive("temperature", temperature)
-        one_of("reduction", reduction, REDUCTIONS)
-        self.temperature = temperature
-        self.classes = classes
-        self.ignore_index = ignore_index
-        self.reduction = reduction
+    temperature: float = 1.0
+    classes: SharedClasses | None = None
+    ignore_index: int = IGNORED
+    reduction: Reduction = "mean"
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        positive("temperature", self.temperature)
+        super().__post_init__()
 
     def forward(
         self, *, new: Logits, old: OldLogits, target: Target, control: Logits | None = None
     ) -> Loss:
         """The term for a batch."""
-        return muscle(
-            new=new,
-            old=old,
-            target=target,
-            control=control,
-            temperature=self.temperature,
-            classes=self.classes,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        check_classes("old", old=old, new=new, classes=self.classes)
+        aim = read_target(target, new=new, ignore_index=self.ignore_index)
+        says = new.detach().argmax(-1)
+        wrong, right = missed(says, target=aim), aim.mass_at(says)
+
+        def pull(student: Logits, teacher: Logits, weight: PerSample) -> Loss:
+            sloped = kl_to_student(student, teacher, temperature=self.temperature)
+            weight = weight.to(sloped.value.dtype)
+            return reduced(
+                (student,), sloped, weight=weight, count=aim.count(), reduction=self.reduction
+            )
+
+        student, teacher = shared_scores(new=new, old=old.detach(), classes=self.classes)
+        to_old = pull(student, teacher, wrong)
+        if control is None:
+            return to_old
+        check_same_shape("control", control, "new", new)
+        return to_old + pull(new, control.detach(), right)
+
+
+@options_of(Muscle)
+def muscle(
+    *, new: Logits, old: OldLogits, target: Target, control: Logits | None = None, **options: Any
+) -> Loss:
+    """Distillation from old where new is wrong. See :class:`Muscle`."""
+    return Muscle(**options).forward(new=new, old=old, target=target, control=control)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from flipguard.errors import InputError
 from flipguard.losses.divergences import (
     divergence_from_uniform,
@@ -10,63 +13,22 @@ from flipguard.losses.divergences import (
     top_entropy,
 )
 from flipguard.losses.inputs import (
-    REDUCTIONS,
     Logits,
     Loss,
     Reduction,
     at_least,
     check_scores,
-    one_of,
     whole,
 )
 from flipguard.losses.ranking import highest
 from flipguard.losses.slopes import reduced
-from flipguard.losses.terms import Term
+from flipguard.losses.terms import LossTerm, options_of
 
 LEAST_FLOOR = 1e-30
 
 
-def entropy_regularizer(
-    *, new: Logits, k: int | None = None, reduction: Reduction = "mean"
-) -> Loss:
-    """The entropy of new's predictions. See :class:`EntropyRegularizer`."""
-    _check(new, k, reduction)
-    if k is not None and k < new.shape[-1]:
-        sloped = top_entropy(new, highest(new.detach(), k))
-    else:
-        sloped = entropy(new)
-    return reduced((new,), sloped, reduction=reduction)
-
-
-def uniform_divergence(
-    *, new: Logits, k: int | None = None, floor: float = 0.0, reduction: Reduction = "mean"
-) -> Loss:
-    """How far new's predictions are from uniform. See :class:`UniformDivergence`."""
-    _check(new, k, reduction)
-    _check_floor(floor)
-    if k is not None and k < new.shape[-1]:
-        sloped = top_divergence_from_uniform(new, highest(new.detach(), k), floor)
-    else:
-        sloped = divergence_from_uniform(new, floor)
-    return reduced((new,), sloped, reduction=reduction)
-
-
-def _check(new: Logits, k: int | None, reduction: str) -> None:
-    check_scores("new", new)
-    whole("k", k)
-    one_of("reduction", reduction, REDUCTIONS)
-
-
-def _check_floor(floor: float) -> None:
-    at_least("floor", floor, 0)
-    if 0 < floor < LEAST_FLOOR:
-        raise InputError(
-            f"Expected `floor` to be 0 or at least {LEAST_FLOOR:g}, below which single precision "
-            f"has no reciprocal, but got {floor:g}."
-        )
-
-
-class EntropyRegularizer(Term):
+@dataclass(kw_only=True, eq=False, repr=False)
+class EntropyRegularizer(LossTerm):
     """Minimum entropy (Reproducibility, equation 6): predictions that are sure flip less.
 
     The term is the mean over the batch of ``-sum_c p_c log p_c``. The paper's objective is
@@ -81,19 +43,32 @@ class EntropyRegularizer(Term):
     tensor(1.3863, grad_fn=<...>)
     """
 
-    def __init__(self, k: int | None = None, *, reduction: Reduction = "mean") -> None:
-        super().__init__()
-        whole("k", k)
-        one_of("reduction", reduction, REDUCTIONS)
-        self.k = k
-        self.reduction = reduction
+    k: int | None = None
+    reduction: Reduction = "mean"
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        whole("k", self.k)
+        super().__post_init__()
 
     def forward(self, *, new: Logits) -> Loss:
         """The term for a batch."""
-        return entropy_regularizer(new=new, k=self.k, reduction=self.reduction)
+        check_scores("new", new)
+        if self.k is not None and self.k < new.shape[-1]:
+            sloped = top_entropy(new, highest(new.detach(), self.k))
+        else:
+            sloped = entropy(new)
+        return reduced((new,), sloped, reduction=self.reduction)
 
 
-class UniformDivergence(Term):
+@options_of(EntropyRegularizer)
+def entropy_regularizer(*, new: Logits, **options: Any) -> Loss:
+    """The entropy of new's predictions. See :class:`EntropyRegularizer`."""
+    return EntropyRegularizer(**options).forward(new=new)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class UniformDivergence(LossTerm):
     """Divergence from uniform (Reproducibility, equation 7): how sure predictions are; subtract it.
 
     The mean over the batch of ``KL(p || uniform) + KL(uniform || p)``, which is
@@ -114,17 +89,32 @@ class UniformDivergence(Term):
     tensor(0.7616, grad_fn=<...>)
     """
 
-    def __init__(
-        self, k: int | None = None, *, floor: float = 0.0, reduction: Reduction = "mean"
-    ) -> None:
-        super().__init__()
-        whole("k", k)
-        _check_floor(floor)
-        one_of("reduction", reduction, REDUCTIONS)
-        self.k = k
-        self.floor = floor
-        self.reduction = reduction
+    k: int | None = None
+    floor: float = 0.0
+    reduction: Reduction = "mean"
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        whole("k", self.k)
+        at_least("floor", self.floor, 0)
+        if 0 < self.floor < LEAST_FLOOR:
+            raise InputError(
+                f"Expected `floor` to be 0 or at least {LEAST_FLOOR:g}, below which single "
+                f"precision has no reciprocal, but got {self.floor:g}."
+            )
+        super().__post_init__()
 
     def forward(self, *, new: Logits) -> Loss:
         """The divergence for a batch."""
-        return uniform_divergence(new=new, k=self.k, floor=self.floor, reduction=self.reduction)
+        check_scores("new", new)
+        if self.k is not None and self.k < new.shape[-1]:
+            sloped = top_divergence_from_uniform(new, highest(new.detach(), self.k), self.floor)
+        else:
+            sloped = divergence_from_uniform(new, self.floor)
+        return reduced((new,), sloped, reduction=self.reduction)
+
+
+@options_of(UniformDivergence)
+def uniform_divergence(*, new: Logits, **options: Any) -> Loss:
+    """How far new's predictions are from uniform. See :class:`UniformDivergence`."""
+    return UniformDivergence(**options).forward(new=new)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from flipguard.errors import InputError
-from flipguard.losses.inputs import Logits, Loss, PerSample, Reduction
+from flipguard.losses.inputs import REDUCTIONS, Logits, Loss, PerSample, Reduction, one_of
 
 
 class Sloped(NamedTuple):
@@ -107,6 +107,7 @@ def reduced(
     count: int | Tensor | None = None,
 ) -> Loss:
     """The loss: weighted, summed over samples, for a mean divided by their number."""
+    one_of("reduction", reduction, REDUCTIONS)
     value, slopes, value_factor, slope_factor = sloped
     if weight is not None:
         # A sample that weighs nothing may hold anything, nan too: 0 times nan is not 0.
@@ -134,6 +135,7 @@ def reduced(
 
 def averaged(value: PerSample, *, reduction: Reduction, count: int | Tensor) -> Loss:
     """The same for values that autograd has followed."""
+    one_of("reduction", reduction, REDUCTIONS)
     if reduction == "none":
         return value
     total = value.sum()

@@ -74,7 +74,7 @@ def _build_skl(setting: Setting) -> Objective:
 
     from flipguard.losses import CoDistillation, Ramp
 
-    twin, agree = setting.new_model("twin"), CoDistillation("skl")
+    twin, agree = setting.new_model("twin"), CoDistillation(kind="skl")
     growth = int(setting.number("ramp") * setting.steps)
     beta = Ramp("linear", strength=setting.number("beta"), steps=growth)
     alpha = Ramp("linear", strength=setting.number("alpha"), steps=growth)
@@ -100,7 +100,7 @@ def _build_ce(setting: Setting) -> Objective:
     from flipguard.losses import CoDistillation, Ramp
     from flipguard.references import Peer
 
-    twin, agree = setting.new_model("twin"), CoDistillation("ce")
+    twin, agree = setting.new_model("twin"), CoDistillation(kind="ce")
     every = int(setting.number("every"))
     # Each learns from an earlier state of the other, so that neither waits for the other.
     first_peer, second_peer = Peer(setting.model, every=every), Peer(twin, every=every)

@@ -23,7 +23,9 @@ def _build_muscle(setting: Setting) -> Objective:
     from flipguard.losses import Muscle
 
     temperature = setting.number("temperature")
-    return beside_old(setting, "pull", lambda old: Muscle(temperature, classes=old.classes))
+    return beside_old(
+        setting, "pull", lambda old: Muscle(temperature=temperature, classes=old.classes)
+    )
 
 
 NEW_ERROR = Method(

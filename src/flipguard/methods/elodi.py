@@ -194,10 +194,10 @@ def _inhibition(options: Options, old: Old | None = None) -> LogitDifferenceInhi
     rank_by: Any = options[RANK_BY.name]
     reduction: Any = options[REDUCTION.name]
     return LogitDifferenceInhibition(
-        top_in(options),
-        number_in(options, POWER.name),
-        rank_by,
-        reduction,
+        k=top_in(options),
+        p=number_in(options, POWER.name),
+        rank_by=rank_by,
+        class_reduction=reduction,
         classes=None if old is None else old.classes,
     )
 

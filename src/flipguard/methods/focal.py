@@ -100,8 +100,8 @@ def _build_kl(setting: Setting) -> Objective:
         setting,
         "pull",
         lambda old: FocalDistillation(
-            base,
-            focus,
+            base=base,
+            focus=focus,
             distance="kl",
             temperature=temperature,
             direction=setting.word("direction"),
@@ -118,8 +118,8 @@ def _build_logits(setting: Setting) -> Objective:
         setting,
         "pull",
         lambda old: FocalDistillation(
-            setting.number("base"),
-            setting.number("focus"),
+            base=setting.number("base"),
+            focus=setting.number("focus"),
             class_reduction=setting.word("class_reduction"),
             filter=setting.word("filter"),
             classes=old.classes,

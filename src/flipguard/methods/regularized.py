@@ -42,7 +42,7 @@ TOP = Option(
 def _build_entropy(setting: Setting) -> Objective:
     from flipguard.losses import EntropyRegularizer
 
-    alpha, regularizer = setting.number("alpha"), EntropyRegularizer(top_in(setting.options))
+    alpha, regularizer = setting.number("alpha"), EntropyRegularizer(k=top_in(setting.options))
 
     def parts(step: Step) -> Parts:
         return {
@@ -57,7 +57,7 @@ def _build_skl(setting: Setting) -> Objective:
     from flipguard.losses import UniformDivergence
 
     alpha = setting.number("alpha")
-    divergence = UniformDivergence(top_in(setting.options), floor=setting.number("floor"))
+    divergence = UniformDivergence(k=top_in(setting.options), floor=setting.number("floor"))
 
     def parts(step: Step) -> Parts:
         return {

@@ -41,7 +41,7 @@ def reliabilities(result: Comparison) -> tuple[Reliability, ...]:
 def _reliability(result: Comparison, side: Side) -> Reliability:
     n, right, confidence = (result.counts.bins(side, part) for part in ("n", "right", "confidence"))
     total = float(n.sum())
-    error, margin = f"expected_calibration_error_{side}", f"confidence_{side}"
+    error, margin = f"expected_calibration_error_{side}", f"margin_{side}"
     return Reliability(
         side=side,
         bins=tuple(

@@ -18,7 +18,7 @@ MOST_BINS = 10
 TITLES = {
     "rank": "Where the wrong class of a flip stood in old",
     "displacement": "How far one sample's logits move",
-    "confidence": "How sure new is of the test samples",
+    "margin": "How sure new is of the test samples",
 }
 
 

@@ -30,7 +30,7 @@ ALWAYS = (
     "churn_correct",
     "churn_incorrect",
     "expected_calibration_error_new",
-    "confidence_new",
+    "margin_new",
     "entropy_new",
     "logit_displacement",
 )
@@ -40,7 +40,7 @@ HISTOGRAMS = {
     "uncertainty": "uncertainty: deviation of the members' probabilities",
     "rank": "rank: place of new's wrong class among old's logits",
     "displacement": "distance: of the logits of one sample, old to new",
-    "confidence": "confidence: first probability less the second",
+    "margin": "margin: first probability less the second",
 }
 
 # What some of them tell apart.

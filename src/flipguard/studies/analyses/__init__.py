@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from flipguard.studies.analyses.base import Analysed
-from flipguard.studies.analyses.confidence import confidences
 from flipguard.studies.analyses.displacement import displacements
+from flipguard.studies.analyses.margins import margins_of_new
 from flipguard.studies.analyses.ranks import ranks
 from flipguard.studies.analyses.uncertainty import uncertainties
 from flipguard.studies.planning import Plan
@@ -17,7 +17,7 @@ ANALYSES: Mapping[str, Callable[[Plan], dict[int, Analysed]]] = MappingProxyType
         "uncertainty": uncertainties,
         "rank": ranks,
         "displacement": displacements,
-        "confidence": confidences,
+        "margin": margins_of_new,
     }
 )
 

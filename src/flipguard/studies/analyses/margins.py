@@ -1,4 +1,4 @@
-"""How sure models are: by how much their first probability is above their second."""
+"""Margins: by how much the first probability of a model is above its second."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from flipguard.studies.predictions import predictions_of
 EDGES = np.linspace(0.0, 1.0, 21)
 
 
-def confidences(plan: Plan) -> dict[int, Analysed]:
-    """How many test samples new is how sure of."""
+def margins_of_new(plan: Plan) -> dict[int, Analysed]:
+    """Histograms of the margins of new over the test samples."""
     wanted = plan.study.histogram
     assert wanted is not None
     found = {}
@@ -22,7 +22,5 @@ def confidences(plan: Plan) -> dict[int, Analysed]:
             shares = np.sort(predictions_of(update.sides[1]).probabilities, axis=1)
             margins.append(shares[:, -1] - shares[:, -2])
         if margins:
-            found[place] = Analysed(
-                histogram=histogram("confidence", EDGES, {"test samples": margins})
-            )
+            found[place] = Analysed(histogram=histogram("margin", EDGES, {"test samples": margins}))
     return found
