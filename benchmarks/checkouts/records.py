@@ -34,7 +34,7 @@ DROPPED = frozenset(
 # Settings and options that the rebuild takes away, and so their values in documents.
 RETIRED = frozenset({"widen", "one_phase"})
 # Keys and words that the rebuild renames; used with `--numbers` alone.
-RENAMED: Mapping[str, str] = {"margin_old": "margin_old", "margin_new": "margin_new"}
+RENAMED: Mapping[str, str] = {"confidence_old": "margin_old", "confidence_new": "margin_new"}
 # Patterns of texts that depend on the machine or the hour, and what stands for them.
 NORMALISED = tuple(
     (re.compile(pattern), replacement)
