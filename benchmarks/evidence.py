@@ -1,9 +1,11 @@
-"""How long counting takes, beside the same counts in bare Polars, pandas and numpy.
+"""How long counting takes, next to the same counts in bare Polars, DuckDB, pandas and numpy.
 
-    python benchmarks/evidence.py [--quick] [--out benchmarks/results/evidence.json]
+    python benchmarks/evidence.py [--quick] [--rounds 1] [--only TEXT]
+                                  [--out benchmarks/results/evidence.json]
 
-Every case runs in a process of its own, so that its peak memory is its own. Times are the best of
-several runs in that process, on a warm disk; ratios are between rows of one run of this program.
+Every case runs in its own process, so that peak memory is per case. Times are the best of several
+runs in that process, on a warm disk; ratios are between rows of one run of this program. With
+several rounds all cases take turns, so that a machine that is busy for a while delays none alone.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -52,17 +56,19 @@ def make_aligned(rows: int) -> tuple[Path, Path]:
     return paths
 
 
-def make_shuffled(rows: int) -> tuple[Path, Path]:
-    """Text ids, the second file in another order."""
+def make_shuffled(rows: int, *, integers: bool = False) -> tuple[Path, Path]:
+    """Ids as text or as integers, the second file in another order."""
     import numpy as np
     import polars as pl
 
-    paths = (DATA / f"shuffled-old-{rows}.parquet", DATA / f"shuffled-new-{rows}.parquet")
+    kind = "integers" if integers else "shuffled"
+    paths = (DATA / f"{kind}-old-{rows}.parquet", DATA / f"{kind}-new-{rows}.parquet")
     if all(path.exists() for path in paths):
         return paths
     rng = np.random.default_rng(SEED)
     number = pl.Series("id", rng.permutation(rows))
-    ids = pl.select(pl.format("sample-{}", number.cast(pl.String).str.zfill(9))).to_series()
+    text = pl.format("sample-{}", number.cast(pl.String).str.zfill(9))
+    ids = number if integers else pl.select(text.alias("id")).to_series()
     target = rng.integers(0, 100, rows, dtype=np.int32)
     for path, right in zip(paths, (0.80, 0.83), strict=True):
         other = rng.integers(0, 100, rows, dtype=np.int32)
@@ -108,6 +114,34 @@ def make_streamed_scores(rows: int, classes: int) -> tuple[Path, Path]:
                 values = pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), classes)
                 ids = np.arange(start, start + n)
                 columns = {"id": ids, "target": target, "logits": values}
+                writer.write_table(pa.table(columns, schema=schema))
+    return paths
+
+
+def make_update(rows: int, classes: int) -> tuple[Path, Path]:
+    """Lists of logits of two models that mostly agree, as an update leaves them."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    paths = (DATA / f"update-old-{rows}.parquet", DATA / f"update-new-{rows}.parquet")
+    if all(path.exists() for path in paths):
+        return paths
+    schema = pa.schema(
+        [("id", pa.int64()), ("target", pa.int32()), ("logits", pa.list_(pa.float32(), classes))]
+    )
+    rng = np.random.default_rng(SEED)
+    with pq.ParquetWriter(paths[0], schema) as old, pq.ParquetWriter(paths[1], schema) as new:
+        for start in range(0, rows, 50_000):
+            n = min(50_000, rows - start)
+            target = rng.integers(0, classes, n, dtype=np.int32)
+            logits = rng.standard_normal((n, classes), dtype=np.float32) * 3
+            logits[np.arange(n), target] += 10
+            for writer in (old, new):
+                noise = rng.standard_normal((n, classes), dtype=np.float32)
+                values = (logits + 0.6 * noise).ravel()
+                lists = pa.FixedSizeListArray.from_arrays(pa.array(values), classes)
+                columns = {"id": np.arange(start, start + n), "target": target, "logits": lists}
                 writer.write_table(pa.table(columns, schema=schema))
     return paths
 
@@ -178,13 +212,51 @@ def ours(paths: tuple[Path, Path]) -> Callable[[], Any]:
     return run
 
 
-def shuffled_polars(rows: int) -> Callable[[], Any]:
+def shuffled_polars(paths: tuple[Path, Path], *, unique: bool = False) -> Callable[[], Any]:
+    """A join and the counts; `unique` makes sure that no id is there twice, as flipguard does."""
     import polars as pl
 
-    old, new = (pl.scan_parquet(path) for path in make_shuffled(rows))
+    old, new = (pl.scan_parquet(path) for path in paths)
     joined = old.join(new.select("id", new_label="label"), on="id")
     query = joined.select(polars_counts())
-    return lambda: query.collect(engine="streaming").row(0)
+    ids = [side.select(n=pl.len(), different=pl.col("id").n_unique()) for side in (old, new)]
+
+    def run() -> Any:
+        for side in ids if unique else ():
+            n, different = side.collect(engine="streaming").row(0)
+            if n != different:
+                raise SystemExit("an id is there twice")
+        return query.collect(engine="streaming").row(0)
+
+    return run
+
+
+DUCKDB_COUNTS = """
+    select count(*) filter (o.label = o.target and n.label = o.target),
+           count(*) filter (o.label = o.target and n.label <> o.target),
+           count(*) filter (o.label <> o.target and n.label = o.target),
+           count(*) filter (o.label <> o.target and n.label <> o.target and o.label = n.label),
+           count(*) filter (o.label <> o.target and n.label <> o.target and o.label <> n.label)
+    from read_parquet(?) o join read_parquet(?) n using (id)
+"""
+
+
+def shuffled_duckdb(paths: tuple[Path, Path], *, unique: bool = False) -> Callable[[], Any]:
+    """The same in DuckDB, with as many threads as there are cores."""
+    import duckdb
+
+    connection = duckdb.connect()
+    places = [str(path) for path in paths]
+
+    def run() -> Any:
+        for place in places if unique else ():
+            query = "select count(*), count(distinct id) from read_parquet(?)"
+            n, different = connection.execute(query, [place]).fetchall()[0]
+            if n != different:
+                raise SystemExit("an id is there twice")
+        return connection.execute(DUCKDB_COUNTS, places).fetchall()[0]
+
+    return run
 
 
 def scores_argmax(rows: int, classes: int) -> Callable[[], Any]:
@@ -241,6 +313,19 @@ def command(arguments: list[str]) -> Callable[[], Any]:
     return run
 
 
+def compare(paths: tuple[Path, Path], *more: str) -> Callable[[], Any]:
+    """The command with these outputs, and `--json`."""
+    endings = {"--json": "json", "--flips": "csv", "--html": "html"}
+    outputs = [part for flag in ("--json", *more) for part in (flag, f"out.{endings[flag]}")]
+    files = [str(path) for path in paths]
+    return command([sys.executable, "-m", "flipguard", "compare", *files, *outputs])
+
+
+UNIQUE_POLARS = "integers: bare Polars join, ids checked to be unique"
+UNIQUE_DUCKDB = "integers: bare DuckDB join, ids checked to be unique"
+ALL_OUTPUTS = "outputs: the same with --flips --html"
+
+
 def small_files() -> tuple[str, str]:
     import polars as pl
 
@@ -261,25 +346,36 @@ def cases(quick: bool) -> dict[str, tuple[str, Callable[[], Callable[[], Any]], 
     """name -> (section, set-up that returns the timed run, repeats)."""
     many, joined = (1_000_000, 100_000) if quick else (100_000_000, 10_000_000)
     rows, classes = (5_000, 100) if quick else (50_000, 1_000)
-    stream = 20_000 if quick else 2_000_000
+    stream, update = (20_000, 10_000) if quick else (2_000_000, 1_000_000)
     python = sys.executable
     a = f"{many:,} label rows, aligned"
     b = f"{joined:,} text ids, shuffled"
+    i = f"{joined:,} integer ids, shuffled"
     c = f"{rows:,} x {classes:,} float32 logits a side, in memory"
     d = f"{stream:,} x 100 float32 logits a side, streamed from Parquet"
+    o = f"{update:,} x 100 float32 logits a side from Parquet, a whole command"
     e = "starting up"
+    text, integers = partial(make_shuffled, joined), partial(make_shuffled, joined, integers=True)
     return {
         "aligned: bare Polars, ids not read": (a, lambda: aligned_polars(many, with_ids=False), 5),
         "aligned: bare Polars, ids compared": (a, lambda: aligned_polars(many, with_ids=True), 5),
         "aligned: flipguard": (a, lambda: ours(make_aligned(many)), 5),
         "aligned: pandas, ids compared": (a, lambda: aligned_pandas(many, merge=False), 1),
         "aligned: pandas, merged on id": (a, lambda: aligned_pandas(many, merge=True), 1),
-        "shuffled: bare Polars join": (b, lambda: shuffled_polars(joined), 3),
-        "shuffled: flipguard": (b, lambda: ours(make_shuffled(joined)), 3),
+        "shuffled: bare Polars join": (b, lambda: shuffled_polars(text()), 3),
+        "shuffled: bare DuckDB join": (b, lambda: shuffled_duckdb(text()), 3),
+        "shuffled: flipguard": (b, lambda: ours(text()), 3),
+        "integers: bare Polars join": (i, lambda: shuffled_polars(integers()), 3),
+        "integers: bare DuckDB join": (i, lambda: shuffled_duckdb(integers()), 3),
+        UNIQUE_POLARS: (i, lambda: shuffled_polars(integers(), unique=True), 3),
+        UNIQUE_DUCKDB: (i, lambda: shuffled_duckdb(integers(), unique=True), 3),
+        "integers: flipguard": (i, lambda: ours(integers()), 3),
         "scores: argmax of both": (c, lambda: scores_argmax(rows, classes), 7),
         "scores: flipguard, all metrics": (c, lambda: scores_ours(rows, classes), 7),
         "scores: plain numpy, the same": (c, lambda: scores_numpy(rows, classes), 1),
         "streamed scores: flipguard": (d, lambda: ours(make_streamed_scores(stream, 100)), 1),
+        "outputs: flipguard compare --json": (o, lambda: compare(make_update(update, 100)), 2),
+        ALL_OUTPUTS: (o, lambda: compare(make_update(update, 100), "--flips", "--html"), 2),
         "start: python -c pass": (e, lambda: command([python, "-c", "pass"]), 7),
         "start: import flipguard": (e, lambda: command([python, "-c", "import flipguard"]), 7),
         "start: flipguard compare, 1,000 rows": (
@@ -298,22 +394,31 @@ def run_case(name: str, quick: bool) -> dict[str, Any]:
     section, set_up, repeats = cases(quick)[name]
     run = set_up()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    times, answer = [], None
+    times, cpu, answer = [], [], None
     for _ in range(repeats):
-        start = time.perf_counter()
+        start, used = time.perf_counter(), cpu_seconds()
         answer = run()
         times.append(time.perf_counter() - start)
-    who = resource.RUSAGE_CHILDREN if section == "starting up" else resource.RUSAGE_SELF
+        cpu.append(cpu_seconds() - used)
+    whole_command = section == "starting up" or section.endswith("command")
+    who = resource.RUSAGE_CHILDREN if whole_command else resource.RUSAGE_SELF
     return {
         "section": section,
         "case": name,
         "seconds": min(times),
         "seconds_median": stats.median(times),
+        "cpu_seconds": min(cpu),
         "repeats": repeats,
         "peak_mib": round(resource.getrusage(who).ru_maxrss / 1024),
         "peak_before_mib": round(before / 1024),
         "answer": [float(x) for x in answer] if answer is not None else None,
     }
+
+
+def cpu_seconds() -> float:
+    """The processor time of this process and of those that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 RATIOS = (
@@ -322,6 +427,12 @@ RATIOS = (
     ("aligned: pandas, ids compared", "aligned: flipguard"),
     ("aligned: pandas, merged on id", "aligned: flipguard"),
     ("shuffled: flipguard", "shuffled: bare Polars join"),
+    ("shuffled: flipguard", "shuffled: bare DuckDB join"),
+    ("integers: flipguard", "integers: bare Polars join"),
+    ("integers: flipguard", "integers: bare DuckDB join"),
+    ("integers: flipguard", UNIQUE_POLARS),
+    ("integers: flipguard", UNIQUE_DUCKDB),
+    (ALL_OUTPUTS, "outputs: flipguard compare --json"),
     ("scores: flipguard, all metrics", "scores: argmax of both"),
     ("scores: plain numpy, the same", "scores: flipguard, all metrics"),
 )
@@ -335,19 +446,49 @@ def machine() -> dict[str, Any]:
     if info.exists():
         names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         model = names[0].split(":")[1].strip() if names else model
-    packages = ("flipguard", "numpy", "scipy", "polars", "pyarrow", "pandas")
+    packages = ("flipguard", "numpy", "scipy", "polars", "pyarrow", "pandas", "duckdb")
     return {
         "cpu": model,
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "python": platform.python_version(),
-        **{name: metadata.version(name) for name in packages},
+        **{name: metadata.version(name) for name in packages if find_spec(name) is not None},
+    }
+
+
+def run_apart(name: str, *, quick: bool) -> dict[str, Any]:
+    """One case in its own process."""
+    arguments = [sys.executable, __file__, "--case", name, *(["--quick"] if quick else [])]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    if done.returncode:
+        print(f"{name:42s} failed ({done.returncode})")
+        return {"case": name, "failed": done.stderr.strip().splitlines()[-1:]}
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    told = f"{row['seconds']:9.3f} s  {row['cpu_seconds']:9.3f} s cpu  {row['peak_mib']:7,} MiB"
+    print(f"{name:42s} {told}", flush=True)
+    return row
+
+
+def best_of(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """The best times of a case over all rounds, and its largest peak."""
+    counted = [row for row in rounds if "seconds" in row]
+    if not counted:
+        return rounds[0]
+    best = {key: min(row[key] for row in counted) for key in ("seconds", "cpu_seconds")}
+    return {
+        **counted[0],
+        **best,
+        "seconds_median": stats.median(row["seconds_median"] for row in counted),
+        "repeats": sum(row["repeats"] for row in counted),
+        "peak_mib": max(row["peak_mib"] for row in counted),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to try the program")
+    parser.add_argument("--rounds", type=int, default=1, help="how often all cases take turns")
+    parser.add_argument("--only", default="", help="cases whose name has this text")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "evidence.json")
     options = parser.parse_args()
@@ -355,29 +496,24 @@ def main() -> None:
     if options.case:
         print(json.dumps(run_case(options.case, options.quick)))
         return
-    rows = []
-    for name in cases(options.quick):
-        arguments = [sys.executable, __file__, "--case", name]
-        done = subprocess.run(
-            [*arguments, *(["--quick"] if options.quick else [])], capture_output=True, text=True
-        )
-        if done.returncode:
-            rows.append({"case": name, "failed": done.stderr.strip().splitlines()[-1:]})
-            print(f"{name:42s} failed ({done.returncode})")
-            continue
-        row = json.loads(done.stdout.splitlines()[-1])
-        rows.append(row)
-        print(f"{name:42s} {row['seconds']:9.3f} s  {row['peak_mib']:7,} MiB", flush=True)
+    names = [name for name in cases(options.quick) if options.only in name]
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for _ in range(options.rounds):
+        for name in names:
+            found[name].append(run_apart(name, quick=options.quick))
+    rows = [best_of(each) for each in found.values()]
     seconds = {row["case"]: row["seconds"] for row in rows if "seconds" in row}
+    cpu = {row["case"]: row["cpu_seconds"] for row in rows if "seconds" in row}
     ratios = [
-        {"of": a, "to": b, "ratio": seconds[a] / seconds[b]}
+        {"of": a, "to": b, "ratio": seconds[a] / seconds[b], "cpu_ratio": cpu[a] / cpu[b]}
         for a, b in RATIOS
         if a in seconds and b in seconds
     ]
     print()
     for row in ratios:
-        print(f"{row['ratio']:8.2f}  {row['of']}  /  {row['to']}")
-    if not options.quick:
+        told = f"{row['ratio']:8.2f} (cpu {row['cpu_ratio']:.2f})"
+        print(f"{told}  {row['of']}  /  {row['to']}")
+    if not options.quick and not options.only:
         document = {
             "command": "python benchmarks/evidence.py",
             "seed": SEED,

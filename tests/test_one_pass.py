@@ -13,7 +13,7 @@ from hypothesis import given
 import flipguard as fg
 from flipguard.cli import main
 from flipguard.counts import CELLS, FLIP_KINDS, UNLABELLED, FlipCounts, Layout, flip_cells
-from flipguard.engines import alignment, labelled, local, positions, scored
+from flipguard.engines import labelled, local, positions, scored
 from flipguard.engines.outcomes import cell_index, cell_sums, flip_rows, is_negative_flip
 from flipguard.engines.plan import NEW, OLD, TARGET, CountingPlan
 from flipguard.report.groups import group_tables
@@ -128,9 +128,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     for module in (labelled, positions):
         count(module, "aligned_parts")
+        count(module, "joined_frames")
     count(scored, "paired_rows")
     count(scored, "side_and_pair_rows")
-    count(alignment.Pairing, "joined_frames")
     return seen
 
 

@@ -35,7 +35,7 @@ def methods_page() -> str:
             "",
             f"- **Paper.** {method.paper}",
         ]
-        if method.needs:
+        if method.needed():
             lines.append(f"- **Needs.** {method.needed()}")
         for departure in method.default_departures():
             lines.append(f"- **Not as in the paper.** {departure}.")

@@ -24,6 +24,7 @@ from flipguard.methods.base import (
     task,
     written,
 )
+from flipguard.methods.needs import Members, Needs
 from flipguard.methods.views import Views, views_of
 from flipguard.references import OldModel
 from tests.methods.scenes import Scene, build, options_of, scene
@@ -126,7 +127,7 @@ def test_departures_are_what_the_paper_has_otherwise() -> None:
     fancy = MADE_UP.complete({"kind": "fancy", "weight": 2.0})
     assert list(MADE_UP.departures(fancy)) == ["floor = 0.5, 0.0 in the paper", "it is made up"]
     assert list(MADE_UP.departures(MADE_UP.complete({"preset": "paper"}))) == ["it is made up"]
-    held_out = dataclasses.replace(BARE, needs=frozenset({"held_out"}))
+    held_out = dataclasses.replace(BARE, needs=lambda _: Needs(held_out=True))
     assert HELD_OUT == 0.1
     told = ["learns from 10% fewer samples, which are held out"]
     assert list(held_out.departures({})) == told
@@ -143,7 +144,7 @@ def test_an_option_that_was_added_is_no_part_of_a_name_at_its_default() -> None:
 
 def test_needs_are_said_in_words_and_revisions_counted() -> None:
     assert BARE.needed() == ""
-    needs = dataclasses.replace(BARE, needs=frozenset({"members", "old"}))
+    needs = dataclasses.replace(BARE, needs=lambda _: Needs(members=Members(count=2), old=True))
     assert needs.needed() == f"{NEEDS['old']}, {NEEDS['members']}"
     revised = dataclasses.replace(
         BARE,
@@ -230,7 +231,7 @@ def without(at: Scene, **missing: Any) -> Any:
     def made(name: str, **options: Any) -> Objective:
         method, _ = method_of(name)
         complete = {**method.complete({}), **options}
-        return method.build(dataclasses.replace(at.setting(complete), **missing))
+        return method.objective(dataclasses.replace(at.setting(complete), **missing))
 
     return made
 
@@ -302,7 +303,7 @@ def test_texts_and_features_that_are_not_there() -> None:
         held_out=lambda: iter([({"input_ids": at.inputs}, at.target)]),
     )
     with pytest.raises(InputError, match="Expected `ewc` to be given vectors or images"):
-        METHODS["ewc"].build(texts)
+        METHODS["ewc"].objective(texts)
 
 
 def test_label_smoothing_is_of_the_task() -> None:

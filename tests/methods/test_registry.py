@@ -55,7 +55,7 @@ VARIANTS = ("codistill-skl+entropy", "codistill-skl+skl")
 GROWING = [
     name
     for name, row in METHODS.items()
-    if "old" in row.needs and not row.needs & {"same_classes", "same_layout"}
+    if (needs := row.default_needs()).old and not (needs.same_classes or needs.same_layout)
 ]
 
 
@@ -93,7 +93,7 @@ def test_methods_that_need_no_old_are_measured_against_one(
 
 @pytest.mark.parametrize(
     "method",
-    [name for name, row in METHODS.items() if "old" in row.needs and "one_old" not in row.needs],
+    [n for n, row in METHODS.items() if (got := row.default_needs()).old and not got.one_old],
 )
 def test_chain_of_two_olds(method: str, olds: dict[str, Run], tmp_path: Path) -> None:
     run = check(with_old(tiny(method), olds["old"], olds["older"]), olds, tmp_path)
@@ -114,7 +114,7 @@ def test_elodi_with_legacy(name: str, olds: dict[str, Run], tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "method",
-    [n for n, row in METHODS.items() if "old" in row.needs and "same_layout" not in row.needs],
+    [n for n, row in METHODS.items() if (got := row.default_needs()).old and not got.same_layout],
 )
 def test_architecture_changes(method: str, olds: dict[str, Run], tmp_path: Path) -> None:
     check(with_old(tiny(method), olds["other"]), olds, tmp_path)

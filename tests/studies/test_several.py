@@ -1,4 +1,4 @@
-"""Several studies at once: one graph of runs, one crew, a result each, and what all agree in."""
+"""Several studies at once: one graph of runs, one pool, one result per study, one agreement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TWO = ["pct.table3", "pct.table4b"]
 SMALL = ["--set", "recipe.epochs=2", "--set", "data=mnist1d:train=200,test=300", "--seeds", "2"]
 
 
-TRAIN, COLLECTED = running.train_all, running.collected
+TRAIN, COLLECTED = running.train_runs, running.collected
 COMMON: dict[str, Any] = {"scale": "mnist1d", "seeds": 2}
 
 
@@ -88,7 +88,7 @@ def test_a_run_that_fails_spares_the_studies_that_are_complete(
     def fails(*_: object, **__: object) -> int:
         raise InputError("A run could not be trained: Expected this, but got that.")
 
-    monkeypatch.setattr(running, "train_all", fails)
+    monkeypatch.setattr(running, "train_runs", fails)
     done = flipguard("run", *TWO, "pct.figure6", *SMALL, "--out", str(out))
     assert done.code == 2
     last = done.err.splitlines()[-1]
@@ -113,7 +113,7 @@ def lacking_one(
     shutil.rmtree(missing)
     yield out, missing
     with pytest.MonkeyPatch.context() as patch:  # the other tests look at what was there
-        patch.setattr(running, "train_all", TRAIN)
+        patch.setattr(running, "train_runs", TRAIN)
         patch.setattr(running, "collected", COLLECTED)
         assert flipguard("run", *TWO, *SMALL, "--out", str(out)).code == 0
 
@@ -130,7 +130,7 @@ def test_a_result_is_written_before_all_is_trained(
         there.append(results_in(out))
         return 1
 
-    monkeypatch.setattr(running, "train_all", stopped_after_one)
+    monkeypatch.setattr(running, "train_runs", stopped_after_one)
     done = flipguard("run", *TWO, *SMALL, "--out", str(out))
     assert done.code == 0, done.err
     # What was complete, before anything is trained; the other, once it is.

@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 RUN = """
 import sys
 from pathlib import Path
-from flipguard.training import side_by_side
+from flipguard.training import pool_strategy
 from tests.training.tiny import tiny, trained
 
-side_by_side.WORTH, side_by_side.cores = -1.0, lambda: 2
+pool_strategy.WORTH, pool_strategy.cores = -1.0, lambda: 2
 config = tiny("ensemble", epochs=40, options={"members": 3}, machine={"fuse": "auto"})
 trained(config, Path(sys.argv[1]), resume=True)
 """

@@ -33,8 +33,8 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "elodi views": ("elodi", {"views": 2, "views_top": 2}),
     "elodi calibrated": ("elodi", {"guide": "calibrated"}),
 }
-SAME_LAYOUT = frozenset(name for name, row in METHODS.items() if "same_layout" in row.needs)
-SAME_CLASSES = frozenset(name for name, row in METHODS.items() if "same_classes" in row.needs)
+SAME_LAYOUT = frozenset(name for name, row in METHODS.items() if row.default_needs().same_layout)
+SAME_CLASSES = frozenset(name for name, row in METHODS.items() if row.default_needs().same_classes)
 FACTORS: dict[str, tuple[str, ...]] = {
     "method": tuple(WAYS),
     "update": ("same", "classes", "samples", "architecture"),

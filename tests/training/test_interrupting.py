@@ -26,7 +26,7 @@ TINY = ("--data", "mnist1d:train=200,test=100", "--model", "mlp:hidden=16")
 SLOW = """
 ENDLESS = 1000000  # the first epoch that does not end
 import sys, time
-from flipguard.training import material, side_by_side
+from flipguard.training import material, pool_strategy
 batches = material.Material.ahead
 def ahead(self, pieces, *, epoch):
     # In short naps: a signal that comes just before a long one would be noticed after it.
@@ -34,7 +34,7 @@ def ahead(self, pieces, *, epoch):
         time.sleep(0.02)
     return batches(self, pieces, epoch=epoch)
 material.Material.ahead = ahead
-side_by_side.WORTH, side_by_side.TOLD_EVERY, side_by_side.cores = -1.0, 0.0, lambda: 2
+pool_strategy.WORTH, pool_strategy.TOLD_EVERY, pool_strategy.cores = -1.0, 0.0, lambda: 2
 from flipguard.cli import main
 main()
 """

@@ -24,6 +24,7 @@ from flipguard.training.config import as_dict, from_dict
 from flipguard.training.devices import fabric_of
 from flipguard.training.lock import LOCK, alone_in
 from flipguard.training.members import member_config, member_folder
+from flipguard.training.monitor import LineMonitor
 from flipguard.training.train import train_with
 from tests.training.test_refusals import refused, sentence, stopped_run
 from tests.training.tiny import bytes_of, everything_in, tiny, trained
@@ -174,7 +175,7 @@ def test_two_students_train_their_members_between_them(fuse: str, tmp_path: Path
 def refused_in(fabric: Any, config: dict[str, Any], out: Path, told: Path) -> None:
     """Writes what a process of a run is refused with."""
     try:
-        train_with(fabric, from_dict(config), out)
+        train_with(fabric, from_dict(config), out, monitor=LineMonitor(print))
     except InputError as problem:
         (told / str(fabric.global_rank)).write_text(str(problem))
 

@@ -13,6 +13,7 @@ from flipguard.errors import DivergedError, InputError
 from flipguard.training import Seeds
 from flipguard.training.config import Config, is_measured
 from flipguard.training.folder import TIMING, is_finished, read_lines
+from flipguard.training.monitor import LineMonitor
 from flipguard.training.several import train_several
 from tests.training.tiny import bytes_of, history_of, make_old, tiny, trained, with_old
 
@@ -68,7 +69,7 @@ def test_members_that_are_one_network(tmp_path: Path) -> None:
     configs = [rarely(tiny(epochs=4, seeds=Seeds(seed=s)), fuse="on") for s in (1, 2)]
     folders = [tmp_path / "one", tmp_path / "two"]
     told: list[str] = []
-    assert train_several(configs, folders, report=told.append)
+    assert train_several(configs, folders, monitor=LineMonitor(told.append))
     for folder in folders:
         assert [row["epoch"] for row in history_of(folder)] == [3, 4]
         assert len(read_lines(folder / TIMING)) == 4
@@ -80,10 +81,10 @@ def test_members_that_are_one_network(tmp_path: Path) -> None:
 def test_several_that_are_stopped_in_time_go_on(fuse: str, tmp_path: Path) -> None:
     configs = [rarely(tiny(epochs=3, seeds=Seeds(seed=s)), fuse=fuse, minutes=0.0) for s in (1, 2)]
     folders = [tmp_path / "one", tmp_path / "two"]
-    assert not train_several(configs, folders, report=lambda _: None)
+    assert not train_several(configs, folders, monitor=LineMonitor(lambda _: None))
     assert not any(map(is_finished, folders))
     without = [rarely(config, minutes=None) for config in configs]
-    assert train_several(without, folders, report=lambda _: None)
+    assert train_several(without, folders, monitor=LineMonitor(lambda _: None))
     assert all(map(is_finished, folders))
 
 
@@ -103,7 +104,7 @@ def test_of_several_that_are_one_network_one_that_diverges_loses_none_of_the_oth
     folders = [tmp_path / "together" / str(seed) for seed in range(5)]
     told: list[str] = []
     with pytest.raises(DivergedError, match="Expected finite losses and weights"):
-        train_several(configs, folders, report=told.append)
+        train_several(configs, folders, monitor=LineMonitor(told.append))
     assert [is_finished(folder) for folder in folders] == fine
     assert [line for line in told if line.startswith("one by one: Expected finite losses")]
     assert not list((tmp_path / "together").glob(".together-*"))

@@ -14,6 +14,7 @@ import flipguard
 from flipguard.data import load_data, stratified
 from flipguard.training import Config, Run, Scope, Seeds
 from flipguard.training.evaluate import SEEN
+from flipguard.training.monitor import LineMonitor
 from flipguard.training.predict import predict
 from flipguard.training.several import train_several
 from tests.training.tiny import history_of, make_old, tiny, trained, with_old
@@ -64,7 +65,7 @@ def test_members_that_are_one_network_are_measured_alike(tmp_path: Path) -> None
         for seed, one in ((1, old), (2, other))
     ]
     folders = [tmp_path / "one", tmp_path / "two"]
-    assert train_several(configs, folders, report=lambda _: None)
+    assert train_several(configs, folders, monitor=LineMonitor(lambda _: None))
     for folder, one, count in zip(folders, (old, other), (52, 100), strict=True):
         path = Path("predictions") / "test.npz"
         result = compared(one.folder / path, folder / path)
@@ -141,7 +142,7 @@ def test_the_same_samples_are_measured_however_a_run_is_trained(
         for seed in (0, 1)
     ]
     folders = [tmp_path / "one", tmp_path / "two"]
-    assert train_several(configs, folders, report=lambda _: None)
+    assert train_several(configs, folders, monitor=LineMonitor(lambda _: None))
     for folder in folders:
         run = Run.read(folder)
         told = history_of(folder)[-1]["train"]["error_rate"]

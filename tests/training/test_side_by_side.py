@@ -16,12 +16,16 @@ import pytest
 import torch
 from torch import nn
 
+from flipguard import worker_pool, worker_process
 from flipguard.errors import InputError
 from flipguard.models import build_model
-from flipguard.training import Config, Run, side_by_side, train, worker
+from flipguard.training import Config, Run, pool_strategy, train
 from flipguard.training.checks import completed
 from flipguard.training.folder import CHECKPOINT, TIMING, read_lines
 from flipguard.training.members import member_config, member_folder
+from flipguard.training.outcomes import Stopped
+from flipguard.training.pool_strategy import MemberMonitor, train_in_pool
+from flipguard.worker_pool import Job, PoolSettings, WorkerPool
 from tests.training.tiny import bytes_of, tiny, trained
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +50,7 @@ class Moody(nn.Module):
 
 
 def moody(*, classes: int, input_shape: tuple[int, ...]) -> nn.Module:
-    within = Path(sys.argv[0]).name == "worker.py"
+    within = Path(sys.argv[0]).name == "worker_process.py"
     inner = build_model("mlp:hidden=8", classes=classes, input_shape=input_shape, seed=0)
     return Moody(inner, os.environ.get("MOOD", "") if within else "")
 
@@ -62,8 +66,8 @@ def members_in(folder: Path) -> dict[str, dict[str, bytes]]:
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cores, and a start of processes that is always worth it."""
-    monkeypatch.setattr(side_by_side, "cores", lambda: 2)
-    monkeypatch.setattr(side_by_side, "WORTH", -1.0)
+    monkeypatch.setattr(pool_strategy, "cores", lambda: 2)
+    monkeypatch.setattr(pool_strategy, "WORTH", -1.0)
 
 
 @pytest.fixture
@@ -71,7 +75,7 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         pytest.fail("a process was started")
 
-    monkeypatch.setattr(side_by_side, "Worker", refuse)
+    monkeypatch.setattr(worker_pool, "Worker", refuse)
 
 
 @pytest.mark.usefixtures("two_cores")
@@ -112,11 +116,10 @@ def begun(config: Config, out: Path) -> tuple[list[Config], list[Path]]:
 def test_time_is_up_for_all_and_they_go_on(tmp_path: Path) -> None:
     config = apart(epochs=3)
     configs, folders = begun(config, tmp_path / "run")
-    lines: list[str] = []
-    crew = side_by_side.Crew(
-        configs, folders, range(3), deadline=time.monotonic(), report=lines.append
+    outcome = train_in_pool(
+        configs, folders, range(3), processes=2, deadline=time.monotonic(), report=lambda _: None
     )
-    assert not crew.train(2)
+    assert isinstance(outcome, Stopped)
     stopped = [folder for folder in folders if (folder / CHECKPOINT).exists()]
     assert 1 <= len(stopped) <= 2
     for folder in stopped:
@@ -164,9 +167,8 @@ def test_what_goes_wrong_in_one_is_told_by_all(
     # One of them is there already, and stays as it is.
     trained(configs[2], folders[2])
     before = bytes_of(folders[2])
-    crew = side_by_side.Crew(configs, folders, range(2), deadline=None, report=lambda _: None)
     with pytest.raises(kind) as refusal:
-        crew.train(2)
+        train_in_pool(configs, folders, range(2), processes=2, deadline=None, report=lambda _: None)
     assert re.match(said, str(refusal.value))
     if kind is InputError:
         assert "\n" not in str(refusal.value)
@@ -181,16 +183,16 @@ def test_little_work_is_done_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_process: None
 ) -> None:
     """And so is all work of one of several processes, on one core, or where memory is short."""
-    monkeypatch.setattr(side_by_side, "cores", lambda: 2)
+    monkeypatch.setattr(pool_strategy, "cores", lambda: 2)
     assert trained(apart(), tmp_path / "little").finished
-    monkeypatch.setattr(side_by_side, "WORTH", -1.0)
+    monkeypatch.setattr(pool_strategy, "WORTH", -1.0)
     for name, change in {
         "cores": lambda: 1,
         "_fitting": lambda: 1,
         "multiprocessing": type("", (), {"parent_process": staticmethod(lambda: "a pool")}),
     }.items():
         with monkeypatch.context() as patch:
-            patch.setattr(side_by_side, name, change)
+            patch.setattr(pool_strategy, name, change)
             assert trained(apart(), tmp_path / name / "run").finished
     assert trained(apart("off"), tmp_path / "off" / "run").finished
     # More threads for each leave no core for another.
@@ -203,7 +205,7 @@ def test_little_work_is_done_here(
 def test_what_auto_decides_is_said_and_no_epoch_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_process: None
 ) -> None:
-    monkeypatch.setattr(side_by_side, "cores", lambda: 2)
+    monkeypatch.setattr(pool_strategy, "cores", lambda: 2)
     lines: list[str] = []
     assert train(apart(), tmp_path / "run", report=lines.append).finished
     assert re.fullmatch(
@@ -217,7 +219,7 @@ def test_what_auto_decides_is_said_and_no_epoch_is_left_out(
         *["1/2", "2/2"] * 2,
     ]
     lines = []
-    monkeypatch.setattr(side_by_side, "cores", lambda: 1)
+    monkeypatch.setattr(pool_strategy, "cores", lambda: 1)
     assert train(apart(), tmp_path / "one" / "run", report=lines.append).finished
     assert lines[0] == "members one by one: one core"
     assert sum(line.startswith("  epoch 1/2") for line in lines) == 3
@@ -226,12 +228,16 @@ def test_what_auto_decides_is_said_and_no_epoch_is_left_out(
 def test_the_time_left_is_told_once_there_is_something_to_tell_it_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(side_by_side, "TOLD_EVERY", 0.0)
+    monkeypatch.setattr(pool_strategy, "TOLD_EVERY", 0.0)
     configs, folders = begun(apart(epochs=100), tmp_path / "run")
     lines: list[str] = []
-    crew = side_by_side.Crew(configs, folders, range(3), deadline=None, report=lines.append)
+    monitor = MemberMonitor(
+        WorkerPool(PoolSettings()), configs, folders, range(3), report=lines.append
+    )
+    job = Job(key=str(folders[0]), call="", arguments={})
+    monitor.begun(job)
     for epoch in (1, 14, 15):
-        crew._count(0, f"epoch {epoch}/100  task 1.0")
+        monitor.epoch(job, epoch, 100)
     assert lines[:2] == ["  1 of 300 epochs", "  14 of 300 epochs"]
     assert re.fullmatch(r"  15 of 300 epochs  \d+ s left", lines[2])
 
@@ -248,8 +254,8 @@ def test_where_no_process_starts_members_are_trained_here(
 
 
 def test_a_process_ends_with_its_input() -> None:
-    """As it does where the kernel does not end it crew with whoever started it."""
-    began = subprocess.Popen([sys.executable, "-P", worker.__file__], stdin=subprocess.PIPE)
+    """Also where the kernel does not end it together with its parent."""
+    began = subprocess.Popen([sys.executable, "-P", worker_process.__file__], stdin=subprocess.PIPE)
     assert began.stdin is not None
     began.stdin.close()
     assert began.wait(timeout=30) == 0

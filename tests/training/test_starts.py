@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from flipguard.training import Config, Machine, Run, Scope, Seeds, side_by_side
+from flipguard.training import Config, Machine, Run, Scope, Seeds, pool_strategy
 from flipguard.training.folder import MODEL
 from tests.training.test_fine_tune import NARROW, first_weights
 from tests.training.test_refusals import refused
@@ -158,8 +158,8 @@ def test_what_is_taken_over_is_not_started_from(
 def test_side_by_side_they_are_those_of_the_loop(
     olds: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(side_by_side, "cores", lambda: 2)
-    monkeypatch.setattr(side_by_side, "WORTH", -1.0)
+    monkeypatch.setattr(pool_strategy, "cores", lambda: 2)
+    monkeypatch.setattr(pool_strategy, "WORTH", -1.0)
     beside, alone = (
         trained(tuned("ensemble", olds["ensemble"], fuse=fuse), tmp_path / fuse / "run")
         for fuse in ("auto", "off")

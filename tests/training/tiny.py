@@ -51,7 +51,7 @@ def trained(config: Config, out: Path, *, resume: bool = False) -> Run:
 
 def needs_old(method: str) -> bool:
     """Whether a method cannot do without an old run."""
-    return "old" in METHODS[method.partition("+")[0]].needs
+    return METHODS[method.partition("+")[0]].default_needs().old
 
 
 def make_old(out: Path, *, seed: int = 7, classes: int | None = None, **changes: Any) -> Run:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flipguard.cli.output import show, write_text
-from flipguard.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,12 +35,8 @@ def methods(name: Name = None, json: AsJson = False) -> None:
     """
     import json as json_module
 
-    try:
-        from flipguard.methods import METHODS, method_of
-    except ModuleNotFoundError as problem:
-        raise MissingExtraError(
-            "Listing methods", package=problem.name or "torch", extra="train"
-        ) from problem
+    from flipguard.methods import METHODS, method_of
+
     chosen = [method_of(one) for one in (METHODS if name is None else [name])]
     if json:
         rows = [
@@ -49,7 +44,7 @@ def methods(name: Name = None, json: AsJson = False) -> None:
                 "name": name or method.name,
                 "sentence": method.sentence,
                 "paper": method.paper,
-                "needs": sorted(method.needs),
+                "needs": sorted(method.default_needs().names),
                 "options": {o.name: named.get(o.name, o.default) for o in method.settable},
                 "departures": method.default_departures(named),
             }

@@ -121,6 +121,9 @@ def check_samples(samples: str | None, budget: str, html: str | None) -> None:
         from flipguard.report.write import check_extra
 
         check_extra()
+        from flipguard.report.drawing import prepare
+
+        prepare()
     if samples is not None and html is None:
         raise InputError(
             "Expected --html beside --samples, because only the report shows samples; name a file "

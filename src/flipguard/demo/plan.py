@@ -97,7 +97,7 @@ def _with_members(name: str, folder: Path, config: Any, after: frozenset[str]) -
 
     _, whole = completed(config)
     members = []
-    for index in range(member_count(whole) if "members" in whole.options else 0):
+    for index in range(member_count(whole)):
         member = member_config(whole, index)
         members.append(
             Task(

@@ -2,49 +2,58 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
-from typing import Any
 
 from flipguard.demo.plan import Task
 from flipguard.errors import InputError
+from flipguard.worker_pool import Ending, Job, PoolMonitor, PoolSettings, WorkerPool
 
-Told = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
-def train_all(tasks: Sequence[Task], *, progress: Told) -> None:
+def train_all(tasks: Sequence[Task], *, progress: ProgressCallback) -> None:
     """Train every run after the runs that it needs; finished runs are left as they are."""
+    from flipguard.training.devices import cores
+    from flipguard.training.jobs import train_job_for
+
     _refuse_others(tasks)
-    waiting, running = list(tasks), dict[Future[None], Task]()
-    finished: set[str] = set()
-    # Spawned and not forked: a fork would copy threads of this process in any state.
-    own = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(max_workers=_cores(), mp_context=own)
-    try:
-        while waiting or running:
-            ready = [task for task in waiting if task.after <= finished]
-            for task in ready[: _cores() - len(running)]:
-                waiting.remove(task)
-                running[pool.submit(_train, task.config, task.folder)] = task
-            ended, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in ended:
-                try:
-                    future.result()
-                except BrokenProcessPool as problem:
-                    raise InputError(
-                        "Expected the training processes to finish, but one of them was killed, "
-                        "perhaps because memory ran out; run the demo again, which goes on "
-                        "from what is finished."
-                    ) from problem
-                finished.add(running.pop(future).name)
-                progress(len(finished), len(tasks))
-    finally:
-        # After an error the other runs would be trained in vain.
-        pool.shutdown(cancel_futures=True)
+    folders = {task.name: task.folder for task in tasks}
+    jobs = [
+        train_job_for(task.config, task.folder, after=[folders[name] for name in task.after])
+        for task in tasks
+    ]
+    monitor = _DemoMonitor(len(tasks), progress)
+    WorkerPool(PoolSettings(processes=cores())).run(jobs, monitor=monitor)
+    if monitor.problem is not None:
+        raise monitor.problem
+
+
+class _DemoMonitor(PoolMonitor):
+    """Counts finished runs, and keeps the first problem until what is under way is finished."""
+
+    def __init__(self, count: int, progress: ProgressCallback) -> None:
+        self.problem: Exception | None = None
+        self._finished, self._count, self._progress = 0, count, progress
+
+    def ended(self, job: Job | None, ending: Ending) -> None:
+        if ending.kind == "finished":
+            self._finished += 1
+            self._progress(self._finished, self._count)
+        elif self.problem is None:
+            self.problem = _problem(job, ending)
+
+
+def _problem(job: Job | None, ending: Ending) -> Exception:
+    if ending.kind == "crashed":
+        return RuntimeError(
+            f"In the process of {'no run' if job is None else job.key}:\n{ending.text}"
+        )
+    if ending.kind == "gone":
+        return InputError(
+            "Expected the training processes to finish, but one of them was killed, perhaps "
+            "because memory ran out; run the demo again, which goes on from what is finished."
+        )
+    return InputError(ending.text)
 
 
 def _refuse_others(tasks: Sequence[Task]) -> None:
@@ -53,13 +62,3 @@ def _refuse_others(tasks: Sequence[Task]) -> None:
 
     for task in tasks:
         check_folder(task.folder, completed(task.config)[1], resume=True)
-
-
-def _train(config: Any, folder: Path) -> None:
-    from flipguard.training import train
-
-    train(config, folder, resume=True, report=lambda _: None)
-
-
-def _cores() -> int:
-    return max(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, 1)

@@ -7,7 +7,7 @@ goes into moving numbers, not into computing with them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,8 @@ IntArray = npt.NDArray[np.int64]
 # Small enough to stay in a third-level cache, large enough that threads rarely wait for each other:
 # they take turns at starting numpy's loops, and at an eighth of this size two were slower than one.
 NUMBERS_PER_BLOCK = 1 << 19
+# In double precision, in the second-level cache.
+NUMBERS_IN_DOUBLE = 1 << 16
 PROBABILITY_TOLERANCE = 1e-3
 # What subtracting nearly equal numbers may leave below 0.
 ROUNDING = 1e-6
@@ -133,6 +135,29 @@ def side_and_pair_rows(
             if side is not None:
                 side.bad |= ~np.isfinite(pair.distance)
     return sides[0], sides[1], pair
+
+
+def probabilities_of(
+    scores: Array, kind: ScoreKind, rows: IntArray, classes: Sequence[IntArray]
+) -> list[FloatArray]:
+    """The probabilities of some rows' classes, in double precision; nan where a class is -1."""
+    found = [np.full(len(rows), np.nan) for _ in classes]
+    step = max(1, NUMBERS_IN_DOUBLE // max(1, scores.shape[1]))
+    room = np.empty((step, scores.shape[1]))
+    for start in range(0, len(rows), step):
+        here = rows[start : start + step]
+        values = room[: len(here)]
+        np.copyto(values, scores[here])
+        total = np.ones(len(here))
+        if kind == "logits":
+            np.subtract(values, values.max(axis=1, keepdims=True), out=values)
+            np.exp(values, out=values)
+            total = values.sum(axis=1)
+        for out, every in zip(found, classes, strict=True):
+            asked = every[start : start + step]
+            known = np.flatnonzero(asked >= 0)
+            out[start + known] = values[known, asked[known]] / total[known]
+    return found
 
 
 def _quietly(work: Callable[[range], None]) -> Callable[[range], None]:

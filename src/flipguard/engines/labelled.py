@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flipguard.engines.alignment import OrderDiffersError, aligned_parts
+from flipguard.engines.joining import joined_frames
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import CountingPlan, RowCounts, summed_rows
 from flipguard.engines.positions import refuse_joined
@@ -39,12 +40,12 @@ def _joined(pairing: Pairing, tally: Tally) -> RowCounts:
     rows: list[RowCounts] = []
     # Ids are carried along only if they are told: their hashes do the joining.
     want = COLUMNS if "flips" in tally.wants else COLUMNS - {"id"}
-    for frame in pairing.joined_frames(want, rows):
+    for frame in joined_frames(pairing, want, rows):
         try:
             refuse_joined(pairing, frame)
         except InputError:
             # Only now are the ids themselves worth their memory: the same again, naming them.
-            for named in pairing.joined_frames(COLUMNS, []):
+            for named in joined_frames(pairing, COLUMNS, []):
                 refuse_joined(pairing, named)
             raise
         with naming_any(pairing.sides):

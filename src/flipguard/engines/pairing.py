@@ -1,15 +1,12 @@
-"""Putting the rows of several files side by side: by equal ids row for row, or by a join.
+"""Putting the rows of several files side by side: the columns of each, and what is refused.
 
 Files of one test set are mostly written in one order. That is noticed while their rows stream by,
-and then nothing is joined and nothing is held in memory. Otherwise rows meet through a 128-bit hash
-of their id: sorting fixed-size hashes is several times faster than joining on text, and parts of
-the hash range can be done one after the other, so that memory stays bounded.
+and then nothing is joined and nothing is held in memory; else `joining` brings rows together.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +19,6 @@ from flipguard.engines.plan import (
     OLD,
     TARGET,
     CountingPlan,
-    RowCounts,
     control_column,
     cut_column,
 )
@@ -42,8 +38,7 @@ from flipguard.predictions.read import TEXT_FORMATS, format_of
 if TYPE_CHECKING:
     from flipguard.predictions.table import Predictions
 
-HASHES = ("__hash_a", "__hash_b")
-SEEDS = (0x9E3779B9, 0x85EBCA6B)
+SEED = 0x9E3779B9
 
 # Rows of one side that a join holds in memory at a time.
 ROWS_PER_PART = 20_000_000
@@ -245,10 +240,10 @@ class Pairing:
 
     def refuse_duplicates(self, i: int) -> None:
         """Ids that do not rise may still be unique: this looks, part by part of their hashes."""
-        parts = self._parts()
+        parts = self.parts
         for part in range(parts):
             hashes = self.side_frame(i, frozenset({"id"})).select(
-                pl.col(f"{i}|id").hash(seed=SEEDS[0]).alias("hash")
+                pl.col(f"{i}|id").hash(seed=SEED).alias("hash")
             )
             if parts > 1:
                 hashes = hashes.filter(pl.col("hash") % parts == part)
@@ -280,65 +275,19 @@ class Pairing:
 
     # -- side by side, by a join ---------------------------------------------------------------
 
-    def _parts(self) -> int:
+    @property
+    def parts(self) -> int:
+        """In how many parts of the range of hashes rows are handled, to bound the memory."""
         return max(1, math.ceil(max(self.heights) / ROWS_PER_PART))
 
-    def joined_frames(self, want: frozenset[str], tally: list[RowCounts]) -> Iterator[pl.LazyFrame]:
-        """Paired tables, a part of the hash range each; the row counts of each go to `tally`."""
-        parts = self._parts()
-        missing: list[tuple[int, int]] = []
-        for part in range(parts):
-            tables = [self._hashed(i, want, part, parts) for i in range(len(self.sides))]
-            if not _same_rows(tables):
-                tables, rows, absent = _inner(tables)
-                missing += absent
-            else:
-                rows = RowCounts(matched=tables[0].height)
-            tally.append(rows)
-            if self.plan.progress is not None:
-                self.plan.progress(part + 1, parts)
-            yield pl.concat(
-                [tables[0], *(table.drop(HASHES) for table in tables[1:])], how="horizontal"
-            ).lazy()
-        if sum(rows.matched for rows in tally) == 0:
-            raise self.nothing_in_common()
-        if missing and self.plan.on_missing == "error":
-            raise self._one_side_only()
-
-    def _hashed(self, i: int, want: frozenset[str], part: int, parts: int) -> pl.DataFrame:
-        """One side's part of the hash range, in the order of its hashes."""
-        side_id = pl.col(f"{i}|id")
-        hashes = [side_id.hash(seed=s).alias(h) for h, s in zip(HASHES, SEEDS, strict=True)]
-        frame = self.side_frame(i, want | {"id"}).with_columns(hashes)
-        if parts > 1:
-            frame = frame.filter(pl.col(HASHES[0]) % parts == part)
-        if "id" not in want:
-            frame = frame.drop(f"{i}|id")
-        first = HASHES[0]
-        with naming(self.sides[i]):
-            # One key sorts four times as fast as two; the second decides in the one case in a
-            # hundred thousand where two different ids share the first.
-            table = frame.sort(first).collect(engine="streaming")
-        no_id = pl.Series([None], dtype=self.ids).hash(seed=SEEDS[0])[0]
-        if (table[first] == no_id).any():
-            self._refuse_missing_id(i)
-        if table.select((pl.col(first) == pl.col(first).shift(1)).any()).item():
-            self.raise_if_duplicates(i)
-            table = table.sort(HASHES)
-        return table
-
-    def _refuse_missing_id(self, i: int) -> None:
-        missing = self.side_frame(i, frozenset({"id"})).select(pl.all().null_count())
-        if missing.collect(engine="streaming").item():
-            raise self.missing_id(i)
-
-    def _id_list(self, i: int) -> pl.LazyFrame:
+    def id_list(self, i: int) -> pl.LazyFrame:
+        """The ids of one side, in a column `id`."""
         return self.side_frame(i, frozenset({"id"})).rename({f"{i}|id": "id"})
 
     def nothing_in_common(self) -> InputError:
         """The sentence for files that share no id."""
         shown = [
-            f"{side.name} has ids such as {listed(self._id_list(i).head(2).collect()['id'])}"
+            f"{side.name} has ids such as {listed(self.id_list(i).head(2).collect()['id'])}"
             for i, side in enumerate(self.sides[:2])
         ]
         return InputError(
@@ -350,15 +299,6 @@ class Pairing:
         """(have, lack): the order in which ids that a side lacks are told."""
         pairs = [(0, 1), (1, 0)] + [(0, i) for i in range(2, len(self.sides))]
         return pairs + [(i, 0) for i in range(2, len(self.sides))]
-
-    def _one_side_only(self) -> InputError:
-        for have, lack in self.pairs_of_sides():
-            only = self._id_list(have).join(self._id_list(lack), on="id", how="anti")
-            count = only.select(pl.len()).collect(engine="streaming").item()
-            if count:
-                ids = only.sort("id").head(IDS_TO_NAME).collect(engine="streaming")["id"].to_list()
-                return self.lacking(have, lack, ids, count)
-        raise AssertionError("Rows differ, yet no id is on one side only.")
 
     def lacking(self, have: int, lack: int, ids: list[object], total: int) -> InputError:
         """The sentence for ids that one side has and another lacks."""
@@ -377,32 +317,6 @@ def settled(plan: CountingPlan) -> tuple[CountingPlan, Readings]:
             readings = readings_of(plan.sides, plan.cuts)
         plan = replace(plan, readings=readings)
     return plan, readings
-
-
-def _same_rows(tables: list[pl.DataFrame]) -> bool:
-    first = tables[0].select(HASHES)
-    return all(first.equals(table.select(HASHES)) for table in tables[1:])
-
-
-def _inner(
-    tables: list[pl.DataFrame],
-) -> tuple[list[pl.DataFrame], RowCounts, list[tuple[int, int]]]:
-    """The rows that all sides have, and how many each lacks."""
-    keys = [table.select(HASHES) for table in tables]
-    both = keys[0].join(keys[1], on=HASHES, how="inner")
-    common = both
-    for key in keys[2:]:
-        common = common.join(key, on=HASHES, how="inner")
-    common = common.sort(HASHES)
-    rows = RowCounts(
-        matched=common.height,
-        only_old=keys[0].height - both.height,
-        only_new=keys[1].height - both.height,
-        not_in_control=both.height - common.height,
-    )
-    absent = [(i, k.height - common.height) for i, k in enumerate(keys) if k.height > common.height]
-    kept = [common.join(t, on=HASHES, how="left", maintain_order="left") for t in tables]
-    return kept, rows, absent
 
 
 def _named(ids: list[object], total: int) -> str:

@@ -9,6 +9,7 @@ import polars as pl
 
 from flipguard.counts import IntArray
 from flipguard.engines.alignment import OrderDiffersError, aligned_parts
+from flipguard.engines.joining import joined_frames
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import RowCounts, summed_rows
 
@@ -85,7 +86,7 @@ def _is_aligned(pairing: Pairing, frame: pl.LazyFrame) -> bool:
 def _joined_frames(
     pairing: Pairing, want: frozenset[str], tally: list[RowCounts]
 ) -> Iterator[pl.LazyFrame]:
-    for frame in pairing.joined_frames(want, tally):
+    for frame in joined_frames(pairing, want, tally):
         refuse_joined(pairing, frame)
         yield frame
 

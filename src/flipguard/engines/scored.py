@@ -18,6 +18,7 @@ from flipguard.engines.kernel import (
     PairRows,
     SideRows,
     match_classes,
+    probabilities_of,
     side_and_pair_rows,
 )
 from flipguard.engines.labelled import COLUMNS
@@ -98,7 +99,7 @@ class ScoredPart(Part):
         for i, name in enumerate(("old", "new")):
             scores, classes, kind = self.scores[i], self.classes[i], self.models[i].scores
             if scores is not None and classes is not None and kind is not None:
-                found = _confidences(kind.kind, scores[places], classes, rows, i)
+                found = _confidences(kind.kind, scores, places, classes, rows, i)
                 rows = rows.with_columns(
                     pl.Series(f"{name}_confidence", found[0]).fill_nan(None),
                     pl.Series(f"{name}_target_confidence", found[1]).fill_nan(None),
@@ -297,24 +298,20 @@ def _read(source: ScoreReader, model: Predictions, start: int, stop: int) -> Arr
 
 
 def _confidences(
-    kind: ScoreKind, rows: Array, classes: pl.Series, table: pl.DataFrame, i: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    kind: ScoreKind,
+    scores: Array,
+    changed: IntArray,
+    classes: pl.Series,
+    table: pl.DataFrame,
+    i: int,
+) -> list[FloatArray]:
     """A model's probability of its own label, and of the target; nan for a class it lacks."""
-    values = rows.astype(np.float64)
-    if kind == "logits":
-        values = np.exp(values - values.max(axis=1, keepdims=True, initial=-np.inf))
-        values /= values.sum(axis=1, keepdims=True)
     place = pl.DataFrame({"class": classes, "place": np.arange(len(classes))})
-    found = []
-    for column in (LABELS[i], TARGET):
-        at = (
-            table.select(pl.col(column).alias("class"))
-            .join(place, on="class", how="left", maintain_order="left")["place"]
-            .fill_null(-1)
-            .to_numpy()
-        )
-        picked = np.full(len(values), np.nan)
-        known = at >= 0
-        picked[known] = values[np.flatnonzero(known), at[known]]
-        found.append(picked)
-    return found[0], found[1]
+    asked = [
+        table.select(pl.col(column).alias("class"))
+        .join(place, on="class", how="left", maintain_order="left")["place"]
+        .fill_null(-1)
+        .to_numpy()
+        for column in (LABELS[i], TARGET)
+    ]
+    return probabilities_of(scores, kind, changed, asked)

@@ -1,30 +1,33 @@
-"""What a method is: a row that describes it, and an objective that is built for a run."""
+"""What a method is: a row with all that is known of it, and an objective that is built for a run.
+
+Rows are read where torch is not installed, so modules of methods import torch in functions only.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
-
-import torch.nn.functional as F
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flipguard.errors import InputError, listed, nearest
-from flipguard.losses import SharedClasses
-from flipguard.models import Inputs, classify
-from flipguard.references import OldModel, Reference, StoredLogits
-from flipguard.references.views import StoredViews
+from flipguard.methods.needs import Needs, RunFacts
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from flipguard.losses import SharedClasses
+    from flipguard.methods.views import Views
+    from flipguard.models import Inputs
+    from flipguard.references import OldModel, Reference, StoredLogits
+    from flipguard.references.views import StoredViews
 
 Scalar: TypeAlias = bool | int | float | str | None
-Parts: TypeAlias = dict[str, Tensor]
+Options: TypeAlias = Mapping[str, Scalar]
+Parts: TypeAlias = "dict[str, Tensor]"
 """The parts of a loss by name, weighted: their sum is what is minimised."""
 
-Need: TypeAlias = Literal["old", "one_old", "same_classes", "same_layout", "members", "held_out"]
-"""What a method cannot do without; a run that lacks it is refused before any work."""
-
-
-NEEDS: Mapping[Need, str] = {
+NEEDS: Mapping[str, str] = {
     "old": "an old run",
     "one_old": "exactly one",
     "same_classes": "old's classes",
@@ -44,6 +47,8 @@ KINDS: Mapping[type, str] = {
 
 HELD_OUT = 0.1
 """The share of the training samples that is held out for a method that measures on samples."""
+
+FORWARD = 1 / 3  # the share of a training step that a forward pass takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,21 @@ class Option:
     printed: Printed | None = None
     # Added after runs had been named: at its default it is not part of the name of a run.
     added: bool = False
+    # What it is a number of, where it cannot be more than a study's scale has.
+    counts: Literal["members", "classes"] | None = None
+
+    def of(self, options: Options) -> Scalar:
+        """Return its value among some options; the default if it is not among them."""
+        return options.get(self.name, self.default)
+
+    def whole(self, options: Options) -> int:
+        """Return its value, a whole number."""
+        value = self.of(options)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InputError(
+                f"Expected `{self.name}` to be a whole number, but got {listed([value])}."
+            )
+        return value
 
 
 PRESET = Option(
@@ -79,15 +99,28 @@ PRESET = Option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """A way to train: frozen data, and the function that builds its objective."""
+    """A way to train: all that is known of it, and the function that builds its objective."""
 
     name: str
     sentence: str
     paper: str
-    build: Callable[[Setting], Objective]
+    build: Callable[[Setting], Objective] | None  # None: the result is the mean of its members
     options: tuple[Option, ...] = ()
-    needs: frozenset[Need] = frozenset()
+    needs: Callable[[Options], Needs] = lambda _: Needs()
+    # Refuses what only this method can refuse, before data are read.
+    check: Callable[[Options, RunFacts], None] = lambda *_: None
+    # The model and the options of a run, from its model, the options given, and all options.
+    model_spec: Callable[[str, Options, Options], tuple[str, Options]] = lambda model, _, options: (
+        model,
+        options,
+    )
+    # Which views of the samples are stored, by the number of classes.
+    views: Callable[[Options, int], Views | None] = lambda *_: None
+    # How long a step takes in steps of an untreated model, by how many other models it asks.
+    cost: Callable[[Options, int], float] = lambda _, others: 1 + FORWARD * others
     unlike: tuple[str, ...] = ()  # differences from the paper that no option changes
+    # Differences from the paper that depend on the number of classes.
+    unlike_at: Callable[[Options, int], tuple[str, ...]] = lambda *_: ()
     revisions: tuple[Revision, ...] = ()  # changes of its formula, oldest first
     # Options that were removed, with the only value that a run may still have. They stay part of
     # a run's name, so that earlier runs keep theirs.
@@ -98,9 +131,47 @@ class Method:
         """All options that a user may set, with the preset for them."""
         return (*self.options, PRESET) if self.options else ()
 
+    @property
+    def is_mean(self) -> bool:
+        """Whether the result is the mean of its members, and nothing else is trained."""
+        return self.build is None
+
+    def objective(self, setting: Setting) -> Objective:
+        """Build the objective of a run."""
+        if self.build is None:
+            raise InputError(
+                f"Expected the members of `{self.name}` to be trained apart, as runs of `none`, "
+                "but got one model to train."
+            )
+        return self.build(setting)
+
+    def default_needs(self) -> Needs:
+        """Return what it cannot do without if no option is given."""
+        return self.needs(self.complete({}))
+
     def needed(self) -> str:
         """What it cannot do without, in words; nothing if it can do without all."""
-        return ", ".join(words for need, words in NEEDS.items() if need in self.needs)
+        return ", ".join(NEEDS[name] for name in self.default_needs().names)
+
+    def asked_members(self, options: Options) -> int | None:
+        """Return how many members some of the options ask for; None if they do not say."""
+        for option in self.options:
+            if option.counts == "members" and option.name in options:
+                return option.whole(options)
+        return None
+
+    def at_most(self, options: Options, *, members: int, classes: int) -> dict[str, Scalar]:
+        """Return options that ask for no more members than that, and for all of fewer classes."""
+        found = dict(options)
+        for option in self.options:
+            value = found.get(option.name)
+            if option.counts is None or not isinstance(value, int):
+                continue
+            if option.counts == "members":
+                found[option.name] = min(value, members)
+            elif value >= classes:
+                found[option.name] = None  # all of them
+        return found
 
     def named(self, options: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Return the options that are part of the name of a run.
@@ -162,7 +233,7 @@ class Method:
                 continue
             because = f": {printed.words}" if printed.words else ""
             yield f"{option.name} = {_said(value)}, {_said(printed.value)} in the paper{because}"
-        if "held_out" in self.needs or options.get("guide") == "calibrated":
+        if self.needs(options).held_out:
             yield f"learns from {HELD_OUT:.0%} fewer samples, which are held out"
         yield from self.unlike
 
@@ -264,10 +335,7 @@ class Setting:
 
     def number(self, name: str) -> float:
         """An option that is a number."""
-        value = self.options[name]
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(f"Expected `{name}` to be a number, but got {listed([value])}.")
-        return float(value)
+        return number_in(self.options, name)
 
     def word(self, name: str) -> Any:
         """An option that is a word, one of its choices."""
@@ -290,6 +358,10 @@ class Step:
 
     def call(self, model: nn.Module | Reference) -> Tensor:
         """Another model's logits on the same inputs, augmented as the student's."""
+        from torch import nn
+
+        from flipguard.models import classify
+
         if isinstance(model, nn.Module):
             return classify(model, self.inputs)
         return model(**self.inputs) if isinstance(self.inputs, dict) else model(self.inputs)
@@ -301,7 +373,7 @@ class Objective:
 
     parts: Callable[[Step], Parts]
     # What the method trains along with the student: one model, or a container of several.
-    trained: nn.Module = field(default_factory=lambda: nn.ModuleDict())
+    trained: nn.Module = field(default_factory=lambda: _nothing())
     after_step: Callable[[], None] = lambda: None
     after_epoch: Callable[[], None] = lambda: None
     state: Callable[[], dict[str, Any]] = dict
@@ -315,8 +387,32 @@ class Objective:
     views: int | None = None
 
 
+def _nothing() -> nn.Module:
+    from torch import nn
+
+    return nn.ModuleDict()
+
+
+def number_in(options: Options, name: str) -> float:
+    """Return an option that is a number."""
+    value = options[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"Expected `{name}` to be a number, but got {listed([value])}.")
+    return float(value)
+
+
+def top_in(options: Options) -> int | None:
+    """Return the option `k`: how many of the highest classes count, or None for all."""
+    k = options["k"]
+    if k is not None and (isinstance(k, bool) or not isinstance(k, int)):
+        raise InputError(f"Expected `k` to be a whole number or none, but got {k!r}.")
+    return k
+
+
 def task(setting: Setting, logits: Tensor, target: Tensor) -> Tensor:
     """The task's own loss."""
+    import torch.nn.functional as F
+
     return F.cross_entropy(logits, target, label_smoothing=setting.label_smoothing)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
 from flipguard.errors import InputError
-from flipguard.losses import BayesianImitation, estimate_confusion
 from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step
-from flipguard.models import classify
+from flipguard.methods.needs import Needs
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 COST_RATIO = Option(
     name="cost_ratio",
@@ -17,6 +19,10 @@ COST_RATIO = Option(
 
 
 def _build(setting: Setting) -> Objective:
+    import torch
+
+    from flipguard.losses import BayesianImitation
+
     (old,) = setting.olds
     old_confusion = _confusion(setting, old.model)
     term = BayesianImitation(
@@ -35,13 +41,20 @@ def _build(setting: Setting) -> Objective:
     return Objective(parts=parts, trained=term, after_epoch=after_epoch)
 
 
-@torch.no_grad()
-def _confusion(setting: Setting, model: torch.nn.Module) -> torch.Tensor:
+def _confusion(setting: Setting, model: nn.Module) -> Tensor:
+    import torch
+
+    from flipguard.losses import estimate_confusion
+    from flipguard.models import classify
+
     if setting.held_out is None:
         raise InputError("Expected held-out samples to count confusions on, but got none.")
     training = model.training
     model.eval()
-    votes = [(classify(model, inputs).argmax(-1), target) for inputs, target in setting.held_out()]
+    with torch.no_grad():
+        votes = [
+            (classify(model, inputs).argmax(-1), target) for inputs, target in setting.held_out()
+        ]
     model.train(training)
     predicted, target = (torch.cat(parts) for parts in zip(*votes, strict=True))
     return estimate_confusion(predicted=predicted, target=target, classes=setting.classes)
@@ -53,5 +66,5 @@ BU_CR = Method(
     paper="ELODI, table 1; after Träuble et al., 2021",
     build=_build,
     options=(COST_RATIO,),
-    needs=frozenset({"old", "one_old", "same_classes", "held_out"}),
+    needs=lambda _: Needs(old=True, one_old=True, same_classes=True, held_out=True),
 )

@@ -5,12 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from torch import nn
-
-from flipguard.losses import CoDistillation, EntropyRegularizer, Ramp, UniformDivergence
-from flipguard.methods.base import Method, Objective, Option, Parts, Revision, Setting, Step, task
+from flipguard.methods.base import (
+    Method,
+    Objective,
+    Option,
+    Options,
+    Parts,
+    Revision,
+    Setting,
+    Step,
+    task,
+)
 from flipguard.methods.regularized import FLOOR as FLOOR_ALONE
-from flipguard.references import Peer
 
 BETA = Option(name="beta", default=0.04, sentence="Strength of the agreement.")
 RAMP = Option(name="ramp", default=0.5, sentence="Share of the training over which it grows.")
@@ -32,12 +38,15 @@ FLOOR = dataclasses.replace(
     sentence=f"Of skl as the regulariser. {FLOOR_ALONE.sentence}",
     printed=dataclasses.replace(FLOOR_ALONE.printed, only=("plus", "skl")),
 )
+MANY_CLASSES = 100  # of more, the paper's entropy is that of the 10 likeliest
 # Before, the gradients of both models were clipped as one vector.
 CLIPPING = Revision(words="clipping per model", where=frozenset({"clip"}))
 
 
 def _regulariser(setting: Setting) -> Any:
     """The sum of a regulariser over both models, or None."""
+    from flipguard.losses import EntropyRegularizer, UniformDivergence
+
     if setting.word("plus") == "entropy":
         entropy = EntropyRegularizer()
         return lambda first, second: entropy(new=first) + entropy(new=second)
@@ -48,6 +57,10 @@ def _regulariser(setting: Setting) -> Any:
 
 
 def _build_skl(setting: Setting) -> Objective:
+    from torch import nn
+
+    from flipguard.losses import CoDistillation, Ramp
+
     twin, agree = setting.new_model("twin"), CoDistillation("skl")
     growth = int(setting.number("ramp") * setting.steps)
     beta = Ramp("linear", strength=setting.number("beta"), steps=growth)
@@ -69,6 +82,11 @@ def _build_skl(setting: Setting) -> Objective:
 
 
 def _build_ce(setting: Setting) -> Objective:
+    from torch import nn
+
+    from flipguard.losses import CoDistillation, Ramp
+    from flipguard.references import Peer
+
     twin, agree = setting.new_model("twin"), CoDistillation("ce")
     every = int(setting.number("every"))
     # Each learns from an earlier state of the other, so that neither waits for the other.
@@ -109,12 +127,25 @@ def _build_ce(setting: Setting) -> Objective:
     )
 
 
+def _two_models(*_: object) -> float:
+    """Return the cost of a step: a second model is trained along with the first."""
+    return 2.0
+
+
+def _entropy_of_all(options: Options, classes: int) -> tuple[str, ...]:
+    if PLUS.of(options) != "entropy" or classes <= MANY_CLASSES:
+        return ()
+    return ("entropy of all classes, where the paper has the top 10",)
+
+
 CODISTILL_SKL = Method(
     name="codistill-skl",
     sentence="Two models, updated together, whose predictions are drawn to each other.",
     paper="Reproducibility, equations 9 and 19",
     build=_build_skl,
     options=(BETA, RAMP, PLUS, ALPHA, FLOOR),
+    cost=_two_models,
+    unlike_at=_entropy_of_all,
     revisions=(CLIPPING,),
 )
 CODISTILL_CE = Method(
@@ -123,5 +154,6 @@ CODISTILL_CE = Method(
     paper="Reproducibility, equation 18; Anil et al., 2018",
     build=_build_ce,
     options=(BETA, BURN_IN, EVERY),
+    cost=_two_models,
     revisions=(CLIPPING,),
 )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from flipguard.errors import InputError
-from flipguard.losses import BackwardCompatible, RegressionAlleviating
 from flipguard.methods.base import (
     WEIGHT,
     Method,
@@ -18,7 +16,10 @@ from flipguard.methods.base import (
     Step,
     with_task,
 )
-from flipguard.models import head_of, with_features
+from flipguard.methods.needs import Needs
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TEMPERATURE = Option(
     name="temperature",
@@ -35,6 +36,9 @@ CLIPPING = Revision(
 
 
 def _build_bct(setting: Setting) -> Objective:
+    from flipguard.losses import BackwardCompatible
+    from flipguard.models import head_of
+
     (old,) = setting.olds
     term = BackwardCompatible(head_of(old.model), width=head_of(setting.model).in_features)
 
@@ -48,6 +52,11 @@ def _build_bct(setting: Setting) -> Objective:
 
 
 def _build_ract(setting: Setting) -> Objective:
+    import torch
+
+    from flipguard.losses import RegressionAlleviating
+    from flipguard.models import head_of, with_features
+
     (old,) = setting.olds
     term = RegressionAlleviating(
         setting.number("temperature"),
@@ -81,7 +90,7 @@ BCT = Method(
     paper="BCT, Shen et al., 2020; ELODI, table 1",
     build=_build_bct,
     options=(WEIGHT,),
-    needs=frozenset({"old", "one_old", "same_classes"}),
+    needs=lambda _: Needs(old=True, one_old=True, same_classes=True),
     revisions=(CLIPPING,),
 )
 RACT = Method(
@@ -90,6 +99,6 @@ RACT = Method(
     paper="RACT, Zhang et al., 2022; ELODI, table 1",
     build=_build_ract,
     options=(WEIGHT, TEMPERATURE),
-    needs=frozenset({"old", "one_old"}),
+    needs=lambda _: Needs(old=True, one_old=True),
     revisions=(CLIPPING,),
 )

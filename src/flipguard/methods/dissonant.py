@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from flipguard.losses import Muscle, NewError, StrictImitation
 from flipguard.methods.base import WEIGHT, Method, Objective, Option, Setting, beside_old
 from flipguard.methods.focal import GROWTH
+from flipguard.methods.needs import Needs
 
 
 def _build_new_error(setting: Setting) -> Objective:
+    from flipguard.losses import NewError
+
     return beside_old(setting, "dissonance", lambda old: NewError(classes=old.classes))
 
 
 def _build_strict_imitation(setting: Setting) -> Objective:
+    from flipguard.losses import StrictImitation
+
     return beside_old(setting, "dissonance", lambda old: StrictImitation(classes=old.classes))
 
 
 def _build_muscle(setting: Setting) -> Objective:
+    from flipguard.losses import Muscle
+
     temperature = setting.number("temperature")
     return beside_old(setting, "pull", lambda old: Muscle(temperature, classes=old.classes))
 
@@ -26,7 +32,7 @@ NEW_ERROR = Method(
     paper="Bansal et al., 2019",
     build=_build_new_error,
     options=(WEIGHT,),
-    needs=frozenset({"old"}),
+    needs=lambda _: Needs(old=True),
 )
 STRICT_IMITATION = Method(
     name="strict-imitation",
@@ -34,7 +40,7 @@ STRICT_IMITATION = Method(
     paper="Bansal et al., 2019",
     build=_build_strict_imitation,
     options=(WEIGHT,),
-    needs=frozenset({"old"}),
+    needs=lambda _: Needs(old=True),
 )
 MUSCLE = Method(
     name="muscle",
@@ -42,7 +48,7 @@ MUSCLE = Method(
     paper="MUSCLE, Echterhoff et al., 2024",
     build=_build_muscle,
     options=(WEIGHT, Option(name="temperature", default=1.0, sentence="Of the softmax.")),
-    needs=frozenset({"old"}),
+    needs=lambda _: Needs(old=True),
     unlike=("no pull on samples that new gets right; the paper pulls them towards a control",),
     revisions=(GROWTH,),
 )

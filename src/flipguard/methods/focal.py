@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from flipguard.losses import FocalDistillation, NaiveCongruence
 from flipguard.methods.base import (
     WEIGHT,
     Method,
@@ -15,6 +14,7 @@ from flipguard.methods.base import (
     Setting,
     beside_old,
 )
+from flipguard.methods.needs import Needs
 
 # PCT, section 5.1: lambda of equation 4.
 PRINTED_WEIGHT = dataclasses.replace(WEIGHT, printed=Printed(value=1.0))
@@ -82,6 +82,8 @@ GROWTH = Revision(
 
 
 def _build_kl(setting: Setting) -> Objective:
+    from flipguard.losses import FocalDistillation
+
     # Plain distillation has neither option: every sample weighs the same.
     base = setting.number("base") if "base" in setting.options else 1.0
     focus = setting.number("focus") if "focus" in setting.options else 0.0
@@ -102,6 +104,8 @@ def _build_kl(setting: Setting) -> Objective:
 
 
 def _build_logits(setting: Setting) -> Objective:
+    from flipguard.losses import FocalDistillation
+
     return beside_old(
         setting,
         "pull",
@@ -116,6 +120,8 @@ def _build_logits(setting: Setting) -> Objective:
 
 
 def _build_naive(setting: Setting) -> Objective:
+    from flipguard.losses import NaiveCongruence
+
     return beside_old(setting, "pull", lambda old: NaiveCongruence(classes=old.classes))
 
 
@@ -125,7 +131,7 @@ NAIVE = Method(
     paper="PCT, equation 6",
     build=_build_naive,
     options=(PRINTED_WEIGHT,),
-    needs=frozenset({"old"}),
+    needs=lambda _: Needs(old=True),
 )
 KD = Method(
     name="kd",
@@ -140,7 +146,7 @@ KD = Method(
         dataclasses.replace(DIRECTION, printed=Printed(value="forward", formula=True)),
         dataclasses.replace(T_SQUARED, printed=Printed(value=True, formula=True)),
     ),
-    needs=frozenset({"old"}),
+    needs=lambda _: Needs(old=True),
     revisions=(GROWTH,),
 )
 FD_KL = Method(
@@ -149,7 +155,7 @@ FD_KL = Method(
     paper="PCT, equations 7 and 8",
     build=_build_kl,
     options=(PRINTED_WEIGHT, BASE, FOCUS, TEMPERATURE, DIRECTION, T_SQUARED),
-    needs=frozenset({"old"}),
+    needs=lambda _: Needs(old=True),
     revisions=(GROWTH,),
 )
 FD_LM = Method(
@@ -158,6 +164,6 @@ FD_LM = Method(
     paper="PCT, equations 7 and 9",
     build=_build_logits,
     options=(PRINTED_WEIGHT, BASE, FOCUS, REDUCTION, FILTER),
-    needs=frozenset({"old"}),
+    needs=lambda _: Needs(old=True),
     revisions=(GROWTH,),
 )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
-
-from flipguard.losses.classes import shared_scores
-from flipguard.losses.inputs import computed
 from flipguard.methods.base import Method, Objective, Option, Parts, Revision, Setting, Step
+from flipguard.methods.needs import Needs
 
 SHARE = Option(name="share", default=0.5, sentence="Share of old's prediction in the target.")
 
 
 def _build(setting: Setting) -> Objective:
+    import torch
+    import torch.nn.functional as F
+
+    from flipguard.losses.classes import shared_scores
+    from flipguard.losses.inputs import computed
+
     share = setting.number("share")
     (old,) = setting.olds
 
@@ -37,7 +39,7 @@ LABEL_MIX = Method(
     paper="Jiang et al., 2022; Cormier et al., 2016",
     build=_build,
     options=(SHARE,),
-    needs=frozenset({"old", "one_old"}),
+    needs=lambda _: Needs(old=True, one_old=True),
     revisions=(
         Revision(
             words="samples of classes that the old model lacks are mixed like all others",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from flipguard.errors import InputError
 from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step, task
-from flipguard.models import Inputs, classify
+from flipguard.methods.needs import Needs
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from flipguard.models import Inputs
 
 STRENGTH = Option(name="strength", default=0.01, sentence="Strength of the pull to old's weights.")
 
@@ -60,6 +64,9 @@ def _build_ewc(setting: Setting) -> Objective:
 
 def _fisher(setting: Setting, *, samples: int) -> dict[str, Tensor]:
     """The diagonal of old's Fisher information, from classes that old itself draws."""
+    import torch
+    from torch import Tensor
+
     (old,) = setting.olds
     if setting.held_out is None:
         raise InputError("Expected samples to measure the importance of weights on, but got none.")
@@ -90,7 +97,7 @@ L2_SP = Method(
     paper="L2-SP, Li et al., 2018",
     build=_build_l2_sp,
     options=(STRENGTH,),
-    needs=frozenset({"old", "one_old", "same_layout"}),
+    needs=lambda _: Needs(old=True, one_old=True, same_layout=True),
 )
 EWC = Method(
     name="ewc",
@@ -101,11 +108,16 @@ EWC = Method(
         Option(name="strength", default=10.0, sentence=STRENGTH.sentence),
         Option(name="samples", default=200, sentence="Samples that the importance is measured on."),
     ),
-    needs=frozenset({"old", "one_old", "same_layout", "held_out"}),
+    needs=lambda _: Needs(old=True, one_old=True, same_layout=True, held_out=True),
 )
 
 
 def _build_mixout(setting: Setting) -> Objective:
+    import torch
+    from torch import Tensor
+
+    from flipguard.models import classify
+
     anchors, share = _anchors(setting), setting.number("share")
     if not 0 <= share < 1:
         raise InputError(f"Expected `share` to be from 0 to below 1, but got {share:g}.")
@@ -135,5 +147,5 @@ MIXOUT = Method(
     paper="Mixout, Lee et al., 2020",
     build=_build_mixout,
     options=(Option(name="share", default=0.5, sentence="Share of weights that fall back."),),
-    needs=frozenset({"old", "one_old", "same_layout"}),
+    needs=lambda _: Needs(old=True, one_old=True, same_layout=True),
 )

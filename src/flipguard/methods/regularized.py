@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from flipguard.errors import InputError
-from flipguard.losses import EntropyRegularizer, UniformDivergence
-from flipguard.methods.base import Method, Objective, Option, Parts, Printed, Setting, Step, task
+from flipguard.methods.base import (
+    Method,
+    Objective,
+    Option,
+    Parts,
+    Printed,
+    Setting,
+    Step,
+    task,
+    top_in,
+)
 
 ALPHA = Option(name="alpha", default=0.15, sentence="Share of the regulariser in the loss.")
 # Without it the divergence from uniform has no bound, and a net that learns its samples by heart
@@ -19,18 +27,18 @@ FLOOR = Option(
         formula=True,
     ),
 )
-TOP = Option(name="k", default=None, sentence="How many of the likeliest classes; all if none.")
-
-
-def _top(setting: Setting) -> int | None:
-    k = setting.options["k"]
-    if k is not None and (isinstance(k, bool) or not isinstance(k, int)):
-        raise InputError(f"Expected `k` to be a whole number or none, but got {k!r}.")
-    return k
+TOP = Option(
+    name="k",
+    default=None,
+    sentence="How many of the likeliest classes; all if none.",
+    counts="classes",
+)
 
 
 def _build_entropy(setting: Setting) -> Objective:
-    alpha, regularizer = setting.number("alpha"), EntropyRegularizer(_top(setting))
+    from flipguard.losses import EntropyRegularizer
+
+    alpha, regularizer = setting.number("alpha"), EntropyRegularizer(top_in(setting.options))
 
     def parts(step: Step) -> Parts:
         return {
@@ -42,8 +50,10 @@ def _build_entropy(setting: Setting) -> Objective:
 
 
 def _build_skl(setting: Setting) -> Objective:
+    from flipguard.losses import UniformDivergence
+
     alpha = setting.number("alpha")
-    divergence = UniformDivergence(_top(setting), floor=setting.number("floor"))
+    divergence = UniformDivergence(top_in(setting.options), floor=setting.number("floor"))
 
     def parts(step: Step) -> Parts:
         return {

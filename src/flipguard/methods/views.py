@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from flipguard.errors import InputError
 from flipguard.methods.base import Option, Printed, Scalar
-from flipguard.references.views import Kept
+
+if TYPE_CHECKING:
+    from flipguard.references.views import Kept
 
 VIEWS = Option(
     name="views",
@@ -46,7 +48,7 @@ class Views:
 def views_of(options: Mapping[str, Scalar], *, classes: int) -> Views | None:
     """What options say about stored views, checked; None if none are to be stored."""
     count, top = options.get("views"), options.get("views_top")
-    kept = cast(Kept, options.get("views_dtype", VIEWS_DTYPE.default))
+    kept = cast("Kept", options.get("views_dtype", VIEWS_DTYPE.default))
     if count is None:
         for name, told in (("views_top", top), ("views_dtype", kept)):
             if told not in (None, VIEWS_DTYPE.default):

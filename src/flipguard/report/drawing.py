@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -67,7 +69,27 @@ def _named_apart(svg: str, id: str) -> str:
     return re.sub(r"<[^>]*>", tag, svg)
 
 
-@lru_cache(maxsize=1)
 def runtime() -> str:
     """The script that makes the charts answer."""
+    with _one_bundle:
+        return _runtime()
+
+
+def prepare() -> None:
+    """Have the process that draws warmed up, and the script made, while other work is done."""
+
+    def make() -> None:
+        # What goes wrong is raised once the script is asked for.
+        with suppress(Exception):
+            runtime()
+            drawn("vegalite_to_svg", {"data": {"values": []}, "mark": "point"})
+
+    threading.Thread(target=make, daemon=True).start()
+
+
+_one_bundle = threading.Lock()
+
+
+@lru_cache(maxsize=1)
+def _runtime() -> str:
     return NOTICE + str(drawn("javascript_bundle", BUNDLE))

@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,35 +32,34 @@ def source_files(
     results: Iterable[Comparison], others: Iterable[tuple[str, Path]] = ()
 ) -> tuple[SourceFile, ...]:
     """Every prediction table of the comparisons once, with the hash of its file, then others."""
-    found: dict[tuple[str, str], SourceFile] = {}
-    hashes: dict[Path, str] = {}
+    roles: list[tuple[str, str, Path | None]] = []
     for result in results:
         plan = result.plan
-        roles: list[tuple[str, str, Path | None]]
         if plan is None:
-            roles = [("old", result.old, None), ("new", result.new, None)]
+            roles += [("old", result.old, None), ("new", result.new, None)]
         else:
             sides = [("old", plan.old), ("new", plan.new), *(("control", c) for c in plan.controls)]
-            roles = [
+            roles += [
                 (role, side.name if side.path is None else str(side.path), side.path)
                 for role, side in sides
             ]
-        for role, name, path in roles:
-            if (role, name) not in found:
-                found[role, name] = _source(role, name, path, hashes)
-    for role, path in others:
-        found[role, str(path)] = _source(role, str(path), path, hashes)
+    roles += [(role, str(path), path) for role, path in others]
+    files = dict.fromkeys(path for _, _, path in roles if path is not None and os.path.isfile(path))
+    # Hashing large files takes a core each.
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        hashed = dict(zip(files, pool.map(_size_and_hash, files), strict=True))
+    nothing = (None, None)
+    found = {}
+    for role, name, path in roles:
+        size, sha256 = nothing if path is None else hashed.get(path, nothing)
+        found[role, name] = SourceFile(role=role, name=name, size=size, sha256=sha256)
     return tuple(found.values())
 
 
-def _source(role: str, name: str, path: Path | None, hashes: dict[Path, str]) -> SourceFile:
-    if path is None or not os.path.isfile(path):
-        return SourceFile(role=role, name=name, size=None, sha256=None)
+def _size_and_hash(path: Path) -> tuple[int, str]:
     try:
-        if path not in hashes:
-            with path.open("rb") as file:
-                hashes[path] = hashlib.file_digest(file, "sha256").hexdigest()
-        return SourceFile(role=role, name=name, size=path.stat().st_size, sha256=hashes[path])
+        with path.open("rb") as file:
+            return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as problem:
         raise InputError(
             f"{printable(str(path))} was compared but can no longer be read ({problem.strerror}); "

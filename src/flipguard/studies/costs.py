@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import TypeAlias
 
 from flipguard.errors import FlipguardError
+from flipguard.methods import method_of
 from flipguard.studies.graph import Node
 from flipguard.studies.scales import Scale
 from flipguard.training.config import Config
 from flipguard.training.folder import RUN, TIMING, Run, read_lines
+from flipguard.training.members import member_count
 
 Kind: TypeAlias = tuple[str, str, str, str]
 
-# What a step of a method costs beside one of an untreated model: a forward pass is a third of it.
-FORWARD = 1 / 3
-TWO_MODELS = ("codistill-ce", "codistill-skl")
 AVERAGING = 2.0  # seconds: an ensemble only loads its members
 
 
@@ -57,7 +56,7 @@ class Costs:
     def seconds(self, node: Node) -> float | None:
         """How long a run takes; None if nothing is known."""
         config = node.config
-        if config.method == "ensemble":
+        if method_of(config.method)[0].is_mean:
             return AVERAGING
         if found := self.seen.get(_kind(config)):
             return statistics.fmean(found) * config.recipe.epochs
@@ -73,7 +72,7 @@ def trained_seconds(folder: Path) -> float:
 
 
 def _kind(config: Config) -> Kind:
-    members = str(config.options.get("members", ""))
+    members = member_count(config) or ""
     scope = f"{config.scope.samples:g}/{config.scope.classes}"
     return (
         f"{config.data}/{config.machine.device}/{config.recipe.batch_size}"
@@ -86,13 +85,8 @@ def _kind(config: Config) -> Kind:
 
 def _factor(config: Config) -> float:
     """What a method costs, in trainings of an untreated model."""
-    if config.method.partition("+")[0] in TWO_MODELS:
-        return 2.0
-    references = len(config.old) + len(config.guides)
-    if config.method == "elodi" and not config.guides:
-        members = config.options.get("members")
-        references += members if isinstance(members, int) else 0
-    return 1.0 + FORWARD * references
+    references = len(config.old) + (len(config.guides) or member_count(config))
+    return method_of(config.method)[0].cost(config.options, references)
 
 
 def in_words(seconds: float) -> str:

@@ -124,10 +124,8 @@ def _of_recipe(plan: Plan) -> Iterator[str]:
         yield f"precision: {plan.scale.precision} on a GPU"
     for node in plan.nodes:
         method, named = method_of(node.config.method)
-        options = {**node.config.options, **named}
-        known = {option.name for option in method.options}
-        if options.get("plus") == "entropy" and "k" not in known and plan.scale.classes > 100:
-            yield f"{node.config.method}: entropy of all classes, where the paper has the top 10"
+        for one in method.unlike_at({**node.config.options, **named}, plan.scale.classes):
+            yield f"{node.config.method}: {one}"
 
 
 def _lines(plan: Plan) -> list[Line]:

@@ -77,9 +77,8 @@ class Graph:
             model = _inherited(model, follower)
         method, named = method_of(model.method)
         options = self._options(model, method, named)
-        needs_old = "old" in method.needs or model.fine_tune or model.watch
         olds: list[Node] = []
-        if needs_old or options.get("legacy"):
+        if method.needs(options).old or model.fine_tune or model.watch:
             for name in model.follows:
                 if name != OLD:
                     olds.append(self.add(self._study.models[name], seed=seed, follower=model))
@@ -90,7 +89,7 @@ class Graph:
         _, config = completed(config)
         facts = facts_for(config, [one.config for one in olds], new_classes=_grows(config, olds))
         folder = self._runs / key_of(config, formula=method.formula(facts))
-        members = self._members(config, method, model, seed, olds)
+        members = self._members(config, model, seed, olds)
         after = {one.folder for one in olds} | set(guides) | set(members)
         changes = method.changes(facts)
         return self._keep(folder, config, after, model.role, seed, members, changes)
@@ -98,7 +97,7 @@ class Graph:
     def parts(self, model: Model, *, seed: int) -> list[Node]:
         """The runs whose mean a model is, where it is an ensemble of given ones; else none."""
         method, named = method_of(model.method)
-        if method.name != "ensemble" or not model.guides:
+        if not method.is_mean or not model.guides:
             return []
         return list(self._guides(model, method, self._options(model, method, named), seed))
 
@@ -130,11 +129,7 @@ class Graph:
         scale, base = self._scale, method.name
         printed = {name: scale.option(base, name, v) for name, v in model.printed.items()}
         options = method.complete({**printed, **scale.defaults(base), **model.options, **named})
-        members, k = options.get("members"), options.get("k")
-        if isinstance(members, int):
-            options["members"] = min(members, scale.members)
-        if isinstance(k, int) and k >= scale.classes:
-            options["k"] = None  # all of them
+        options = method.at_most(options, members=scale.members, classes=scale.classes)
         return {name: value for name, value in options.items() if name not in named}
 
     def _config(
@@ -175,43 +170,34 @@ class Graph:
         self, model: Model, method: Method, options: Mapping[str, Scalar], seed: int
     ) -> Iterator[Node]:
         """Given members: those that a student of their own role would train for itself."""
-        if not model.guides or "members" not in method.needs:
+        members = method.needs(options).members
+        if not model.guides or members is None:
             return
         count = sum(guide.count for guide in model.guides)
-        limit = options["members"]
-        assert isinstance(limit, int)
-        # Members of a calibrated ensemble leave out samples on which it is calibrated.
-        kind = "calibrated" if options.get("guide") == "calibrated" else "homogeneous"
+        limit = members.count
         for guide in model.guides:
             share = min(max(guide.count * limit // max(count, limit), 1), guide.count)
             generation = model.generation if guide.generation is None else guide.generation
             plain = dataclasses.replace(
                 model, role=guide.role, follows=(), guides=(), generation=generation
             )
-            own = {**options, "members": share}
-            if "guide" in own:
-                own["guide"] = kind
             specs = self._scale.models(guide.role)
             first = first_of(len(specs), seed, generation or 0)
             for index in range(share):
                 # Of many architectures, a seed begins with another one, and each is there once.
                 spec = specs[(first + index) % len(specs)]
-                _, config = completed(self._config(plain, own, seed, [], [], spec))
+                _, config = completed(self._config(plain, options, seed, [], [], spec))
                 # By its place, so that members of two architectures share no order of samples.
                 yield self._member(config, index, guide.role, seed)
 
-    def _members(
-        self, config: Config, method: Method, model: Model, seed: int, olds: Sequence[Node]
-    ) -> list[Path]:
+    def _members(self, config: Config, model: Model, seed: int, olds: Sequence[Node]) -> list[Path]:
         """The members that a run trains for itself; here each is a run like others."""
-        if "members" not in method.needs or config.guides:
+        if config.guides:
             return []
-        if config.fine_tune and olds and olds[0].members:
+        count = member_count(config)
+        if count and config.fine_tune and olds and olds[0].members:
             return [node.folder for node in self._started(config, model.role, seed, olds[0])]
-        return [
-            self._member(config, index, model.role, seed).folder
-            for index in range(member_count(config))
-        ]
+        return [self._member(config, index, model.role, seed).folder for index in range(count)]
 
     def _started(self, config: Config, role: str | None, seed: int, old: Node) -> Iterator[Node]:
         """The members that start each from a member of old's, which must be there by then."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.errors import InputError
+from flipguard.methods import method_of
 from flipguard.studies.graph import Graph, Node
 from flipguard.studies.scales import Scale
 from flipguard.studies.study import OLD, Line, Study
@@ -136,8 +137,8 @@ def _missing(study: Study, scale: Scale, line: Line) -> str | None:
     absent = sorted(role for role in roles if not scale.models(role))
     if absent:
         return f"{scale.name} has no model for the role {absent[0]}."
-    members = line.new.options.get("members")
+    members = method_of(line.new.method)[0].asked_members(line.new.options)
     # A point of a series that would be another point of it.
-    if isinstance(members, int) and members > scale.members and line.x is not None:
+    if members is not None and members > scale.members and line.x is not None:
         return f"Ensembles have at most {scale.members} members at {scale.name}."
     return None

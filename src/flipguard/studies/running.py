@@ -13,7 +13,6 @@ from flipguard.errors import InputError
 from flipguard.studies.collect import Updates, collected
 from flipguard.studies.costs import trained_seconds
 from flipguard.studies.differences import differences
-from flipguard.studies.executor import Told, train_all
 from flipguard.studies.joining import joined_with
 from flipguard.studies.planning import Plan
 from flipguard.studies.results import (
@@ -24,6 +23,7 @@ from flipguard.studies.results import (
     write_result,
 )
 from flipguard.studies.tasks import Task
+from flipguard.studies.train import ProgressCallback, train_runs
 from flipguard.training.folder import Run
 from flipguard.training.lock import alone_in
 
@@ -42,7 +42,7 @@ def run_studies(
     *,
     command: str,
     minutes: float | None = None,
-    progress: Told = lambda _done, _total: None,
+    progress: ProgressCallback = lambda _done, _total: None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
     """Trains what is missing, for so many minutes at most, and writes what came out.
@@ -55,9 +55,10 @@ def run_studies(
     with alone_in(task.out, report=report):
         writing.go_on(())
         try:
-            train_all(
+            train_runs(
                 task.nodes,
-                task.crew,
+                task.pool,
+                fuse=task.fuse,
                 cost=task.seconds_of,
                 deadline=deadline,
                 progress=progress,
@@ -187,7 +188,7 @@ def samples_of(plan: Plan) -> dict[str, int]:
 def _processes(task: Task, plan: Plan, *, trained: bool) -> int | None:
     """How many runs shared the device, where this call trained some; else what was noted before."""
     if trained:
-        return min(task.crew.processes, len(plan.nodes))
+        return min(task.pool.processes, len(plan.nodes))
     path = result_path(task.out, plan.study.id, plan.scale.name)
     try:
         before = read_result(path, plan.study)

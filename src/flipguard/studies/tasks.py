@@ -12,7 +12,6 @@ from typing import Any
 from flipguard.data.files import AbsentError
 from flipguard.errors import InputError, listed
 from flipguard.studies.costs import Costs, in_words
-from flipguard.studies.executor import Crew
 from flipguard.studies.graph import RUNS, SEEDS_A_GENERATION, Node
 from flipguard.studies.planning import NotAtScaleError, Plan, plan_of
 from flipguard.studies.reading import studies, study_of
@@ -23,6 +22,7 @@ from flipguard.studies.study import Study
 from flipguard.training.checks import check_numbers
 from flipguard.training.devices import cores
 from flipguard.training.members import FOLDER
+from flipguard.worker_pool import PoolSettings
 
 ALL = "all"
 """In place of names: every study that can be had at a scale."""
@@ -34,12 +34,13 @@ UNKNOWN_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Plans, and with what they are carried out, all of them by one crew."""
+    """Plans, and with what they are carried out, all of them by one pool of processes."""
 
     plans: tuple[Plan, ...]
     nodes: tuple[Node, ...]  # of all plans, each once; those of the first plan first
     costs: Mapping[Path, Costs]  # by the run's folder, since papers may differ in their nets
-    crew: Crew
+    pool: PoolSettings
+    fuse: bool  # untreated runs that differ by seed alone become one network
     out: Path
     device: str
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)  # studies, and why
@@ -61,9 +62,9 @@ class Task:
 
     def seconds(self, nodes: Sequence[Node]) -> float:
         """How long runs take, all processes at work."""
-        at_once = max(len(self.crew.devices), 1)
+        at_once = max(len(self.pool.gpus), 1)
         if self.device == "cpu":
-            at_once = max(min(self.crew.processes, cores()), 1)
+            at_once = max(min(self.pool.processes, cores()), 1)
         return sum(map(self.seconds_of, nodes)) / at_once
 
 
@@ -97,11 +98,13 @@ def prepared(
             raise InputError(f"Expected `{name}` to be from 1 on, but got {value}.")
     if first_seed < 0:
         raise InputError(f"Expected `--first-seed` to be from 0 on, but got {first_seed}.")
-    kind, crew = _crew(device, devices, processes, fuse, needed=not plan_only)
+    kind, pool = _pool(device, devices, processes, needed=not plan_only)
+    if fuse not in ("auto", "on", "off"):
+        raise InputError(f"Expected `--fuse` to be auto, on or off, but got {fuse!r}.")
     chosen_seeds = _seeds(first_seed, size.seeds if seeds is None else seeds)
     if not plan_only:
         _check_model(settings)
-    machine: dict[str, Any] = {"device": kind, "fuse": fuse, "threads": crew.threads}
+    machine: dict[str, Any] = {"device": kind, "fuse": fuse, "threads": pool.threads}
     if kind != "cpu":
         machine["precision"] = size.precision
     plans, left_out = _plans(
@@ -125,7 +128,8 @@ def prepared(
         plans=tuple(plans),
         nodes=nodes,
         costs=costs,
-        crew=crew,
+        pool=pool,
+        fuse=fuse == "on" or (fuse == "auto" and kind == "cuda"),
         out=out,
         device=kind,
         left_out=left_out,
@@ -133,12 +137,10 @@ def prepared(
     )
 
 
-def _crew(
-    device: str, devices: str | None, processes: int | None, fuse: str, *, needed: bool
-) -> tuple[str, Crew]:
-    """Return the kind of device and who trains on it; unless `needed`, it need not be here."""
-    if fuse not in ("auto", "on", "off"):
-        raise InputError(f"Expected `--fuse` to be auto, on or off, but got {fuse!r}.")
+def _pool(
+    device: str, devices: str | None, processes: int | None, *, needed: bool
+) -> tuple[str, PoolSettings]:
+    """Return the kind of device and the processes on it; unless `needed`, it need not be here."""
     kind = _device(device, needed=needed)
     gpus = tuple(devices.split(",")) if devices else ()
     if gpus and (kind != "cuda" or not all(gpu.isdecimal() for gpu in gpus)):
@@ -148,14 +150,13 @@ def _crew(
         )
     if processes is None:
         processes = cores() if kind == "cpu" else PROCESSES_A_GPU * max(len(gpus), 1)
-    return kind, Crew(
+    return kind, PoolSettings(
         processes=processes,
         # On a GPU, what is worked out on the CPU crawls where processes fight for its cores. On a
         # CPU, numbers are added in an order that depends on the threads, and a run must not become
         # another one, under the same name, by how many are trained at once.
         threads=1 if kind == "cpu" else max(cores() // processes, 1),
-        devices=gpus,
-        fuse=fuse == "on" or (fuse == "auto" and kind == "cuda"),
+        gpus=gpus,
     )
 
 
@@ -233,7 +234,7 @@ def plan_summary(task: Task) -> str:
     told = f"{len(nodes)} runs, {there} of them finished"
     if not left:
         return f"{told}: nothing to train."
-    processes = task.crew.processes
+    processes = task.pool.processes
     with_what = f"{processes} process{'es' * (processes != 1)} on {task.device}"
     measured = sum(task.costs[node.folder].measured(node) for node in left)
     scale = task.scale

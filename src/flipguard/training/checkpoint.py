@@ -15,7 +15,7 @@ from flipguard.data import DataSet
 from flipguard.errors import InputError
 from flipguard.losses import SharedClasses
 from flipguard.losses.inputs import computed
-from flipguard.methods import Old
+from flipguard.methods import Old, method_of
 from flipguard.models import Inputs, build_model, classify
 from flipguard.references import OldModel
 from flipguard.training.config import Machine
@@ -30,6 +30,7 @@ from flipguard.training.folder import (
     save,
     write_lines,
 )
+from flipguard.training.members import member_count
 from flipguard.training.optimizers import restore_optimizer
 from flipguard.training.states import state_at
 from flipguard.training.trainee import Trainee
@@ -177,9 +178,9 @@ def _built(run: Run) -> nn.Module:
             seed=run.config.seeds.of("init"),
         )
 
-    if run.config.method != "ensemble":
+    if not method_of(run.config.method)[0].is_mean:
         return one()
-    return EnsembleModel([one() for _ in range(int(str(run.config.options["members"])))])
+    return EnsembleModel([one() for _ in range(member_count(run.config))])
 
 
 def load_ensemble(runs: Sequence[Run], machine: Machine) -> EnsembleModel:

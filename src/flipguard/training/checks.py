@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -14,15 +12,14 @@ from flipguard.data import DataSet, TextSplit, part
 from flipguard.data.identity import Ids
 from flipguard.errors import InputError, listed, printable
 from flipguard.methods import METHODS, Method, Old, method_of
+from flipguard.methods.needs import Needs, OldRun, RunFacts
 from flipguard.models import same_layout
-from flipguard.training.config import Config, decisive
+from flipguard.training.config import Config, decisive, needs_of
 from flipguard.training.fine_tuning import difference_of
 from flipguard.training.folder import RUN, WRITTEN, Run, is_whole
 from flipguard.training.follows import check_follows
 from flipguard.training.material import calibrates, held_out_of, without_held_out
 from flipguard.training.members import FOLDER as MEMBERS
-from flipguard.training.members import member_count
-from flipguard.training.reuse import check_reuse
 from flipguard.training.schedule import LARGEST
 from flipguard.training.starts import refuse_start, starts_of
 from flipguard.training.views import FOLDER as VIEWS
@@ -34,43 +31,16 @@ MOST, MOST_AT_ONCE = 10**9, 1024
 def completed(config: Config) -> tuple[Method, Config]:
     """The method of a configuration, and the configuration with all of its options."""
     method, named = method_of(config.method)
-    options = method.complete({**config.options, **named})
-    model = config.model
-    if method.name == "dropout":
-        model, rate = _with_dropout(model, config.options.get("rate"), options["rate"])
-        options = {**options, "rate": rate}
+    complete = method.complete({**config.options, **named})
+    model, options = method.model_spec(config.model, config.options, complete)
     # Methods that stay near old's weights start from them.
-    fine_tune = config.fine_tune or "same_layout" in method.needs
+    fine_tune = config.fine_tune or method.needs(options).same_layout
     return method, dataclasses.replace(config, options=options, model=model, fine_tune=fine_tune)
-
-
-def _with_dropout(model: str, told: object, rate: Any) -> tuple[str, float]:
-    """A model with dropout before its last layer, and how much; it may say so itself."""
-    if model.partition(":")[0] in ("hf", "torchvision", "python"):
-        raise InputError(
-            "Expected `dropout` with a net of flipguard's own or of timm, whose rate can be set, "
-            f"but got {listed([model])}; choose such a net, or use `none` with a model that has "
-            "dropout of itself."
-        )
-    own = re.search(r"[:,]dropout=([^,]+)", model)
-    if own is None:
-        return f"{model}{',' if '=' in model else ':'}dropout={rate}", rate
-    try:
-        has = float(own[1])
-    except ValueError:  # which the model refuses
-        return model, rate
-    if told is not None and told != has:
-        raise InputError(
-            f"Expected one rate of `dropout`, but {model} has {has:g}, and `options.rate` is "
-            f"{told}; leave one of them out."
-        )
-    return model, has
 
 
 def trains_members(config: Config) -> bool:
     """Whether a run has members of its own that are trained before it."""
-    method, config = completed(config)
-    return "members" in method.needs and not config.guides
+    return needs_of(completed(config)[1]).members is not None and not config.guides
 
 
 def check_numbers(config: Config) -> None:
@@ -119,8 +89,6 @@ def check_numbers(config: Config) -> None:
             "Expected `machine.checkpointing` with a model that is not compiled, but got "
             f"`machine.compile={machine.compile}`; leave one of them out."
         )
-    if "members" in config.options:
-        member_count(config)
 
 
 def check_data(out: Path, config: Config, data: DataSet) -> None:
@@ -210,58 +178,57 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
 
 def check_needs(method: Method, config: Config, olds: list[Run]) -> None:
     """Refuses a method that lacks what it needs, or is given what it cannot use."""
-    free = ", ".join(row.name for row in METHODS.values() if "old" not in row.needs)
-    if "old" in method.needs and not olds:
-        raise InputError(
-            f"Expected `{method.name}` to be given an old run with `--old`, but got none; methods "
-            f"that need none are {free}."
-        )
-    if "one_old" in method.needs and len(olds) != 1:
-        raise InputError(
-            f"Expected `{method.name}` to be given one `--old`, but got {len(olds)}; several are "
-            "understood by naive, kd, fd-kl, fd-lm and elodi."
-        )
-    if config.options.get("legacy") and not olds:
-        raise InputError(
-            "Expected `legacy` to be given an old run with `--old`, but got none; leave it at 0 "
-            "to follow the ensemble alone."
-        )
-    if config.guides and method.name != "elodi":
-        raise InputError(
-            f"Expected `guides` with elodi, but got them with `{method.name}`; leave them out."
-        )
-    if config.options.get("guide") == "heterogeneous" and not config.guides:
-        raise InputError(
-            "Expected a heterogeneous guide to be given as `guides`, but got none; name finished "
-            "runs of other architectures."
-        )
-    if config.fine_tune and len(olds) != 1:
-        raise InputError(f"Expected fine-tuning to start from one `--old`, but got {len(olds)}.")
     unfinished = [str(run.folder) for run in olds if not run.finished]
     if unfinished:
         raise InputError(
             f"Expected `--old` to be a finished run, but {listed(unfinished)} is not; resume it "
             "first."
         )
-    check_reuse(config, olds)
+    seen = [OldRun(folder=run.folder, members=len(run.document.get("members", ()))) for run in olds]
+    method.check(config.options, RunFacts(olds=seen, guides=len(config.guides)))
+    needs = method.needs(config.options)
+    if needs.old and not olds:
+        rows = METHODS.values()
+        free = ", ".join(row.name for row in rows if not row.default_needs().old)
+        raise InputError(
+            f"Expected `{method.name}` to be given an old run with `--old`, but got none; methods "
+            f"that need none are {free}."
+        )
+    if needs.one_old and len(olds) != 1:
+        raise InputError(
+            f"Expected `{method.name}` to be given one `--old`, but got {len(olds)}; several are "
+            "understood by naive, kd, fd-kl, fd-lm and elodi."
+        )
+    if config.guides and not _takes_guides(needs):
+        able = ", ".join(r.name for r in METHODS.values() if _takes_guides(r.default_needs()))
+        raise InputError(
+            f"Expected `guides` with {able}, but got them with `{method.name}`; leave them out."
+        )
+    if config.fine_tune and len(olds) != 1:
+        raise InputError(f"Expected fine-tuning to start from one `--old`, but got {len(olds)}.")
     if config.fine_tune:
         refuse_start(method, olds[0])
         if trains_members(config):
             starts_of(config, olds[0])  # refuses what members cannot start from, before any work
 
 
+def _takes_guides(needs: Needs) -> bool:
+    return needs.members is not None and needs.members.may_be_given
+
+
 def check_layouts(
     method: Method, config: Config, student: nn.Module, olds: tuple[Old, ...]
 ) -> None:
     """Refuses old models whose classes or weights the method cannot take over."""
-    if "same_classes" in method.needs and olds[0].classes is not None:
+    needs = method.needs(config.options)
+    if needs.same_classes and olds[0].classes is not None:
         raise InputError(
             f"Expected `{method.name}` to keep old's classes, but they are others; where classes "
             "are added, use fd-lm, fd-kl or elodi."
         )
     # An ensemble has no weights but its members', which are looked at when each of them begins.
-    if config.fine_tune and method.name != "ensemble":
-        near = "same_layout" in method.needs
+    if config.fine_tune and not method.is_mean:
+        near = needs.same_layout
         old = olds[0]
         difference = same_layout(old.model, student) if near else difference_of(old, student)
         if difference is not None:

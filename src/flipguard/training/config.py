@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from flipguard.errors import InputError, listed, printable
 from flipguard.methods import METHODS, method_of
+from flipguard.methods.needs import Needs
 from flipguard.training.presets import PRESETS
 from flipguard.training.seeds import FIXED, HARDWARE, SOURCES, Seeds
 
@@ -115,6 +116,15 @@ class Config:
     scope: Scope = field(default_factory=Scope)
     seeds: Seeds = field(default_factory=Seeds)
     machine: Machine = field(default_factory=Machine)
+
+
+def needs_of(config: Config) -> Needs:
+    """Return what a run with these settings cannot do without.
+
+    >>> needs_of(Config(method="elodi", options={"members": 3})).members.count
+    3
+    """
+    return method_of(config.method)[0].needs(config.options)
 
 
 def is_measured(config: Config, epoch: int) -> bool:

@@ -31,8 +31,9 @@ from flipguard.training.folder import (
 )
 from flipguard.training.fused_group import Group
 from flipguard.training.group_setup import GroupSetup, set_up_group
-from flipguard.training.loop import Stopped, loop
-from flipguard.training.monitor import LineMonitor, Report
+from flipguard.training.loop import loop
+from flipguard.training.monitor import Monitor
+from flipguard.training.outcomes import Stopped
 from flipguard.training.predict import write_predictions
 from flipguard.training.replaying import replays_members
 from flipguard.training.states import state_digest
@@ -41,7 +42,7 @@ from flipguard.training.trainee import GroupTrainee
 Facts = list[dict[str, Any]]  # of each member
 
 
-def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Report) -> bool:
+def train_group(fabric: Any, group: Group, *, deadline: float | None, monitor: Monitor) -> bool:
     """Train members as one network; return False if it was stopped before the end."""
     configs = tuple(completed(config)[1] for config in group.configs)
     setup = set_up_group(fabric, group, configs)
@@ -58,8 +59,8 @@ def train_group(fabric: Any, group: Group, *, deadline: float | None, report: Re
         group.begin()
         networks = len(setup.fused.parts())
         how = "one network" if networks == 1 else f"{networks} networks side by side"
-        report(f"{len(configs)} members as {how} ({setup.fused.way})")
-        ended = _train(fabric, group, setup, configs, facts, deadline, report)
+        monitor.note(f"{len(configs)} members as {how} ({setup.fused.way})")
+        ended = _train(fabric, group, setup, configs, facts, deadline, monitor)
     if isinstance(ended, Stopped):
         return False
     _finish(fabric, group, setup, configs, facts, ended)
@@ -77,7 +78,7 @@ def _train(
     configs: Sequence[Config],
     facts: Facts,
     deadline: float | None,
-    report: Report,
+    monitor: Monitor,
 ) -> Progress | Stopped:
     first = configs[0]
     batches = EpochBatches(setup.sources, [config.seeds for config in configs], first.recipe)
@@ -101,7 +102,7 @@ def _train(
             save_seconds=first.machine.save_seconds,
             writes_history=False,
         ),
-        LineMonitor(report),
+        monitor,
         config=first,
         fabric=fabric,
         captured=captured,

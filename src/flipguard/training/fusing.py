@@ -25,7 +25,7 @@ from flipguard.training.fused_group import (
 )
 from flipguard.training.interrupting import time_is_up
 from flipguard.training.lock import InUseError, alone_in
-from flipguard.training.monitor import Report
+from flipguard.training.monitor import Monitor
 
 
 def train_together(
@@ -34,7 +34,7 @@ def train_together(
     folders: Sequence[Path],
     *,
     deadline: float | None,
-    report: Report,
+    monitor: Monitor,
 ) -> bool:
     """Trains the members that are trained together; False if time was up before they ended."""
     machine = configs[0].machine
@@ -46,10 +46,10 @@ def train_together(
         ours = _to_lock(machine, fabric, folders)
         for folder in sorted(ours):
             try:
-                stack.enter_context(alone_in(folder, report=report, stops=stops))
+                stack.enter_context(alone_in(folder, report=monitor.note, stops=stops))
             except InUseError:
                 return False
-        return _train_groups(fabric, configs, folders, ours, deadline=deadline, report=report)
+        return _train_groups(fabric, configs, folders, ours, deadline=deadline, monitor=monitor)
 
 
 def _to_lock(machine: Machine, fabric: Any, folders: Sequence[Path]) -> set[Path]:
@@ -72,11 +72,11 @@ def _train_groups(
     ours: set[Path],  # those that no other process trains meanwhile
     *,
     deadline: float | None,
-    report: Report,
+    monitor: Monitor,
 ) -> bool:
     machine = configs[0].machine
     for group in list(begun_groups(configs, folders, ours)) if fabric.world_size == 1 else ():
-        if not train_group(fabric, group, deadline=deadline, report=report):
+        if not train_group(fabric, group, deadline=deadline, monitor=monitor):
             return False
     if not fuses(machine, fabric.device):
         return True
@@ -93,20 +93,20 @@ def _train_groups(
                 streams=streams,
             )
             try:
-                if not train_group(fabric, group, deadline=deadline, report=report):
+                if not train_group(fabric, group, deadline=deadline, monitor=monitor):
                     return False
             except CannotFuse as problem:
                 fewer = 1 < problem.fitting < size
                 if machine.fuse == "on" or not (fewer or problem.streams > streams):
                     raise
                 size, streams = min(size, problem.fitting), max(streams, problem.streams)
-                report(f"at most {size} members at once: {problem}")
+                monitor.note(f"at most {size} members at once: {problem}")
                 continue
             fresh = fresh[size:]
     except CannotFuse as problem:
         if machine.fuse == "on":
             raise
-        report(f"members one by one: {problem}")
+        monitor.note(f"members one by one: {problem}")
     return True
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from flipguard.data import ArraySplit, DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError
 from flipguard.fusion import Fused, checkpoint_segments, fuse, needs
-from flipguard.methods import METHODS, Old
+from flipguard.methods import Old, method_of
 from flipguard.models import build_model
 from flipguard.training.checkpoint import load_old_model
 from flipguard.training.checks import check_data, check_folder, check_layouts
@@ -90,7 +90,7 @@ def _member(
         pretrained=config.pretrained,
     )
     if config.fine_tune:
-        check_layouts(METHODS["none"], config, member, olds)
+        check_layouts(method_of(config.method)[0], config, member, olds)
         start_from(olds[0], member)
     return placed(in_precision(member, config.machine), fabric.device)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,19 +24,13 @@ from flipguard.training.clipping import unscale
 from flipguard.training.config import Config, is_measured
 from flipguard.training.devices import peak_memory, seed_dropout
 from flipguard.training.evaluate import FlipTracker
-from flipguard.training.interrupting import StopReason, interrupted, stop_reason
+from flipguard.training.interrupting import interrupted, stop_reason
 from flipguard.training.monitor import Monitor
 from flipguard.training.optimizers import optimizer_of
+from flipguard.training.outcomes import Stopped
 from flipguard.training.replaying import unless_insisted
 from flipguard.training.schedule import learning_rate
 from flipguard.training.trainee import LossParts, Trainee
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """Training stopped before the last epoch, and its state is kept."""
-
-    reason: StopReason
 
 
 def loop(

@@ -23,7 +23,7 @@ from flipguard.data import (
 from flipguard.errors import InputError
 from flipguard.methods.base import HELD_OUT
 from flipguard.models import Inputs, tokenizer_for
-from flipguard.training.config import Config, Scope
+from flipguard.training.config import Config, Scope, needs_of
 from flipguard.training.texts import EncodedTexts
 
 # Held out from training for the methods that have to measure something along the way.
@@ -182,7 +182,8 @@ def without_held_out(scope: Scope) -> Scope:
 
 def calibrates(config: Config) -> bool:
     """Whether a run holds samples out, on which the temperatures of its members are fitted."""
-    return config.options.get("guide") == "calibrated"
+    members = needs_of(config).members
+    return members is not None and members.calibrated
 
 
 def held_out_of(split: Split, scope: Scope) -> tuple[Split, Split]:

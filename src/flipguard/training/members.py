@@ -8,14 +8,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from flipguard.errors import InputError, listed
-from flipguard.training.config import Config, decisive, machine_settings
+from flipguard.errors import InputError
+from flipguard.training.config import Config, decisive, machine_settings, needs_of
 from flipguard.training.folder import Run
 from flipguard.training.material import calibrates, without_held_out
 from flipguard.training.seeds import Seeds, derived
 
 FOLDER = "members"
-MOST_MEMBERS = 1000
 
 
 def member_config(config: Config, index: int, start: str | None = None) -> Config:
@@ -70,14 +69,15 @@ def wanted_members(
 
 
 def member_count(config: Config) -> int:
-    """How many members a run has."""
-    count = config.options["members"]
-    if type(count) is not int or not 1 <= count <= MOST_MEMBERS:
-        raise InputError(
-            f"Expected `members` to be a whole number from 1 to {MOST_MEMBERS:,}, but got "
-            f"{listed([count])}."
-        )
-    return count
+    """How many members a run has; 0 if its method asks for none."""
+    members = needs_of(config).members
+    return 0 if members is None else members.count
+
+
+def reuse_count(config: Config) -> int:
+    """How many of a run's members are taken over from the old run."""
+    members = needs_of(config).members
+    return 0 if members is None else members.reused
 
 
 def load_guides(config: Config, class_names: tuple[str, ...]) -> list[Run]:

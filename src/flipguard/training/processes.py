@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,9 +14,9 @@ from flipguard.errors import FlipguardError, InputError
 from flipguard.training.config import Config, as_dict, from_dict
 from flipguard.training.folder import Run
 from flipguard.training.interrupting import ask_elsewhere, interrupted, passed_on, waits
-from flipguard.training.monitor import Report
+from flipguard.training.monitor import Monitor
 
-LINE, REFUSED, END = "line", "refused", "end"
+NOTE, EPOCH, REFUSED, END = "note", "epoch", "refused", "end"
 
 
 def train_in_processes(
@@ -26,9 +26,9 @@ def train_in_processes(
     *,
     train_one: Callable[..., Run],
     resume: bool,
-    report: Report,
+    monitor: Monitor,
 ) -> Run:
-    """Start the processes, pass on what they report, and wait for them.
+    """Start the processes, pass on what they tell, and wait for them.
 
     `train_one` trains a run in the processes of a fabric; each process imports it by its name.
     """
@@ -43,8 +43,10 @@ def train_in_processes(
 
     def listen() -> None:
         while (said := told.get())[0] != END:
-            if said[0] == LINE:
-                report(said[1])
+            if said[0] == NOTE:
+                monitor.note(said[1])
+            elif said[0] == EPOCH:
+                monitor.epoch(*said[1])
             else:
                 refusals.append(said[1])
 
@@ -92,15 +94,34 @@ def _work(
         _leave_interrupts_to_parent()
         ask_elsewhere(lambda: bool(asked.value))
 
-    def report(line: str) -> None:
-        if fabric.is_global_zero:
-            told.put((LINE, line))
-
+    monitor = _QueueMonitor(told, talks=fabric.is_global_zero)
     try:
-        train_one(fabric, from_dict(values), out, resume=resume, report=report)
+        train_one(fabric, from_dict(values), out, resume=resume, monitor=monitor)
     except FlipguardError as problem:
         told.put((REFUSED, str(problem)))
         raise
+
+
+class _QueueMonitor:
+    """Tells the process that started this one."""
+
+    def __init__(self, told: Any, *, talks: bool) -> None:
+        self._told, self._talks = told, talks
+
+    def note(self, text: str) -> None:
+        if self._talks:
+            self._told.put((NOTE, text))
+
+    def epoch(
+        self,
+        done: int,
+        of: int,
+        rows: Sequence[Mapping[str, Any]],
+        timing: Mapping[str, Any],
+        seconds_left: float,
+    ) -> None:
+        if self._talks:
+            self._told.put((EPOCH, (done, of, rows, timing, seconds_left)))
 
 
 def _leave_interrupts_to_parent() -> None:

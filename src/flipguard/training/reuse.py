@@ -10,52 +10,7 @@ from flipguard.training.checkpoint import load_model
 from flipguard.training.config import Config
 from flipguard.training.folder import MODEL, RUN, Run
 from flipguard.training.material import input_shape_of
-from flipguard.training.members import member_count
-
-
-def reuse_count(config: Config) -> int:
-    """How many members are taken over; its method has checked that it is a count."""
-    count = config.options.get("reuse", 0)
-    return count if isinstance(count, int) else 0
-
-
-def check_reuse(config: Config, olds: Sequence[Run]) -> None:
-    """Refuses what cannot be taken over, as far as the old run tells."""
-    count = reuse_count(config)
-    if not count:
-        return
-    if count > member_count(config):
-        raise InputError(
-            f"Expected `reuse` to be at most `members`, {member_count(config)}, but got {count}; "
-            "lower it, or have more members."
-        )
-    if config.guides:
-        raise InputError(
-            "Expected `reuse` without `guides`, which are the whole ensemble, but got both; leave "
-            "one of them out."
-        )
-    if config.options["guide"] != "homogeneous":
-        raise InputError(
-            "Expected `reuse` with the guide 'homogeneous', but got "
-            f"{config.options['guide']!r}; members taken over may have learned what it is "
-            "calibrated on, so leave one of them out."
-        )
-    if len(olds) != 1:
-        raise InputError(
-            f"Expected `reuse` to be given one `--old`, but got {len(olds)}; name the run whose "
-            "members are taken over."
-        )
-    there = olds[0].document.get("members", [])
-    if not there:
-        raise InputError(
-            f"Expected {olds[0].folder} to have members to take over, but its {RUN} lists none; "
-            "give an `--old` that was trained with members, or leave `reuse` out."
-        )
-    if len(there) < count:
-        raise InputError(
-            f"Expected {olds[0].folder} to have {count} members to take over, but it has "
-            f"{len(there)}; lower `reuse`."
-        )
+from flipguard.training.members import reuse_count
 
 
 def reused_members(config: Config, olds: Sequence[Run], data: DataSet) -> list[Run]:

@@ -13,7 +13,7 @@ from torch import nn
 from flipguard.data import DataSet, Split, build_augmentation
 from flipguard.methods import Method, Old, Setting
 from flipguard.models import build_model
-from flipguard.references import OldModel, StoredLogits
+from flipguard.references import StoredLogits
 from flipguard.training.batches import steps_per_epoch
 from flipguard.training.checkpoint import load_old_model, save_model
 from flipguard.training.checks import check_layouts
@@ -24,7 +24,7 @@ from flipguard.training.facts import run_facts
 from flipguard.training.fine_tuning import start_from
 from flipguard.training.folder import MODEL, Run, digest_of, sweep, write_run
 from flipguard.training.follows import follows
-from flipguard.training.material import Material, calibrates, held_out_of, input_shape_of
+from flipguard.training.material import Material, held_out_of, input_shape_of
 from flipguard.training.predict import write_predictions
 from flipguard.training.seeds import derived
 from flipguard.training.views import Plan, plan_of
@@ -79,7 +79,7 @@ def set_up_run(
     olds = tuple(load_old_model(run, data, fabric.device, config.machine) for run in old_runs)
     student = _student(fabric, config, method, data, olds)
     learned, held_out = data.train, data.train
-    if "held_out" in method.needs or calibrates(config):
+    if method.needs(config.options).held_out:
         learned, held_out = held_out_of(data.train, config.scope)
     source = _source(fabric, config, learned, augmented=True)
     views = plan_of(config, out, data, source)
@@ -91,10 +91,7 @@ def set_up_run(
         steps=config.recipe.epochs * steps_per_epoch(config.recipe, len(source)),
         label_smoothing=config.recipe.label_smoothing,
         new_model=lambda name: placed(_new_model(config, data, name), fabric.device),
-        # Stands in for members that are still to be trained, so that options are refused before.
-        members=lambda: OldModel(student),
         stored=lambda reference: StoredLogits(logits_on(reference, source)),
-        views=None if views is None else views.nothing(),
         held_out=_source(fabric, config, held_out).batches,
     )
     test = _source(fabric, config, data.test)
@@ -125,7 +122,7 @@ def _student(
     """Return the student as it starts."""
     student = _new_model(config, data)
     check_layouts(method, config, student, olds)
-    if config.fine_tune and method.name != "ensemble":
+    if config.fine_tune and not method.is_mean:
         start_from(olds[0], student)
     return placed(student, fabric.device)
 

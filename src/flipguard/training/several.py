@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flipguard.errors import DivergedError
-from flipguard.training.config import Config, from_dict
+from flipguard.training.config import Config
 from flipguard.training.devices import exactness, fabric_of
 from flipguard.training.fused_group import forget_groups
 from flipguard.training.fusing import train_together
 from flipguard.training.interrupting import ask_elsewhere
-from flipguard.training.monitor import Report
-from flipguard.training.train import train
+from flipguard.training.jobs import JobMonitor, read_run, until
+from flipguard.training.monitor import Monitor
+from flipguard.training.train import train_with
+from flipguard.worker_process import JobContext
 
 
-def train_several(configs: Sequence[Config], folders: Sequence[Path], *, report: Report) -> bool:
+def train_several(configs: Sequence[Config], folders: Sequence[Path], *, monitor: Monitor) -> bool:
     """Trains untreated runs of one kind: together what can be, and one by one what is left.
 
     False if time was up before they ended, which `machine.minutes` of the first says of all. One
@@ -30,21 +31,18 @@ def train_several(configs: Sequence[Config], folders: Sequence[Path], *, report:
     fabric = fabric_of(configs[0].machine)
     with exactness(configs[0].machine, fabric.device):
         try:
-            if not train_together(fabric, configs, folders, deadline=deadline, report=report):
+            if not train_together(fabric, configs, folders, deadline=deadline, monitor=monitor):
                 return False
         except DivergedError as problem:
-            report(f"one by one: {problem}")
+            monitor.note(f"one by one: {problem}")
             forget_groups(configs, folders)
     diverged: DivergedError | None = None
     for config, folder in zip(configs, folders, strict=True):
-        if deadline is not None:
-            if time.monotonic() > deadline:
-                return False
-            left = (deadline - time.monotonic()) / 60
-            machine = dataclasses.replace(config.machine, minutes=max(left, 0.0))
-            config = dataclasses.replace(config, machine=machine)
+        if deadline is not None and time.monotonic() > deadline:
+            return False
+        config = until(config, deadline)
         try:
-            if not train(config, folder, resume=True, report=report).finished:
+            if not train_with(None, config, folder, resume=True, monitor=monitor).finished:
                 return False
         except DivergedError as problem:
             diverged = diverged or problem
@@ -53,11 +51,9 @@ def train_several(configs: Sequence[Config], folders: Sequence[Path], *, report:
     return True
 
 
-def train_several_job(
-    arguments: Mapping[str, Any], *, report: Report, stops: Callable[[], bool]
-) -> bool:
-    """Train `runs`, each a `config` and a `folder`, in a worker process; whether all finished."""
-    ask_elsewhere(stops)
-    runs = arguments["runs"]
-    configs = [from_dict(run["config"]) for run in runs]
-    return train_several(configs, [Path(run["folder"]) for run in runs], report=report)
+def train_several_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
+    """Train the runs of a job from `train_several_job_for`; return whether all finished."""
+    ask_elsewhere(context.stop_requested)
+    runs = [read_run(values, arguments["deadline"]) for values in arguments["runs"]]
+    configs, folders = [config for config, _ in runs], [folder for _, folder in runs]
+    return train_several(configs, folders, monitor=JobMonitor(context))

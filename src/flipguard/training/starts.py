@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flipguard.errors import InputError, listed
-from flipguard.methods import Method
+from flipguard.methods import Method, method_of
 from flipguard.training.config import Config
 from flipguard.training.folder import Run, is_finished
-from flipguard.training.members import member_count
-from flipguard.training.reuse import reuse_count
+from flipguard.training.members import member_count, reuse_count
 
 
 def starts_of(config: Config, old: Run) -> tuple[str, ...]:
@@ -54,9 +53,9 @@ def own_starts(config: Config, old: Path, members: Sequence[Path]) -> tuple[str,
 
 def refuse_start(method: Method, old: Run) -> None:
     """Refuses one model that would start from the weights of several."""
-    if method.name == "ensemble" or old.config.method != "ensemble":
+    if method.is_mean or not method_of(old.config.method)[0].is_mean:
         return
-    otherwise = "" if "same_layout" in method.needs else ", or leave `fine_tune` out"
+    otherwise = "" if method.default_needs().same_layout else ", or leave `fine_tune` out"
     raise InputError(
         f"Expected `{method.name}` to start from one model's weights, but {old.folder} is an "
         f"ensemble; give one of its members as `--old`{otherwise}."

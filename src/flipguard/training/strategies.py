@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,12 @@ from flipguard.training.config import Config
 from flipguard.training.folder import Run, is_finished
 from flipguard.training.follows import check_follows
 from flipguard.training.fusing import train_together
+from flipguard.training.jobs import until
 from flipguard.training.lock import InUseError
 from flipguard.training.members import member_folder, wanted_members
-from flipguard.training.monitor import Report
-from flipguard.training.side_by_side import (
+from flipguard.training.monitor import LineMonitor, Monitor, Report
+from flipguard.training.outcomes import Stopped
+from flipguard.training.pool_strategy import (
     TrainOne,
     apart,
     own_threads,
@@ -33,7 +34,7 @@ def train_members(
     reused: Sequence[Run] = (),
     starts: Sequence[str] = (),
     deadline: float | None,
-    report: Report,
+    monitor: Monitor,
 ) -> list[Run] | None:
     """Train the members of a run that are not finished yet, and return all of them.
 
@@ -41,6 +42,7 @@ def train_members(
     the first ones, which are the newest. The others start from `starts`, one each, if there are
     any. `train_one` trains a single run.
     """
+    report = monitor.note
     all_wanted = wanted_members(config, out, reused, starts)
     count, places = len(all_wanted), [member_folder(wanted, out) for wanted in all_wanted]
     if reused:
@@ -50,7 +52,9 @@ def train_members(
     for folder in places:
         if is_finished(folder):
             check_follows(Run.read(folder))  # it may have started from what old was before
-    if not train_together(fabric, all_wanted, places, deadline=deadline, report=report):
+    # Lines: the members' epochs are not those of the run.
+    lines = LineMonitor(report)
+    if not train_together(fabric, all_wanted, places, deadline=deadline, monitor=lines):
         return None
     if apart(config.machine, fabric):
         all_wanted = [
@@ -58,9 +62,10 @@ def train_members(
             for wanted in all_wanted
         ]
         with threads_of(all_wanted[0].machine):
-            if not train_side_by_side(
+            outcome = train_side_by_side(
                 fabric, all_wanted, places, train_one=train_one, deadline=deadline, report=report
-            ):
+            )
+            if isinstance(outcome, Stopped):
                 return None
             found = _one_by_one(fabric, all_wanted, places, train_one, deadline, report)
     else:
@@ -78,10 +83,7 @@ def _one_by_one(
 ) -> list[Run] | None:
     runs: list[Run] = []
     for index, (wanted, folder) in enumerate(zip(all_wanted, places, strict=True)):
-        if deadline is not None:
-            left = max(deadline - time.monotonic(), 0.0) / 60
-            machine = dataclasses.replace(wanted.machine, minutes=left)
-            wanted = dataclasses.replace(wanted, machine=machine)
+        wanted = until(wanted, deadline)
         finished = is_finished(folder)
         report(f"member {index + 1} of {len(places)}: {folder}{' is finished' * finished}")
 
@@ -90,7 +92,9 @@ def _one_by_one(
                 report(f"  {line}")
 
         try:
-            run = train_one(fabric, wanted, folder, resume=True, waits=True, report=tell)
+            run = train_one(
+                fabric, wanted, folder, resume=True, waits=True, monitor=LineMonitor(tell)
+            )
         except InUseError:  # time was up before another process had trained it
             return None
         if not run.finished:

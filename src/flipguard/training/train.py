@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from flipguard.training.checks import (
     check_numbers,
     completed,
 )
-from flipguard.training.config import Config, from_dict
+from flipguard.training.config import Config
 from flipguard.training.devices import compile_as, exactness, fabric_of, placed
 from flipguard.training.evaluate import classes_of
 from flipguard.training.facts import model_facts
@@ -44,11 +44,13 @@ from flipguard.training.folder import (
 from flipguard.training.follows import changed_since
 from flipguard.training.formulas import changes_since
 from flipguard.training.interrupting import ask_elsewhere, time_is_up
+from flipguard.training.jobs import JobMonitor, read_run
 from flipguard.training.lock import InUseError, alone_in, tidy
-from flipguard.training.loop import Stopped, loop
+from flipguard.training.loop import loop
 from flipguard.training.material import calibrates, data_of
 from flipguard.training.members import load_guides
-from flipguard.training.monitor import LineMonitor, Report
+from flipguard.training.monitor import LineMonitor, Monitor, Report
+from flipguard.training.outcomes import Stopped
 from flipguard.training.processes import train_in_processes
 from flipguard.training.replaying import replays, replays_members
 from flipguard.training.reuse import reused_members
@@ -59,23 +61,23 @@ from flipguard.training.strategies import train_members
 from flipguard.training.teachers import load_teachers
 from flipguard.training.texts import check_tokens
 from flipguard.training.trainee import StudentTrainee
+from flipguard.worker_process import JobContext
 
 
 def train(config: Config, out: Path, *, resume: bool = False, report: Report = print) -> Run:
     """Trains what the configuration says, into a folder."""
-    return train_with(None, config, out, resume=resume, report=report)
+    return train_with(None, config, out, resume=resume, monitor=LineMonitor(report))
 
 
-def train_job(arguments: Mapping[str, Any], *, report: Report, stops: Callable[[], bool]) -> bool:
-    """Train the run of a `config` in a `folder`, in a worker process; whether it finished.
-
-    With `waits`, wait while another process writes to the folder, as long as there is time.
-    """
-    ask_elsewhere(stops)
-    waits = arguments.get("waits", False)
-    config, folder = from_dict(arguments["config"]), Path(arguments["folder"])
+def train_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
+    """Train the run of a job from `train_job_for`, in a worker process; return if it finished."""
+    ask_elsewhere(context.stop_requested)
+    waits = arguments["waits"]
+    config, folder = read_run(arguments, arguments["deadline"])
+    monitor = JobMonitor(context)
     try:
-        return train_with(None, config, folder, resume=True, waits=waits, report=report).finished
+        run = train_with(None, config, folder, resume=True, waits=waits, monitor=monitor)
+        return run.finished
     except InUseError:
         if not waits:
             raise
@@ -89,13 +91,13 @@ def train_with(
     *,
     resume: bool = False,
     waits: bool = False,
-    report: Report = print,
+    monitor: Monitor,
 ) -> Run:
     """Trains in the processes of a fabric, or in new ones if there is none yet.
 
     If another process writes to the folder, refuses or, with `waits`, waits while there is time.
     """
-    began = time.monotonic()
+    began, report = time.monotonic(), monitor.note
     check_place(out)
     method, config = completed(config)
     check_numbers(config)
@@ -119,7 +121,7 @@ def train_with(
         fabric = fabric_of(config.machine)
         if config.machine.processes > 1:
             _checked_data(config, out, old_runs)  # refused here, before others are started
-            return _in_processes(fabric, config, out, resume=resume, report=report)
+            return _in_processes(fabric, config, out, resume=resume, monitor=monitor)
     minutes = config.machine.minutes
     deadline = None if minutes is None else began + 60 * minutes
     with ExitStack() as stack:
@@ -139,7 +141,7 @@ def train_with(
             return run
         data = _checked_data(config, out, old_runs)
         stack.enter_context(exactness(config.machine, fabric.device))
-        return _train_one(fabric, config, method, out, data, old_runs, deadline, report)
+        return _train_one(fabric, config, method, out, data, old_runs, deadline, monitor)
 
 
 def _finished(config: Config, out: Path, *, resume: bool) -> Run | None:
@@ -161,16 +163,16 @@ def _checked_data(config: Config, out: Path, old_runs: list[Run]) -> DataSet:
     return data
 
 
-def _in_processes(fabric: Any, config: Config, out: Path, *, resume: bool, report: Report) -> Run:
+def _in_processes(fabric: Any, config: Config, out: Path, *, resume: bool, monitor: Monitor) -> Run:
     new = not (out / RUN).exists()
     try:
         return train_in_processes(
-            fabric, config, out, train_one=train_with, resume=resume, report=report
+            fabric, config, out, train_one=train_with, resume=resume, monitor=monitor
         )
     except Exception:
         # The first process may have been ended before it removed what it had written.
         if new and not (out / CHECKPOINT).exists():
-            with suppress(InputError), alone_in(out, report=report):
+            with suppress(InputError), alone_in(out, report=monitor.note):
                 forget(out)
         raise
 
@@ -183,27 +185,25 @@ def _train_one(
     data: DataSet,
     old_runs: list[Run],
     deadline: float | None,
-    report: Report,
+    monitor: Monitor,
 ) -> Run:
     """Train the members if there are any, then the student, and write what it ends with."""
     replays_members(config, fabric.device)  # refuses what this machine cannot do, before any work
     setup = set_up_run(fabric, config, method, out, data, old_runs)
-    if "members" in method.needs:
-        if method.name != "ensemble":
-            method.build(setup.context)  # refuses options before members are trained
-        runs = _members(setup, old_runs, deadline, report)
+    if method.needs(config.options).members is not None:
+        runs = _members(setup, old_runs, deadline, monitor)
         if runs is None:
             return setup.write("stopped")
         setup.follow(runs)
-        if method.name == "ensemble":
+        if method.is_mean:
             return _finish_ensemble(setup, runs)
-        if not _ask_members(setup, runs, deadline, report):
+        if not _ask_members(setup, runs, deadline, monitor.note):
             return setup.write("stopped")
-    return _train_student(setup, method.build(setup.context), deadline, report)
+    return _train_student(setup, method.objective(setup.context), deadline, monitor)
 
 
 def _members(
-    setup: RunSetup, old_runs: list[Run], deadline: float | None, report: Report
+    setup: RunSetup, old_runs: list[Run], deadline: float | None, monitor: Monitor
 ) -> list[Run] | None:
     """Return the members of a run, all finished; None if training was stopped before."""
     config = setup.config
@@ -217,7 +217,7 @@ def _members(
         reused=reused_members(config, old_runs, setup.data),
         starts=starts_of(config, old_runs[0]) if config.fine_tune else (),
         deadline=deadline,
-        report=report,
+        monitor=monitor,
     )
 
 
@@ -261,7 +261,7 @@ def _ask_members(setup: RunSetup, runs: list[Run], deadline: float | None, repor
 
 
 def _train_student(
-    setup: RunSetup, objective: Objective, deadline: float | None, report: Report
+    setup: RunSetup, objective: Objective, deadline: float | None, monitor: Monitor
 ) -> Run:
     config, fabric, student = setup.config, setup.fabric, setup.student
     if config.machine.checkpointing:
@@ -294,7 +294,7 @@ def _train_student(
             save_seconds=config.machine.save_seconds,
             writes_history=fabric.is_global_zero,
         ),
-        LineMonitor(report),
+        monitor,
         config=config,
         fabric=fabric,
         captured=captured,

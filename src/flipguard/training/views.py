@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from flipguard.data import DataSet, NoAugmentation, TextSplit, build_augmentation
 from flipguard.errors import InputError
-from flipguard.methods.views import Views, views_of
+from flipguard.methods import method_of
+from flipguard.methods.views import Views
 from flipguard.references import Reference
 from flipguard.references.views import FLOATS, StoredViews, packed, width_of
 from flipguard.training.config import Config
@@ -49,10 +49,6 @@ class Plan:
     wanted: Views
     shape: Shape
     place: Path  # of all stored views of the runs there
-
-    def nothing(self) -> StoredViews:
-        """Stands in for views that are still to be stored."""
-        return self._reference(np.zeros((0, self.shape.width), f"<i{self.shape.number_bytes}"))
 
     def identity(self, runs: Sequence[Run]) -> dict[str, Any]:
         """What decides the numbers."""
@@ -172,7 +168,7 @@ class Plan:
 def plan_of(config: Config, out: Path, data: DataSet, material: Material) -> Plan | None:
     """The views that a configuration asks for; refused here if they cannot be had."""
     classes = len(data.class_names)
-    wanted = views_of(config.options, classes=classes)
+    wanted = method_of(config.method)[0].views(config.options, classes)
     if wanted is None:
         return None
     augmentation = build_augmentation(config.recipe.augment)

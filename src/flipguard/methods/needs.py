@@ -1,0 +1,62 @@
+"""What a run of a method cannot do without, and what is known of a run before it begins."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flipguard.errors import InputError, listed
+
+MOST_MEMBERS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """The ensemble that a method asks for."""
+
+    count: int
+    reused: int = 0  # taken from the old run's ensemble instead of trained
+    calibrated: bool = False  # each at a temperature that is fitted on held-out samples
+    may_be_given: bool = False  # finished runs may be the ensemble: `guides`
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= MOST_MEMBERS:
+            raise InputError(
+                f"Expected `members` to be a whole number from 1 to {MOST_MEMBERS:,}, but got "
+                f"{listed([self.count])}."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a method cannot do without; a run that lacks it is refused before any work."""
+
+    old: bool = False
+    one_old: bool = False
+    same_classes: bool = False
+    same_layout: bool = False
+    members: Members | None = None
+    held_out: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the fields that are needed, in their order."""
+        return tuple(one.name for one in dataclasses.fields(self) if getattr(self, one.name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldRun:
+    """What a method may ask of an old run before it is loaded."""
+
+    folder: Path
+    members: int  # how many its `run.json` lists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What is known of a run before its data are read."""
+
+    olds: Sequence[OldRun] = ()
+    guides: int = 0  # how many finished runs are given as its ensemble

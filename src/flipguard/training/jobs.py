@@ -1,0 +1,98 @@
+"""Runs as jobs for worker processes: written by the parent, read by the functions that train."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flipguard.training.config import Config, as_dict, from_dict
+from flipguard.worker_pool import Job
+from flipguard.worker_process import JobContext
+
+# By their names, because what they train may itself use a pool.
+TRAIN_JOB = "flipguard.training.train:train_job"
+TRAIN_SEVERAL_JOB = "flipguard.training.several:train_several_job"
+
+OneRun = tuple[Config, Path]
+
+
+def train_job_for(
+    config: Config,
+    folder: Path,
+    *,
+    after: Collection[Path] = (),
+    cost: float = 1.0,
+    deadline: float | None = None,
+    waits: bool = False,
+) -> Job:
+    """Return the job that trains a run, which other jobs know by its folder.
+
+    It stops after the epoch in which the deadline passes. With `waits`, it waits while another
+    process writes to the folder.
+    """
+    return Job(
+        key=str(folder),
+        call=TRAIN_JOB,
+        arguments={**_run_values(config, folder), "deadline": deadline, "waits": waits},
+        after=frozenset(map(str, after)),
+        cost=cost,
+    )
+
+
+def train_several_job_for(
+    runs: Sequence[OneRun],
+    *,
+    after: Collection[Path] = (),
+    cost: float = 1.0,
+    deadline: float | None = None,
+) -> Job:
+    """Return the job that trains runs which differ by seed alone, as one network if possible."""
+    return Job(
+        key=str(runs[0][1]),
+        call=TRAIN_SEVERAL_JOB,
+        arguments={"runs": [_run_values(*run) for run in runs], "deadline": deadline},
+        after=frozenset(map(str, after)),
+        makes=frozenset(str(folder) for _, folder in runs),
+        cost=cost,
+    )
+
+
+def read_run(values: Mapping[str, Any], deadline: float | None) -> OneRun:
+    """Return the configuration, with the time that is left, and the folder of a run in a job."""
+    config = until(from_dict(values["config"]), deadline)
+    return config, Path(values["folder"])
+
+
+def until(config: Config, deadline: float | None) -> Config:
+    """Return a configuration whose training stops at a deadline, a time of `time.monotonic`."""
+    if deadline is None:
+        return config
+    # The clock is the same one for all processes.
+    minutes = max(deadline - time.monotonic(), 0.0) / 60
+    return dataclasses.replace(config, machine=dataclasses.replace(config.machine, minutes=minutes))
+
+
+def _run_values(config: Config, folder: Path) -> dict[str, Any]:
+    return {"config": as_dict(config), "folder": str(folder)}
+
+
+class JobMonitor:
+    """Tells the parent process how far a training has come."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self.note = context.note
+
+    def epoch(
+        self,
+        done: int,
+        of: int,
+        rows: Sequence[Mapping[str, Any]],  # noqa: ARG002
+        timing: Mapping[str, Any],  # noqa: ARG002
+        seconds_left: float,  # noqa: ARG002
+    ) -> None:
+        """Send how many epochs are done; the rest is in the run's folder."""
+        self._context.epoch(done, of)

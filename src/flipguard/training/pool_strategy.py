@@ -1,0 +1,308 @@
+"""Members in several processes at once, on a CPU: each alone, with one thread or a few.
+
+Small networks gain nothing from a second thread, and a second process is worth almost all of a
+core. A member ends in the same bytes, however many are trained at the same time, and as it would
+alone with as many threads. Each is an ordinary run in its own folder, and resumes from its state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from flipguard.errors import DivergedError, InputError
+from flipguard.training.config import Config, Machine
+from flipguard.training.devices import cores, peak_memory
+from flipguard.training.folder import DAMAGES, HISTORY, TIMING, Run, is_finished, read_lines
+from flipguard.training.interrupting import interrupted, passed_on, stop_reason
+from flipguard.training.jobs import train_job_for
+from flipguard.training.lock import InUseError
+from flipguard.training.monitor import LineMonitor, Monitor, Report
+from flipguard.training.outcomes import Declined, Done, Outcome, Stopped
+from flipguard.worker_pool import Ending, Job, PoolMonitor, PoolSettings, WorkerPool
+
+# Seconds that further processes must save: a start takes about half of it, most for torch.
+WORTH = 6.0
+TOLD_EVERY = 5.0  # seconds between lines on how far all have come
+# The share that must be done before the time left is told: before, it is the time of starting.
+TELLING = 0.05
+
+
+class TrainOne(Protocol):
+    """Trains a single run."""
+
+    def __call__(
+        self,
+        fabric: Any,
+        config: Config,
+        out: Path,
+        *,
+        resume: bool,
+        waits: bool = False,
+        monitor: Monitor,
+    ) -> Run:
+        """Train in the processes of a fabric, or in new ones if it is None."""
+
+
+def apart(machine: Machine, fabric: Any) -> bool:
+    """Whether members are trained alone, each with few threads: by ``auto`` on a CPU."""
+    return machine.fuse == "auto" and fabric.device.type == "cpu" and fabric.world_size == 1
+
+
+def own_threads(machine: Machine) -> Machine:
+    """The machine of a member that is trained apart.
+
+    One thread, also where it is trained alone: what it ends in must not depend on the number of
+    cores, nor on whether there was enough to do for several processes.
+    """
+    return dataclasses.replace(machine, threads=machine.threads or 1)
+
+
+@contextmanager
+def threads_of(machine: Machine) -> Iterator[None]:
+    """As many threads as a machine says, for a while; the student may have more."""
+    was = torch.get_num_threads()
+    torch.set_num_threads(machine.threads or was)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(was)
+
+
+def train_side_by_side(
+    fabric: Any,
+    configs: Sequence[Config],
+    folders: Sequence[Path],
+    *,
+    train_one: TrainOne,
+    deadline: float | None,
+    report: Report,
+) -> Outcome:
+    """Train members in several processes, where that is faster than one after the other.
+
+    The first member is trained here for an epoch, to measure how long one takes. If all that is
+    left, shared by the processes, saves more than their start costs, they are started.
+    """
+
+    def decline(reason: str) -> Declined:
+        report(f"members one by one: {reason}")
+        return Declined(reason)
+
+    left = [i for i, folder in enumerate(folders) if not is_finished(folder)]
+    machine = configs[0].machine
+    most = cores() // (machine.threads or 1)
+    # One of several processes already: the cores are taken.
+    nested = multiprocessing.parent_process() is not None
+    if len(left) < 2:
+        return Declined()
+    if most < 2 or nested or not sys.executable:
+        return decline(_why_alone(machine, nested))
+    lines: list[str] = []
+    for first in left:
+        begun = epochs_of(folders[first]) > 0
+        if begun or _begin(train_one, fabric, configs[first], folders[first], lines.append):
+            break
+    else:
+        return Declined()  # other processes train all of them, and are waited for
+    lines = [f"  member {first + 1}: {line}" for line in lines]
+    if reason := stop_reason(deadline):
+        _report_all(lines, report)
+        # Every start trains an epoch at least: if not here, then one member after the other.
+        return Declined() if begun and not interrupted() else Stopped(reason)
+    left = [i for i, folder in enumerate(folders) if not is_finished(folder)]
+    processes = min(most, len(left), _fitting())
+    seconds = float(_timing_of(folders[first])[-1]["seconds"]) * sum(
+        configs[i].recipe.epochs - epochs_of(folders[i]) for i in left
+    )
+    if deadline is not None:
+        seconds = min(seconds, deadline - time.monotonic())
+    if processes >= 2 and seconds * (1 - 1 / processes) >= WORTH:
+        return train_in_pool(
+            configs, folders, left, processes=processes, deadline=deadline, report=report
+        )
+    declined = Declined()
+    if processes == 1 < len(left):
+        declined = decline("memory for one process; `--fuse off` gives it all threads")
+    elif len(left) > 1:
+        declined = decline(
+            f"about {seconds:.0f} s for all of them, of which further processes would save less "
+            "than their start takes"
+        )
+    _report_all(lines, report)
+    return declined
+
+
+def train_in_pool(
+    configs: Sequence[Config],
+    folders: Sequence[Path],
+    left: Sequence[int],  # the indices of those to train
+    *,
+    processes: int,
+    deadline: float | None,
+    report: Report,
+) -> Outcome:
+    """Train members in so many processes."""
+    threads = configs[0].machine.threads or 1
+    each = "one thread" if threads == 1 else f"{threads} threads"
+    more = cores() // processes  # members with more threads end in other last digits
+    report(
+        f"{len(left)} members side by side: {processes} processes, {each} each"
+        + (f"; `machine.threads={more}` would use all cores" if more > threads else "")
+    )
+    pool = WorkerPool(PoolSettings(processes=processes, threads=threads))
+    members = MemberMonitor(pool, configs, folders, left, report)
+    # No deadline for the pool: each job trains an epoch at least, however long that takes.
+    jobs = [train_job_for(configs[i], folders[i], deadline=deadline, waits=True) for i in left]
+    try:
+        with passed_on(pool.stop):
+            result = pool.run(jobs, monitor=members)
+    except _NoProcessError as problem:
+        last = (str(problem).strip().splitlines() or [""])[-1]
+        reason = f"no further process starts here ({last})"
+        report(f"members one by one: {reason}")
+        return Declined(reason)
+    return Stopped(stop_reason(None) or "deadline") if result.unfinished else Done()
+
+
+class _NoProcessError(Exception):
+    """A worker process ended before it was given a member."""
+
+
+class MemberMonitor(PoolMonitor):
+    """Reports how far members have come that are trained in a pool."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        configs: Sequence[Config],
+        folders: Sequence[Path],
+        left: Sequence[int],
+        report: Report,
+    ) -> None:
+        self._pool, self._configs, self._folders, self._report = pool, configs, folders, report
+        self._index = {str(folders[index]): index for index in left}  # by the key of the job
+        self._done = {str(folders[index]): epochs_of(folders[index]) for index in left}
+        self._epochs = configs[0].recipe.epochs * len(left)
+        self._done_before = sum(self._done.values())
+        self._began: float | None = None
+        self._reported = time.monotonic()
+
+    def begun(self, job: Job) -> None:  # noqa: ARG002
+        """Measure time from the first job on: before, processes were starting."""
+        if self._began is None:
+            self._began = self._reported = time.monotonic()
+
+    def note(self, job: Job, text: str) -> None:
+        """Report it with the number of the member."""
+        self._report(f"  member {self._index[job.key] + 1}: {text}")
+
+    def epoch(self, job: Job, done: int, of: int) -> None:  # noqa: ARG002
+        """Report from time to time how far all have come."""
+        self._done[job.key] = done
+        now = time.monotonic()
+        if now - self._reported >= TOLD_EVERY:
+            self._reported = now
+            epochs = f"{sum(self._done.values())} of {self._epochs} epochs"
+            self._report(f"  {epochs}{self._time_left(now)}")
+
+    def ended(self, job: Job | None, ending: Ending) -> None:
+        """Report the end of a member, or raise: what one is refused, all are.
+
+        The others have their states.
+        """
+        if job is None:
+            raise _NoProcessError(ending.text)
+        index = self._index[job.key]
+        who = f"the process of member {index + 1}"
+        if ending.kind == "diverged":
+            raise DivergedError(ending.text)
+        if ending.kind == "refused":
+            raise InputError(ending.text)
+        if ending.kind == "crashed":
+            raise RuntimeError(f"In {who}:\n{ending.text}")
+        if ending.kind == "gone":
+            raise InputError(
+                f"Expected {who} to live, but it was ended from outside ({ending.text}), perhaps "
+                "for want of memory; go on with `--resume`, or with `--fuse off`, which trains one "
+                "at a time."
+            )
+        if ending.kind == "stopped":
+            self._pool.stop()
+        self._report_end(index)
+
+    def _report_end(self, index: int) -> None:
+        done, folder = epochs_of(self._folders[index]), self._folders[index]
+        if not done:
+            return  # it was stopped before it began
+        rows = read_lines(folder / HISTORY)
+        rate = rows[-1]["test"]["error_rate"] if rows else float("nan")
+        self._report(
+            f"  member {index + 1} of {len(self._configs)}: epoch "
+            f"{done}/{self._configs[index].recipe.epochs}  test error {rate:.2%}"
+        )
+
+    def _time_left(self, now: float) -> str:
+        done = sum(self._done.values())
+        trained, left = done - self._done_before, self._epochs - done
+        if self._began is None or trained < TELLING * (trained + left):
+            return ""
+        return f"  {(now - self._began) / trained * left:.0f} s left"
+
+
+def _begin(train_one: TrainOne, fabric: Any, config: Config, folder: Path, report: Report) -> bool:
+    """Train a member for an epoch, and keep its state: nothing that is measured is lost.
+
+    Return False if another process trains it.
+    """
+    machine = dataclasses.replace(config.machine, minutes=0.0)
+    hurried = dataclasses.replace(config, machine=machine)
+    try:
+        train_one(fabric, hurried, folder, resume=True, monitor=LineMonitor(report))
+    except InUseError:
+        return False
+    return True
+
+
+def _report_all(lines: Sequence[str], report: Report) -> None:
+    for line in lines:
+        report(line)
+
+
+def _why_alone(machine: Machine, nested: bool) -> str:
+    if nested:
+        return "this is one of several processes already"
+    if not sys.executable:
+        return "no further process starts here (it is not known where Python is)"
+    threads = machine.threads or 1
+    return f"{threads} threads for each leave no cores for another" if threads > 1 else "one core"
+
+
+def epochs_of(folder: Path) -> int:
+    """How many epochs of a member are kept: its history may have a row for some of them only."""
+    return len(_timing_of(folder))
+
+
+def _timing_of(folder: Path) -> list[dict[str, Any]]:
+    """What is told of a member's epochs; nothing if it is damaged, until it is written again."""
+    try:
+        return [row for row in read_lines(folder / TIMING) if float(row["seconds"]) >= 0]
+    except (*DAMAGES, InputError):
+        return []
+
+
+def _fitting() -> int:
+    """How many processes like this one fit into the memory that is free."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if "MemAvailable" in line)
+    except (OSError, StopIteration):
+        return sys.maxsize  # not known here
+    return free // max(peak_memory(torch.device("cpu")), 1)
