@@ -26,11 +26,11 @@ from flipguard import (
     compare,
 )
 from flipguard.corrections import rule_alphas
-from flipguard.counts import FlipCounts, Layout
-from flipguard.estimates import Sample, intervals
+from flipguard.counts import FlipCounts, StatisticsLayout
+from flipguard.estimates import GroupCounts, intervals
 from flipguard.gate import Judgement
 from flipguard.inconclusive import rounded_up
-from flipguard.render.text import corrections, explanation, headline
+from flipguard.render.words import corrections, explanation, headline
 from tests.cases import measured
 from tests.designed import Flips, judged, policy, update
 
@@ -437,7 +437,7 @@ def test_the_further_samples_do_decide_with_their_chance(
 
 
 def decided(tables: Any, rule: dict[str, Any]) -> Any:
-    layout = Layout(has_target=True)
+    layout = StatisticsLayout(has_target=True)
     values = np.zeros((len(tables), len(layout.names)))
     values[:, :5] = tables
     low, high = intervals(METRICS[rule["metric"]], FlipCounts(layout, values), 0.95)
@@ -637,8 +637,8 @@ def test_more_flips_in_clusters_never_give_a_better_verdict() -> None:
 )
 def test_more_flips_in_clusters_never_give_a_better_interval(name: str, sign: int) -> None:
     rng = np.random.default_rng(8)
-    layout, metric = Layout(has_target=True), METRICS[name]
-    right, flip = layout.places["both_right"], layout.places["negative_flip"]
+    layout, metric = StatisticsLayout(has_target=True), METRICS[name]
+    right, flip = layout.columns["both_right"], layout.columns["negative_flip"]
     for clusters in (2, 5, 30):
         for confidence in (0.5, 0.95, 0.999):
             values = np.zeros((clusters, len(layout.names)))
@@ -648,7 +648,9 @@ def test_more_flips_in_clusters_never_give_a_better_interval(name: str, sign: in
             before = (-math.inf, -math.inf)
             for _ in range(3):
                 table = FlipCounts(layout, values.copy())
-                ends = Sample(counts=table.total(), clusters=table).interval(metric, confidence)
+                ends = GroupCounts(counts=table.total(), clusters=table).interval(
+                    metric, confidence
+                )
                 now = sorted(sign * end for end in ends)
                 assert np.all(np.array(now) >= np.array(before) - 1e-7)
                 before = (now[0], now[1])

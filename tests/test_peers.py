@@ -13,7 +13,7 @@ from statsmodels.stats.contingency_tables import mcnemar
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from flipguard import METRICS, FlipCounts, Predictions, compare
-from flipguard.counts import Layout
+from flipguard.counts import StatisticsLayout
 from tests import plain
 from tests.cases import measured
 from tests.effort import tries
@@ -21,7 +21,10 @@ from tests.effort import tries
 
 def flips(negative: int, positive: int, rest: int = 10) -> FlipCounts:
     return FlipCounts.of(
-        Layout(has_target=True), negative_flip=negative, positive_flip=positive, both_right=rest
+        StatisticsLayout(has_target=True),
+        negative_flip=negative,
+        positive_flip=positive,
+        both_right=rest,
     )
 
 

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from flipguard import METRICS, Comparison, Policy, Predictions, check, compare
-from flipguard.clustered import widened
 from flipguard.counts import FlipCounts
-from flipguard.estimates import intervals
+from flipguard.estimates import intervals, widened
 from flipguard.gate import Judgement
 from flipguard.planning import Question, _further, samples_needed
 from tests.designed import Flips, judged

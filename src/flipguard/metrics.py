@@ -23,7 +23,7 @@ from flipguard.metric_kinds import (
     PValueKind,
     RateKind,
     RelativeRateKind,
-    ratio,
+    divide_or_nan,
 )
 
 
@@ -84,7 +84,7 @@ def _wrong_old(counts: FlipCounts) -> FloatArray:
 
 def _half_the_classes(counts: FlipCounts) -> FloatArray:
     """The most that scores can move: one class falls from 1 to 0, and all others rise to 1."""
-    return ratio(counts["classes"], 2.0 * counts.rows)
+    return divide_or_nan(counts["classes"], 2.0 * counts.rows)
 
 
 def _one(counts: FlipCounts) -> FloatArray:

@@ -21,9 +21,10 @@ from typer.testing import CliRunner
 from flipguard.cli.commands import app
 from flipguard.errors import InputError
 from flipguard.fusion import fuse
+from flipguard.runs.folder import CHECKPOINT, MODEL
+from flipguard.runs.history import HISTORY, TIMING
 from flipguard.training import Config, Run, Seeds, group_setup, train
-from flipguard.training.folder import CHECKPOINT, HISTORY, MODEL, TIMING
-from flipguard.training.fused_group import CannotFuse, Group
+from flipguard.training.fused_group import CannotFuse, FusedGroup
 from flipguard.training.members import member_config, member_folder
 from tests.fusion.nets import apart, attending, members_of
 from tests.training.tiny import (
@@ -294,7 +295,7 @@ def test_a_cpu_trains_members_one_by_one_unless_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_one_network(changes: Any, said: str, tmp_path: Path) -> None:
-    from flipguard.training.config import as_dict, from_dict
+    from flipguard.runs.config import as_dict, from_dict
 
     with pytest.raises(InputError) as refusal:
         trained(from_dict(as_dict(fused(**changes))), tmp_path / "run")
@@ -341,7 +342,7 @@ def test_where_memory_is_short_as_many_as_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flipguard.training.group_setup.refuse_memory", too_many)
-    monkeypatch.setattr("flipguard.training.fusing.fuses", lambda *_: True)
+    monkeypatch.setattr("flipguard.training.strategies.fuses", lambda *_: True)
     lines: list[str] = []
     train(fused(fuse="auto", options={"members": 4}), tmp_path / "auto", report=lines.append)
     assert sum("2 members as one network" in line for line in lines) == 2
@@ -393,7 +394,7 @@ def test_wide_members_have_a_stream_each(
 ) -> None:
     """As a GPU would decide: here its refusals are asked, and its streams are none."""
     real = group_setup._refuse_on_gpu
-    monkeypatch.setattr("flipguard.training.fusing.fuses", lambda *_: True)
+    monkeypatch.setattr("flipguard.training.strategies.fuses", lambda *_: True)
     monkeypatch.setattr(group_setup, "WIDEST", 4)
     monkeypatch.setattr(
         group_setup,
@@ -417,7 +418,7 @@ def test_wide_members_have_a_stream_each(
 def test_a_network_that_cannot_be_fused_is_trained_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flipguard.training.fusing.fuses", lambda *_: True)
+    monkeypatch.setattr("flipguard.training.strategies.fuses", lambda *_: True)
     lines: list[str] = []
     config = fused(fuse="auto", model="python:tests.fusion.test_runs:sorts")
     assert train(config, tmp_path / "run", report=lines.append).finished
@@ -461,7 +462,7 @@ def test_what_a_killed_process_was_removing_is_removed(tmp_path: Path) -> None:
     config = fused()
     folders = [member_folder(member_config(config, i), tmp_path / "run") for i in range(3)]
     (folders[0].parent / ".together-0123456789abcdef").mkdir(parents=True)
-    group = Group(configs=(config,) * 3, folders=tuple(folders))
+    group = FusedGroup(configs=(config,) * 3, folders=tuple(folders))
     group.begin()
     assert trained(config, tmp_path / "run").finished
     assert len(members_in(tmp_path)) == 3

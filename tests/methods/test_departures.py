@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from flipguard.cli.methods import methods as shown
+from flipguard.cli.methods import methods_command as shown
 from flipguard.errors import InputError
 from flipguard.methods import METHODS
 from flipguard.methods.base import Fact, Revision
+from flipguard.runs.config import Config, Recipe
+from flipguard.runs.folder import Run
+from flipguard.runs.history import RUN
 from flipguard.runs.key import run_key
 from flipguard.training import train
-from flipguard.training.checks import completed
-from flipguard.training.config import Config, Recipe
-from flipguard.training.folder import RUN, Run
+from flipguard.training.checks import complete_config
 from tests.training.tiny import make_old, tiny, trained
 
 # Differences from the paper by default, by option.
@@ -102,7 +103,7 @@ def test_a_changed_formula_is_another_run() -> None:
     method = METHODS["codistill-skl"]
     true: set[Fact] = {"clip"}
     assert (method.formula(true), method.formula(set())) == (1, 0)
-    _, config = completed(Config(method="codistill-skl", recipe=Recipe(clip=1.0)))
+    _, config = complete_config(Config(method="codistill-skl", recipe=Recipe(clip=1.0)))
     keys = [
         run_key(config, option_defaults=method.key_defaults, key_of_run=str, formula=formula)
         for formula in (0, 1)

@@ -10,10 +10,9 @@ import pytest
 
 from flipguard.methods import METHODS
 from flipguard.methods.base import Method, Option
+from flipguard.runs.config import Config, Machine, Recipe, Scope, Seeds
 from flipguard.runs.key import KEY_DEFAULT, NO_KEY, key_settings, keyed, run_key, unkeyed
-from flipguard.training.checks import completed
-from flipguard.training.config import Config, Machine, Recipe, Scope
-from flipguard.training.seeds import Seeds
+from flipguard.training.checks import complete_config
 
 ELODI = METHODS["elodi"]
 
@@ -161,6 +160,6 @@ def test_a_changed_formula_has_another_key() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_options_at_their_key_defaults_are_left_out(name: str) -> None:
     """So far no default has changed; where one does, its runs say so in their keys."""
-    method, config = completed(Config(method=name))
+    method, config = complete_config(Config(method=name))
     settings = key_settings(config, option_defaults=method.key_defaults)
     assert not [setting for setting in settings if setting.startswith("options.")]

@@ -21,11 +21,11 @@ from rich.cells import cell_len
 import flipguard as fg
 from flipguard.cli import main
 from flipguard.cli.commands import app
+from flipguard.locks import alone_in
 from flipguard.studies.document import CURVES
-from flipguard.studies.graph import key_in_name
-from flipguard.studies.reading import study_of
+from flipguard.studies.read_study import study_of
 from flipguard.studies.results import Result, Row, as_document, read_result, write_result
-from flipguard.training.lock import alone_in
+from flipguard.studies.run_graph import key_in_name
 
 ID = "pct.table2a"
 SMALL = ["--set", "recipe.epochs=2", "--set", "data=mnist1d:train=200,test=300"]

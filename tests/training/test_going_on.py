@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from flipguard.errors import InputError
+from flipguard.runs.config import PRESETS
+from flipguard.runs.folder import CHECKPOINT, MODEL, PREDICTIONS
+from flipguard.runs.history import HISTORY, RUN, TIMING
 from flipguard.training import Config, Run, Seeds, train
-from flipguard.training.folder import CHECKPOINT, HISTORY, MODEL, PREDICTIONS, RUN, TIMING
-from flipguard.training.presets import PRESETS
 from tests.training.test_refusals import refused, sentence, stopped_run
 from tests.training.tiny import bytes_of, images_file, make_old, tiny, trained, with_old
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from flipguard.errors import InputError
+from flipguard.runs.config import RetiredError, from_dict
+from flipguard.runs.history import RUN
 from flipguard.training import Run
-from flipguard.training.config import RetiredError, from_dict
-from flipguard.training.folder import RUN
 from tests.training.tiny import bytes_of, tiny, trained
 
 

@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from flipguard.runs.folder import MODEL
+from flipguard.runs.history import RUN
 from flipguard.training import Config, Machine, Run, Scope, Seeds, pool_strategy
-from flipguard.training.folder import MODEL, RUN
 from tests.training.test_fine_tune import NARROW, first_weights
 from tests.training.test_refusals import refused
 from tests.training.tiny import bytes_of, history_of, make_old, tiny, trained, with_old

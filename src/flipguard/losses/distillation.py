@@ -8,32 +8,30 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from flipguard.errors import InputError
-from flipguard.losses.classes import SharedClasses, check_classes, shared_scores
-from flipguard.losses.divergences import kl_from_student, kl_to_student, squared_difference
-from flipguard.losses.filters import FILTERS, Filter, focal_weight
-from flipguard.losses.inputs import (
+from flipguard.losses.base import (
     CLASS_REDUCTIONS,
+    FROM_PRESET,
     IGNORED,
     ClassReduction,
     Logits,
     Loss,
+    LossTerm,
     OldLogits,
     Preset,
     Reduction,
     Target,
+    ValueWithGradient,
     at_least,
-    one_of,
-    positive,
-)
-from flipguard.losses.slopes import Sloped, reduced
-from flipguard.losses.targets import read_target
-from flipguard.losses.terms import (
-    FROM_PRESET,
-    LossTerm,
     given_or,
     is_paper_preset,
+    one_of,
     options_of,
+    positive,
+    reduce_loss,
 )
+from flipguard.losses.classes import SharedClasses, check_class_match, shared_scores
+from flipguard.losses.divergences import kl_from_student, kl_to_student, squared_difference
+from flipguard.losses.targets import FILTERS, Filter, focal_weight, read_target
 
 Distance: TypeAlias = Literal["logits", "kl"]
 Direction: TypeAlias = Literal["forward", "reverse"]
@@ -110,7 +108,7 @@ class FocalDistillation(LossTerm):
 
     def forward(self, *, new: Logits, old: OldLogits, target: Target) -> Loss:
         """The term for a batch."""
-        check_classes("old", old=old, new=new, classes=self.classes)
+        check_class_match("old", old=old, new=new, classes=self.classes)
         aim = read_target(target, new=new, ignore_index=self.ignore_index)
         student, teacher = shared_scores(new=new, old=old.detach(), classes=self.classes)
         sloped = self._distance(student, teacher)
@@ -124,11 +122,11 @@ class FocalDistillation(LossTerm):
             classes=self.classes,
             dtype=sloped.value.dtype,
         )
-        return reduced(
+        return reduce_loss(
             (student,), sloped, weight=weight, count=aim.count(), reduction=self.reduction
         )
 
-    def _distance(self, student: Logits, teacher: Logits) -> Sloped:
+    def _distance(self, student: Logits, teacher: Logits) -> ValueWithGradient:
         if self.distance == "logits":
             return squared_difference(student, teacher, over=self.class_reduction)
         heat = self.temperature
@@ -136,7 +134,7 @@ class FocalDistillation(LossTerm):
         if self.t_squared:
             return sloped
         value, slopes, value_factor, slope_factor = sloped
-        return Sloped(value, slopes, value_factor / heat**2, slope_factor / heat**2)
+        return ValueWithGradient(value, slopes, value_factor / heat**2, slope_factor / heat**2)
 
 
 @options_of(FocalDistillation)
@@ -183,12 +181,12 @@ class KnowledgeDistillation(LossTerm):
 
     def forward(self, *, new: Logits, reference: OldLogits) -> Loss:
         """The term for a batch."""
-        check_classes("reference", old=reference, new=new, classes=self.classes)
+        check_class_match("reference", old=reference, new=new, classes=self.classes)
         student, teacher = shared_scores(new=new, old=reference.detach(), classes=self.classes)
         sloped = divergence(
             student, teacher, temperature=self.temperature, direction=self.direction
         )
-        return reduced((student,), sloped, reduction=self.reduction)
+        return reduce_loss((student,), sloped, reduction=self.reduction)
 
 
 @options_of(KnowledgeDistillation)
@@ -202,7 +200,7 @@ def knowledge_distillation(*, new: Logits, reference: OldLogits, **options: Any)
 
 def divergence(
     student: Logits, teacher: Logits, *, temperature: float, direction: Direction
-) -> Sloped:
+) -> ValueWithGradient:
     """The divergence of softened probabilities, in the direction that is asked for."""
     if temperature > HOTTEST and student.dtype != torch.float64:
         raise InputError(

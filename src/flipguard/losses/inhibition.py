@@ -9,33 +9,30 @@ import torch
 from torch import Tensor
 
 from flipguard.errors import InputError
-from flipguard.losses.classes import SharedClasses, check_classes, shared_scores
-from flipguard.losses.divergences import difference_of
-from flipguard.losses.filters import FILTERS, Filter, focal_weight
-from flipguard.losses.inputs import (
+from flipguard.losses.base import (
     CLASS_REDUCTIONS,
+    FROM_PRESET,
     IGNORED,
     ClassReduction,
     Logits,
     Loss,
+    LossTerm,
     OldLogits,
     Preset,
     Reduction,
     Target,
+    ValueWithGradient,
     at_least,
-    one_of,
-    whole,
-)
-from flipguard.losses.ranking import highest
-from flipguard.losses.slopes import Sloped, reduced
-from flipguard.losses.targets import read_target
-from flipguard.losses.terms import (
-    FROM_PRESET,
-    LossTerm,
     given_or,
     is_paper_preset,
+    one_of,
     options_of,
+    reduce_loss,
+    whole,
 )
+from flipguard.losses.classes import SharedClasses, check_class_match, shared_scores
+from flipguard.losses.divergences import highest, logit_difference
+from flipguard.losses.targets import FILTERS, Filter, focal_weight, read_target
 
 RankBy: TypeAlias = Literal["student", "reference", "both"]
 RANKINGS = ("student", "reference", "both")
@@ -103,7 +100,7 @@ class LogitDifferenceInhibition(LossTerm):
 
     def forward(self, *, new: Logits, reference: OldLogits, target: Target | None = None) -> Loss:
         """The term for a batch; the target is needed for a focus, or to leave samples out."""
-        check_classes("reference", old=reference, new=new, classes=self.classes)
+        check_class_match("reference", old=reference, new=new, classes=self.classes)
         reference = reference.detach()
         student, teacher = shared_scores(new=new, old=reference, classes=self.classes)
         student, teacher, counted = _highest(student, teacher, k=self.k, rank_by=self.rank_by)
@@ -116,7 +113,7 @@ class LogitDifferenceInhibition(LossTerm):
                     "whether the reference is right."
                 )
             weight = None if self.base == 1 else torch.full_like(sloped.value, self.base)
-            return reduced((student,), sloped, weight=weight, reduction=self.reduction)
+            return reduce_loss((student,), sloped, weight=weight, reduction=self.reduction)
         aim = read_target(target, new=new, ignore_index=self.ignore_index)
         weight = focal_weight(
             self.filter,
@@ -128,7 +125,7 @@ class LogitDifferenceInhibition(LossTerm):
             classes=self.classes,
             dtype=sloped.value.dtype,
         )
-        return reduced(
+        return reduce_loss(
             (student,), sloped, weight=weight, count=aim.count(), reduction=self.reduction
         )
 
@@ -168,13 +165,13 @@ def _inhibited(
     p: float,
     margin: float,
     over: ClassReduction,
-) -> Sloped:
+) -> ValueWithGradient:
     """``max(|s - t| - margin, 0)^p``, summed or averaged over the classes that count."""
-    difference = difference_of(student, teacher)
+    difference = logit_difference(student, teacher)
     share = 1.0 if over == "sum" or counted is not None else 1 / difference.shape[-1]
     if p == 2 and margin == 0 and counted is None:
         value = torch.linalg.vector_norm(difference, dim=-1).square_()
-        return Sloped(value, (difference,), value_factor=share, slope_factor=2 * share)
+        return ValueWithGradient(value, (difference,), value_factor=share, slope_factor=2 * share)
     excess = (difference.abs() - margin).clamp_(min=0)
     if counted is not None:
         excess.mul_(counted)
@@ -184,4 +181,4 @@ def _inhibited(
     if over == "mean" and counted is not None:
         members = counted.sum(-1, keepdim=True)
         value, slope = value.div_(members.squeeze(-1)), slope.div_(members)
-    return Sloped(value, (slope,), value_factor=share, slope_factor=p * share)
+    return ValueWithGradient(value, (slope,), value_factor=share, slope_factor=p * share)

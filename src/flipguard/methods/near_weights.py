@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flipguard.errors import InputError
-from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step, task
+from flipguard.methods.base import Method, Option
 from flipguard.methods.needs import Needs
+from flipguard.methods.objective import BuildContext, LossParts, Objective, Step, task_loss
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -21,7 +22,7 @@ STRENGTH = Option(
 )
 
 
-def _anchors(setting: Setting) -> dict[str, Tensor]:
+def _anchors(setting: BuildContext) -> dict[str, Tensor]:
     """Old's weights by name; fixed, and on the device of the student's when they are used."""
     (old,) = setting.olds
     return {name: p.detach().clone() for name, p in old.model.named_parameters()}
@@ -42,32 +43,32 @@ def _distance(model: nn.Module, anchors: dict[str, Tensor], by: dict[str, Tensor
     return total / 2
 
 
-def _build_l2_sp(setting: Setting) -> Objective:
+def _build_l2_sp(setting: BuildContext) -> Objective:
     anchors, strength = _anchors(setting), setting.number("strength")
 
-    def parts(step: Step) -> Parts:
+    def parts(step: Step) -> LossParts:
         return {
-            "task": task(setting, step.logits, step.target),
+            "task": task_loss(setting, step.logits, step.target),
             "distance": strength * _distance(setting.model, anchors, None),
         }
 
     return Objective(parts=parts)
 
 
-def _build_ewc(setting: Setting) -> Objective:
+def _build_ewc(setting: BuildContext) -> Objective:
     anchors, strength = _anchors(setting), setting.number("strength")
     importance = _fisher(setting, samples=int(setting.number("samples")))
 
-    def parts(step: Step) -> Parts:
+    def parts(step: Step) -> LossParts:
         return {
-            "task": task(setting, step.logits, step.target),
+            "task": task_loss(setting, step.logits, step.target),
             "distance": strength * _distance(setting.model, anchors, importance),
         }
 
     return Objective(parts=parts)
 
 
-def _fisher(setting: Setting, *, samples: int) -> dict[str, Tensor]:
+def _fisher(setting: BuildContext, *, samples: int) -> dict[str, Tensor]:
     """The diagonal of old's Fisher information, from classes that old itself draws."""
     import torch
     from torch import Tensor
@@ -122,7 +123,7 @@ EWC = Method(
 )
 
 
-def _build_mixout(setting: Setting) -> Objective:
+def _build_mixout(setting: BuildContext) -> Objective:
     import torch
     from torch import Tensor
 
@@ -145,8 +146,8 @@ def _build_mixout(setting: Setting) -> Objective:
         output = torch.func.functional_call(model, mixed, *arguments)
         return output if isinstance(output, Tensor) else output.logits
 
-    def parts(step: Step) -> Parts:
-        return {"task": task(setting, step.logits, step.target)}
+    def parts(step: Step) -> LossParts:
+        return {"task": task_loss(setting, step.logits, step.target)}
 
     return Objective(parts=parts, forward=forward)
 

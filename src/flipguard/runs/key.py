@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from flipguard.training.config import Config
+    from flipguard.runs.config import Config
 
 T = TypeVar("T")
 KEY_DEFAULT = "key_default"

@@ -14,7 +14,7 @@ from typing import Any
 
 from flipguard.errors import InputError, listed, nearest
 from flipguard.methods import method_of
-from flipguard.models.build import check_spec
+from flipguard.models.registry import check_spec
 from flipguard.studies.study import Scalar
 
 FILE = "scales.toml"

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flipguard.errors import InputError
+from flipguard.runs.config import Config, Seeds, derive_seed, needs_of
+from flipguard.runs.folder import Run
 from flipguard.runs.key import run_key
-from flipguard.training.config import Config, needs_of
-from flipguard.training.folder import Run
-from flipguard.training.follows import recorded_key
-from flipguard.training.material import calibrates, without_held_out
-from flipguard.training.seeds import Seeds, derived
+from flipguard.training.batches import calibrates, without_held_out
+from flipguard.training.record import recorded_key
 
 FOLDER = "members"
 
@@ -22,9 +21,9 @@ def member_config(config: Config, index: int, start: str | None = None) -> Confi
 
     Where the student starts from old's weights, so does a member, or from a `start` of its own.
     """
-    seeds = Seeds(seed=derived(config.seeds.seed, "member", index) % 2**31)
+    seeds = Seeds(seed=derive_seed(config.seeds.seed, "member", index) % 2**31)
     if config.recipe.member_order == "shared":
-        together = derived(config.seeds.seed, "members") % 2**31
+        together = derive_seed(config.seeds.seed, "members") % 2**31
         seeds = dataclasses.replace(seeds, order=together, augment=together)
     return dataclasses.replace(
         config,
