@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,9 @@ from flipguard.formatting import json_text
 from flipguard.groups import Correction, Group, Grouping, counts_json, estimated_groups, grouping_of
 from flipguard.notes import notes
 from flipguard.predictions.table import Predictions
+
+if TYPE_CHECKING:
+    from flipguard.render.display import ComparisonDisplay
 
 FlipKind = Literal["negative", "positive", "wrong_to_wrong", "changed"]
 SCHEMA = "flipguard.comparison/1"
@@ -71,11 +74,25 @@ class Comparison:
         return f"<Comparison {self.old!r} -> {self.new!r}, n={self.n:,}, {told}{groups}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        # Drawing lies above the data, but a notebook asks the data: the one import that goes up.
-        from flipguard.render.notebook import notebook_html
+        """Return the table that a notebook shows."""
+        return self._display().html()
 
-        return notebook_html(self)
+    def __str__(self) -> str:
+        return self.summary()
+
+    def summary(self, *, all_metrics: bool = False) -> str:
+        """Return what `flipguard compare` prints; with `all_metrics`, what it prints with --all."""
+        return self._display().text(all_metrics=all_metrics)
+
+    def to_markdown(self) -> str:
+        """Return the comparison as Markdown for a pull request."""
+        return self._display().markdown()
+
+    def _display(self) -> ComparisonDisplay:
+        # Rendering is built on comparisons, so this import goes up and is made when it is needed.
+        from flipguard.render.display import ComparisonDisplay
+
+        return ComparisonDisplay(self)
 
     def __getitem__(self, metric: str) -> Estimate:
         return self.whole[metric]

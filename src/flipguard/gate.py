@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from flipguard.comparison import Comparison
 from flipguard.corrections import failing_alphas
@@ -21,6 +21,9 @@ from flipguard.pinned import judge_pinned
 from flipguard.planning import Question, samples_needed
 from flipguard.policy import Policy, Rule
 from flipguard.predictions.table import Predictions
+
+if TYPE_CHECKING:
+    from flipguard.render.display import VerdictDisplay
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 GroupOutcome = Literal["pass", "fail", "inconclusive", "not_judged"]
@@ -104,7 +107,7 @@ class PinnedVerdict:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Verdict:
     """Whether the update may ship: the worst of its rules."""
 
@@ -126,8 +129,34 @@ class Verdict:
         """0 pass, 1 fail, 3 inconclusive; 2 is for what could not be judged at all."""
         return EXIT_CODES[self.verdict]
 
+    def __repr__(self) -> str:
+        outcomes = [rule.verdict for rule in self.rules]
+        told = ", ".join(f"{outcomes.count(o)} {o}" for o in EXIT_CODES if o in outcomes)
+        return f"<Verdict {self.verdict!r} by {self.policy.name!r}, rules: {told or 'none'}>"
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        """Return the tables that a notebook shows."""
+        return self._display().html()
+
+    def summary(self) -> str:
+        """Return what `flipguard gate` prints."""
+        return self._display().text()
+
+    def to_markdown(self) -> str:
+        """Return the verdict as Markdown for a pull request."""
+        return self._display().markdown()
+
+    def _display(self) -> VerdictDisplay:
+        # Rendering is built on verdicts, so this import goes up and is made when it is needed.
+        from flipguard.render.display import VerdictDisplay
+
+        return VerdictDisplay(self)
+
     def as_dict(self) -> dict[str, Any]:
-        """The verdict as the JSON has it."""
+        """Return the verdict as the values of its JSON document."""
         rows = [j.as_json() for rule in self.rules for j in rule.judgements]
         if self.pinned is not None:
             rows.append(self.pinned.as_json())

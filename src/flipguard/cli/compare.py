@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from flipguard.policy import Policy
     from flipguard.predictions.table import Predictions
     from flipguard.report.page import Page
+
+
+All = Annotated[bool, typer.Option("--all", help="Show all metrics, not only the key ones.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -54,8 +57,9 @@ def compare_command(
     correction: options.Correction = options.CorrectionChoice.holm,
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
+    all: All = False,
 ) -> None:
-    """What does the update from OLD to NEW break, and what does it mend?
+    """Show what the update from OLD to NEW breaks and fixes.
 
     Example: [bold]flipguard compare old.parquet new.parquet --by target --flips flips.csv[/bold]
     """
@@ -82,7 +86,7 @@ def compare_command(
     from flipguard.render.terminal import comparison_parts
 
     finished = Finished(destinations=outputs, result=result, page=page)
-    write_outputs(finished, comparison_parts(result))
+    write_outputs(finished, comparison_parts(result, all_metrics=all))
 
 
 def compared(
