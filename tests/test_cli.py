@@ -22,6 +22,7 @@ from rich.cells import cell_len
 from flipguard import METRICS
 from flipguard.cli import main
 from flipguard.cli.commands import app
+from flipguard.render.words import KEY_METRICS
 from tests.conftest import Saver
 from tests.designed import Flips
 
@@ -121,6 +122,7 @@ def lines_wider_than(text: str, columns: int) -> list[str]:
 COLUMNS_OF_TABLES = {"--id", "--target", "--label"}
 COMMANDS = {
     "compare": {
+        "--all",
         "--by",
         "--control",
         "--cluster",
@@ -248,12 +250,19 @@ def test_compare_tells_what_breaks(run: Run, save: Saver) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert "fixes 30 of 1,000 samples and breaks 20" in " ".join(ran.out.split())
     assert re.search(r"^ +negative_flip_rate +2\.00 % +1\.\d\d to 3\.\d\d +1,000$", ran.out, re.M)
-    assert re.search(r"^ +accuracy_gain +\+1\.00 % ", ran.out, re.M)
+    assert re.search(r"^ +accuracy_gain +\+1\.00 points ", ran.out, re.M)
     assert re.search(r"^ +old right +800 +20 ", ran.out, re.M)
     assert re.search(r"^ +old wrong +30 +150 +50 of them", ran.out, re.M)
-    # What the files do not hold is not shown.
-    assert "logit_displacement" not in ran.out
-    assert "churn_ratio" not in ran.out
+    assert metrics_shown(ran.out) == list(KEY_METRICS)
+    # What the files do not hold is not shown, even with all metrics.
+    shown = metrics_shown(run("compare", *save_update(save, THOUSAND), "--all").out)
+    assert set(KEY_METRICS) < set(shown)
+    assert shown == [name for name in METRICS if METRICS[name].needs <= {"target"}]
+
+
+def metrics_shown(output: str) -> list[str]:
+    """The names in the table of metrics."""
+    return [name for name in re.findall(r"^  (\w+) ", output, re.M) if name in METRICS]
 
 
 def test_a_program_of_its_own_says_the_same(run: Run, save: Saver, tmp_path: Path) -> None:
@@ -533,16 +542,18 @@ def test_gate_tells_the_verdict_first_and_then_each_rule(
     ran = run("gate", *files, "--policy", policy)
     assert ran.code == 1
     lines = ran.out.splitlines()
-    assert lines[0] == "FAIL  a rule is broken: negative_flip_rate by site, pinned samples"
-    assert re.search(r"^  PASS  negative_flip_rate +≤ 30\.00 % +15\.63 % ", ran.out, re.M)
-    assert re.search(r"^  OPEN  accuracy_gain +≥ -16\.00 % +-15\.63 % ", ran.out, re.M)
+    assert lines[0] == "FAIL  2 rules failed: negative_flip_rate by site, pinned samples"
+    assert re.search(r"^  PASS +negative_flip_rate +≤ 30\.00 % +15\.63 %$", ran.out, re.M)
+    assert re.search(
+        r"^  INCONCLUSIVE  accuracy_gain +≥ -16\.00 points +-15\.63 points$", ran.out, re.M
+    )
     assert re.search(r"about [\d,]+ more\s+samples\s+for\s+an\s+even\s+chance", ran.out)
-    assert re.search(r"^  FAIL  negative_flip_rate by site ", ran.out, re.M)
-    assert "1 fail, 1 pass, 1 too small" in ran.out
-    assert re.search(r"^  FAIL +bad +30\.00 % ", ran.out, re.M)
-    assert re.search(r"^  – +tiny +100\.00 % ", ran.out, re.M)
+    assert re.search(r"^  FAIL +negative_flip_rate by site ", ran.out, re.M)
+    assert "1 fail, 1 pass, 1 not judged" in ran.out
+    assert re.search(r"^  FAIL +bad +30\.00 %$", ran.out, re.M)
+    assert re.search(r"^  – +tiny +100\.00 %$", ran.out, re.M)
     assert "only 3 of min_n = 50" in ran.out
-    assert re.search(r"^  FAIL  pinned samples +no flip +1 of 2$", ran.out, re.M)
+    assert re.search(r"^  FAIL +pinned samples +no flip +1 of 2$", ran.out, re.M)
     assert "Ids of the pinned samples that flipped: s995" in ran.out
     assert "breaks 313" in ran.out
     assert lines_wider_than(ran.out, 80) == []
@@ -806,7 +817,7 @@ def test_ordinary_output_fits_eighty_columns(
     arguments: tuple[str, ...], run: Run, save: Saver
 ) -> None:
     old, new, *_ = save_scored(save)
-    ran = run("compare", old, new, *arguments)
+    ran = run("compare", old, new, "--all", *arguments)
     assert ran.code == 0
     assert lines_wider_than(ran.out, 80) == []
     assert [line for line in ran.out.splitlines() if line != line.rstrip()] == []

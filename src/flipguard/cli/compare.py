@@ -33,7 +33,7 @@ All = Annotated[bool, typer.Option("--all", help="Show all metrics, not only the
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command("compare")(compare_command)
 
 
@@ -107,7 +107,7 @@ def compared(
     wants: Iterable[Want],
     rules: Policy | None = None,
 ) -> Comparison:
-    """The comparison that the options ask for, and the rules of a policy."""
+    """Return the comparison for these options, grouped also as the policy needs."""
     from flipguard.comparison import compare as compare_predictions
     from flipguard.gate import check_columns
     from flipguard.predictions.read import read_predictions
@@ -144,7 +144,7 @@ def report_page(
     budget: str,
     verdict: Verdict | None = None,
 ) -> Page | None:
-    """The report, not yet drawn, if it was asked for; what may be refused about it is refused."""
+    """Return the contents of the report if it is wanted, after checking its options."""
     if html is None:
         return None
     from flipguard.report.write import report_page

@@ -68,7 +68,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that wa
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command("train")(train_command)
 
 

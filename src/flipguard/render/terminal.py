@@ -363,7 +363,7 @@ def _add_judgement(table: Table, judgement: Judgement, name: str, told_limit: st
     word, style = OUTCOME[judgement.verdict]
     metric = judgement.rule.metric
     why = explanation(judgement)
-    shown = Text.assemble(name, (f"\n  {why}" if why else "", "dim"))
+    shown = Text.assemble(name, (f"\n{why}" if why else "", "dim"))
     ends = interval(metric, judgement.low, judgement.high)
     value = Text.assemble(number(metric, judgement.value), (f"\n{ends}" if ends else "", "dim"))
     table.add_row(Text(word, style=style), shown, told_limit, value)
