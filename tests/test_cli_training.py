@@ -123,8 +123,8 @@ def test_an_interrupted_run_says_how_it_goes_on(runs):
     _, said = running.communicate(timeout=60)
     assert running.returncode == 130
     assert said == (
-        "interrupted: the epoch is finished first; press Ctrl-C again to stop at once\n"
-        "long: interrupted; go on from the last kept state with: flipguard train --out long "
+        "interrupted: finishing this epoch first; press Ctrl-C again to stop at once\n"
+        "long: interrupted; continue from the last checkpoint with: flipguard train --out long "
         "--resume\n"
     )
 

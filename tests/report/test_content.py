@@ -467,9 +467,9 @@ def test_a_notebook_needs_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     result, _ = made.judged(300)
     text = result._repr_html_()
     assert f"{100 * result['negative_flip_rate'].value:.2f} %" in text
-    assert "Negative flips" in text
+    assert "Negative flip rate" in text
     old, new = update({"bad": Flips(both_right=200, negative=40), "fine": Flips(both_right=99)})
-    assert "Regressed beyond chance" in compare(old=old, new=new, by=["group"])._repr_html_()
+    assert "Regressed by more than chance" in compare(old=old, new=new, by=["group"])._repr_html_()
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _check_address_space() -> None:
-    """Refuse a memory limit under which a library ends the process itself: OpenBLAS exits with 1."""
+    """Refuse a memory limit under which a library ends the process: OpenBLAS exits with 1."""
     try:
         import resource
     except ModuleNotFoundError:  # not on Windows

@@ -93,8 +93,8 @@ def _refuse_others(out: Path, policy: Path, own: str) -> None:
     strange = [policy] if ours is False else taken if ours is None else []
     if strange:
         raise InputError(
-            f"Expected {out} to be a new folder or that of an earlier demo, but {strange[0]} is not "
-            "from a demo and would be overwritten; choose another `--out`."
+            f"Expected {out} to be a new folder or that of an earlier demo, but {strange[0]} is "
+            "not from a demo and would be overwritten; choose another `--out`."
         )
 
 
