@@ -11,6 +11,7 @@ from functools import partial
 
 from pages import (
     api,
+    brief,
     calibration,
     cheaper,
     cheaper_chart,
@@ -32,6 +33,7 @@ from pages import (
 from pages.places import DOCS
 
 PAGES = {
+    "results.md": brief.brief_page,
     "methods.md": methods.methods_page,
     "losses.md": losses.losses_page,
     "metrics.md": metrics.metrics_page,

@@ -55,20 +55,28 @@ def _example_row(name: str, seed: object, numbers: tuple[float, ...]) -> str:
     )
 
 
+def mean_of(key: str) -> dict[str, dict[str, float]]:
+    """Return the mean over the seeds, per example and side (control or treated)."""
+    rows = committed("examples")["rows"]
+    found = {}
+    for name in EXAMPLES:
+        mine = [row for row in rows if row["example"] == name]
+        found[name] = {
+            side: sum(row[side][key] for row in mine) / len(mine) for side in ("control", "treated")
+        }
+    return found
+
+
 def choose_page() -> str:
     """The guide to the methods, with the means of the committed rows in their place."""
-    rows = committed("examples")["rows"]
     table = [
         "| what | error of control | of treated | NFR of control | of treated | ratio |",
         "|---|---:|---:|---:|---:|---:|",
     ]
+    errors, rates = mean_of("error_new"), mean_of("negative_flip_rate")
     for name, told in EXAMPLES.items():
-        mine = [row for row in rows if row["example"] == name]
-        control, treated, flips, fewer = (
-            sum(row[side][key] for row in mine) / len(mine)
-            for key in ("error_new", "negative_flip_rate")
-            for side in ("control", "treated")
-        )
+        control, treated = errors[name]["control"], errors[name]["treated"]
+        flips, fewer = rates[name]["control"], rates[name]["treated"]
         table.append(
             f"| {told} | {control:.2f} % | {treated:.2f} % | {flips:.2f} % | {fewer:.2f} % "
             f"| {fewer / flips:.2f} |"
