@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flipguard.studies.overview import Tally
-from pages.examples import mean_of
+from pages.examples import EXAMPLES, mean_of
+from pages.figures import signed
 from pages.places import committed
 from pages.studies import results
 from pages.training import epoch_ratios
@@ -51,7 +52,9 @@ def _counting() -> str:
                 f"**Counting.** {section}: {row['seconds']:.1f} seconds and {row['peak_mib']:,} MiB on "
                 f"{document['machine']['cores']} cores. [More sizes and formats](results/evidence.md)."
             )
-    raise ValueError("benchmarks/results/evidence.json has no row of flipguard; run benchmarks/evidence.py.")
+    raise ValueError(
+        "benchmarks/results/evidence.json has no row of flipguard; run benchmarks/evidence.py."
+    )
 
 
 def _report() -> str:
@@ -73,10 +76,10 @@ def _loss() -> str:
 
 def _training() -> str:
     told = " and ".join(
-        f"{sum(ratios) / len(ratios):.2f} times with {net}" for net, ratios in epoch_ratios().items()
+        f"{sum(ratios) / len(ratios):.2f} ({net})" for net, ratios in epoch_ratios().items()
     )
     return (
-        f"**`flipguard train`.** An epoch takes {told} as long as in a plain PyTorch script. "
+        f"**`flipguard train`.** An epoch takes {told} times as long as in a plain PyTorch script. "
         "[How it was compared](results/cifar.md)."
     )
 
@@ -92,21 +95,21 @@ def _demo() -> Iterator[str]:
         passed = sum(row["verdict"] == "pass" for row in some)
         yield (
             f"**The demo, `{name}`.** Over {len(some)} seeds it breaks {min(ratios):.2f} to {max(ratios):.2f} times as many "
-            f"samples as the untreated control, and passes the demo's policy with {passed}. [Each seed](results/demo.md)."
+            f"samples as the untreated control, and passes the demo's policy in {passed} of {len(some)}. [Each seed](results/demo.md)."
         )
 
 
 def _examples() -> str:
     rates, errors = mean_of("negative_flip_rate"), mean_of("error_new")
     told = "; ".join(
-        f"`{name}` {rate['treated'] / rate['control']:.2f} times ({errors[name]['treated'] - errors[name]['control']:+.1f})"
+        f"{EXAMPLES[name]}: {rate['treated'] / rate['control']:.2f} times as many samples, error "
+        f"{signed(errors[name]['treated'] - errors[name]['control'], 1)} points"
         for name, rate in rates.items()
     )
     return (
-        "**Example programs.** How many samples the treated updates break compared with their controls, and by how many "
-        f"points their error is higher or lower: {told}. These are small generated tasks. [Each program and "
-        "seed](results/examples.md). More: [a text classifier](results/texts.md), and [what cheaper ELODI gives "
-        "up](results/cheaper.md)."
+        f"**Example programs.** The treated updates, compared with their controls, break: {told}. These are small generated "
+        "tasks. [Each program and seed](results/examples.md). More: [a text classifier](results/texts.md), and [what cheaper "
+        "ELODI gives up](results/cheaper.md)."
     )
 
 
