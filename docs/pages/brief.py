@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flipguard.studies.overview import Tally
+from flipguard.studies.show import Tally
 from pages.examples import EXAMPLES, mean_of
 from pages.figures import signed
 from pages.places import committed
