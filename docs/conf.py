@@ -27,7 +27,8 @@ myst_heading_anchors = 4
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
+# Not with autodoc_preserve_defaults: it reads defaults from the source, and the functions of losses take theirs from
+# a dataclass.
 python_maximum_signature_line_length = 80
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
