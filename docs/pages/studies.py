@@ -302,7 +302,7 @@ def mark_of(name: str) -> str:
     of = results()[name].study
     drawn = [
         # The drawing code, and the code for labels and titles.
-        *(Path(str(module.__file__)) for module in (draw, panels, draw, studying, show, sentences)),
+        *(Path(str(module.__file__)) for module in (draw, panels, studying, show, sentences)),
         CATALOG / f"{of.id}.toml",
         RESULTS / f"{name}.json",
     ]

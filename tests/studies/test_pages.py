@@ -144,7 +144,7 @@ def test_a_picture_is_drawn_anew_only_for_another_result(pages: ModuleType) -> N
     assert pages.study_chart(NAME) == place.read_text()
 
 
-@pytest.mark.parametrize("module", ["studying", "render", "words", "drawing", "panels", "pictures"])
+@pytest.mark.parametrize("module", ["studying", "show", "sentences", "draw", "panels"])
 def test_it_is_drawn_anew_if_what_labels_it_changes(
     pages: ModuleType, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,9 +187,8 @@ class Machine:
     compile: Literal["off", "parts", "whole"] = unkeyed("off")
     # Steps captured once and replayed, on a GPU and where that is possible.
     cuda_graphs: Literal["auto", "on", "off"] = unkeyed("auto")
-    checkpointing: bool = unkeyed(
-        False
-    )  # less memory: activations are computed again for the gradient
+    # Less memory: activations are computed again for the gradient.
+    checkpointing: bool = unkeyed(False)
     # Members of an ensemble: "on", as one network; "off", one after the other; "auto", as one
     # network on a GPU, where that is faster, and on a CPU side by side, in processes of a thread.
     fuse: Literal["auto", "on", "off"] = unkeyed("auto")
@@ -197,9 +196,8 @@ class Machine:
     # Of a GPU: members at once are so many networks, computed side by side. None: one, and several
     # where a single network fills the GPU, but for the moments in which it waits.
     streams: int | None = unkeyed(None)
-    deterministic: bool = keyed(
-        False, key_default=False
-    )  # the same bytes from every run, also on a GPU
+    # The same bytes from every run, also on a GPU.
+    deterministic: bool = keyed(False, key_default=False)
     save_seconds: float = unkeyed(5.0)  # between states to resume from; 0 keeps every epoch
     minutes: float | None = unkeyed(None)  # stop after so long, with a state to resume from
     # Epochs from one row of the history to the next; the last epoch always has one.
@@ -217,9 +215,8 @@ class Config:
     model: str = "mlp"
     pretrained: bool = False  # start from the weights in a folder of Transformers, under a new head
     old: tuple[str, ...] = unkeyed(())
-    guides: tuple[str, ...] = unkeyed(
-        ()
-    )  # finished runs that are the ensemble, instead of new members
+    # Finished runs that are the ensemble, instead of new members.
+    guides: tuple[str, ...] = unkeyed(())
     fine_tune: bool = False
     preset: str | None = unkeyed(None)  # whose values the recipe has where nothing else is said
     recipe: Recipe = field(default_factory=Recipe)
