@@ -35,7 +35,7 @@ KEY_METRICS = (
     "relative_negative_flip_rate",
     "churn",
 )
-KEY_RATIOS = ("negative_flip_ratio", "churn_ratio")
+KEY_RATIOS = ("churn_ratio", "negative_flip_ratio")
 
 
 def known_metrics(result: Comparison) -> list[str]:
