@@ -41,7 +41,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs flipguard in this process, in a folder of its own and at 80 columns."""
+    """Runs flipguard in this process, in its own folder and at 80 columns."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
@@ -59,7 +59,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 
 def process(folder: Path, *arguments: str, **environment: str) -> Ran:
-    """Runs flipguard as a program of its own."""
+    """Runs flipguard as a separate program."""
     done = subprocess.run(
         [sys.executable, "-m", "flipguard", *arguments],
         cwd=folder,
@@ -183,7 +183,7 @@ COMMANDS = {
         "--resume",
     },
     "predict": {"--split", "--out"},
-    "study": set(),  # what its parts have is tested beside them
+    "study": set(),  # its subcommands have their own tests
     "demo": {"--out", "--seed"},
     "methods": {"--json"},
     "metrics": {"--json"},
@@ -265,7 +265,7 @@ def metrics_shown(output: str) -> list[str]:
     return [name for name in re.findall(r"^  (\w+) ", output, re.M) if name in METRICS]
 
 
-def test_a_program_of_its_own_says_the_same(run: Run, save: Saver, tmp_path: Path) -> None:
+def test_a_separate_program_says_the_same(run: Run, save: Saver, tmp_path: Path) -> None:
     files = save_update(save, THOUSAND)
     here, there = run("compare", *files), process(tmp_path, "compare", *files)
     assert there == here
@@ -295,7 +295,7 @@ def test_several_controls_show_what_a_retrain_does(run: Run, save: Saver) -> Non
     assert floor["controls"] == pytest.approx(values)
     assert floor["low"] <= min(values)
     assert floor["high"] >= max(values)
-    # One control is a yardstick, but shows no spread.
+    # One control gives ratios, but shows no spread.
     assert "retrains" not in run("compare", old, new, "--control", controls[0]).out
 
 
@@ -486,7 +486,7 @@ def test_a_reader_that_leaves_is_no_error(
             command, cwd=tmp_path, stdout=pipe, stderr=subprocess.PIPE, check=False
         )
     assert done.stderr == b""
-    # The verdict is what it is, whoever reads it.
+    # The verdict does not depend on its reader.
     assert done.returncode == 1
 
 
@@ -634,7 +634,7 @@ def test_what_cannot_be_compared_is_one_sentence(
         ("", "no [[rule]]"),
         ('[[rule]]\nmetric = "accuracy"\nmax = 1\n', "no metric 'accuracy'"),
         ('[[rule]]\nmetric = "churn"\nby = "colour"\nmax = 0.5\n', "colour"),
-        ('[[rule]]\nmetric = "logit_displacement"\nmax = 1\n', "logits on both sides"),
+        ('[[rule]]\nmetric = "logit_displacement"\nmax = 1\n', "logits of both models"),
         ('[pinned]\nids = "absent.txt"\n', "absent.txt"),
     ],
 )
@@ -647,7 +647,7 @@ def test_a_policy_that_cannot_be_judged_is_one_sentence(
     assert not Path("out.json").exists()
 
 
-def test_a_program_of_its_own_refuses_without_a_traceback(tmp_path: Path) -> None:
+def test_a_separate_program_refuses_without_a_traceback(tmp_path: Path) -> None:
     refused_once(process(tmp_path, "compare", "a.csv", "b.csv"))
     refused_once(process(tmp_path, "gate", "a.csv", "b.csv", "--policy", "absent.toml"))
 
@@ -702,7 +702,7 @@ def test_hostile_names_stay_text_and_within_the_page(
     name = HOSTILE[case]
     groups = {name: Flips(both_right=50, negative=30), "plain": Flips(both_right=60, negative=20)}
     save_update(save, groups)
-    # Parquet, because CSV has ways of its own with line ends.
+    # Parquet, because CSV changes line ends.
     for side in ("old", "new"):
         frame = pl.read_csv(f"{side}.csv", infer_schema=False)
         if side == "old":
@@ -828,7 +828,7 @@ def test_ordinary_output_fits_eighty_columns(
     assert expected - {"churn_ratio", "negative_flip_ratio"} <= shown
 
 
-def test_no_escape_codes_where_nobody_asked_for_colour(save: Saver, tmp_path: Path) -> None:
+def test_no_escape_codes_where_colour_was_not_asked_for(save: Saver, tmp_path: Path) -> None:
     files = save_update(save, THOUSAND)
     policy = write_policy(tmp_path, '[[rule]]\nmetric = "churn"\nmax = 0.0\n')
     for arguments in (("compare", *files), ("gate", *files, "--policy", policy), ("metrics",)):

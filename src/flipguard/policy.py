@@ -137,7 +137,7 @@ class Policy:
         if not 0.0 < confidence < 1.0:
             raise PolicyError(
                 f"{self.name}: expected `confidence` to be between 0 and 1, but got "
-                f"{confidence:.10g}{_in_percent(confidence)}; 0.95 is usual."
+                f"{confidence:.10g}{_in_percent(confidence)}."
             )
         object.__setattr__(self, "confidence", confidence)
         rules = tuple(self.rules) if isinstance(self.rules, Iterable) else (self.rules,)
@@ -274,7 +274,8 @@ def _pinned(given: Any, name: str, folder: Path) -> Path | None:
 def _known(given: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
     unknown = [key for key in given if key not in keys]
     if unknown:
-        raise PolicyError(f"{where}: unknown key {listed(unknown)}; use {', '.join(keys)}.")
+        word = "key" if len(unknown) == 1 else "keys"
+        raise PolicyError(f"{where}: unknown {word} {listed(unknown)}; use {', '.join(keys)}.")
 
 
 def _within_reach(metric: Metric, key: str, limit: float) -> None:
