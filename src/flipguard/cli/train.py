@@ -178,8 +178,8 @@ def _begun(out: Path) -> dict[str, Any]:
     if not (out / "run.json").exists():
         raise InputError(
             f"Expected {printable(str(out))} to be a run, but there is no run.json in it; give "
-            "a folder that `flipguard train --out` wrote. If members were being trained, repeat the same "
-            "command without `--resume` to continue."
+            "a folder that `flipguard train --out` wrote. If members were being trained, "
+            "repeat the same command without `--resume` to continue."
         )
     values = as_dict(Run.read(out).config)
     del values["machine"][
