@@ -45,15 +45,15 @@ import torch
 from torch import Tensor
 
 from flipguard.data import load_data
-from flipguard.demo.plan import NEW, OLD, RECIPE
+from flipguard.demo import NEW, OLD, RECIPE
+from flipguard.runs.config import from_dict
+from flipguard.runs.folder import Run
 from flipguard.training import train
+from flipguard.training.batches import BatchSource
 from flipguard.training.checkpoint import load_model
-from flipguard.training.config import from_dict
 from flipguard.training.devices import cores
 from flipguard.training.evaluate import logits_on
-from flipguard.training.folder import Run
-from flipguard.training.material import Material
-from flipguard.training.views import Plan
+from flipguard.training.stored_views import ViewPlan
 
 MEMBERS, ALPHA = 8, 0.8
 UNTREATED, TREATED = "untreated", "elodi"  # the two old models
@@ -233,7 +233,7 @@ class OneSeed:
         began = self.clock()
         with (
             _timed(module, "train_members", self.clock, spent, "members"),
-            _timed(Plan, "stored", self.clock, spent, "views"),
+            _timed(ViewPlan, "stored", self.clock, spent, "views"),
         ):
             config = from_dict({**values, "machine": self.machine(values["method"], fuse)})
             train(config, out, report=lambda _: None)
@@ -249,11 +249,11 @@ class OneSeed:
     # What is measured.
 
     @cached_property
-    def test(self) -> Material:
+    def test(self) -> BatchSource:
         root = self.given.data_root
         data = load_data(self.task.judged, root=None if root is None else Path(root))
         device = torch.device(self.given.device)
-        return Material(data.test, device=device, model=self.given.model)
+        return BatchSource(data.test, device=device, model=self.given.model)
 
     @cached_property
     def olds(self) -> dict[str, Tensor]:

@@ -25,9 +25,8 @@ import torch
 import torch.nn.functional as F
 
 from flipguard.models import build_model
+from flipguard.runs.config import PRESETS, from_dict
 from flipguard.training import train
-from flipguard.training.config import from_dict
-from flipguard.training.presets import PRESETS
 
 PRESET = "cifar-short"
 

@@ -16,9 +16,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from flipguard.demo.judging import POLICY, Update, judged
-from flipguard.demo.plan import DATA, OLD_OPTIONS, RECIPE, UPDATES, tasks
-from flipguard.demo.training import train_all
+from flipguard.demo import (
+    DATA,
+    OLD_OPTIONS,
+    POLICY,
+    RECIPE,
+    UPDATES,
+    DemoResult,
+    judge_updates,
+    tasks,
+    train_all,
+)
 
 RATES = (
     *("error_rate_old", "error_rate_new", "accuracy_gain", "negative_flip_rate"),
@@ -32,10 +40,10 @@ def one_seed(seed: int) -> list[dict[str, Any]]:
         runs, policy = Path(folder) / "runs", Path(folder) / "gate.toml"
         policy.write_text(POLICY)
         train_all(tasks(runs, seed=seed), progress=lambda *_: None)
-        return [{"seed": seed, **row_of(update)} for update in judged(runs, policy)]
+        return [{"seed": seed, **row_of(update)} for update in judge_updates(runs, policy)]
 
 
-def row_of(update: Update) -> dict[str, Any]:
+def row_of(update: DemoResult) -> dict[str, Any]:
     row: dict[str, Any] = {"update": update.name, "options": UPDATES[update.name]}
     for name in RATES:
         estimate = update.comparison[name]

@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from flipguard.demo.plan import NEW, OLD, RECIPE
-from flipguard.measuring import compare
+from flipguard.comparison import compare
+from flipguard.demo import NEW, OLD, RECIPE
 from flipguard.predictions.read import read_predictions
+from flipguard.runs.config import from_dict
 from flipguard.training import train
-from flipguard.training.config import from_dict
 
 SAMPLES, TEST, FIRST_SEED, OLD_MEMBERS = 1000, 20_000, 100, 4
 WEIGHTS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 1.0)

@@ -46,20 +46,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flipguard.fusion import (
-    CapturedStep,
-    Compiling,
-    FusedMean,
-    compile_parts,
-    fuse,
-    tune,
-)
-from flipguard.fusion.folding import folded
+from flipguard.acceleration.cuda_graphs import CapturedStep
+from flipguard.acceleration.regions import Compiling, compile_parts
+from flipguard.fusion import fuse, tune
 from flipguard.losses import LogitDifferenceInhibition
 from flipguard.models import build_model
-from flipguard.training.config import Config, Recipe
-from flipguard.training.optimizers import optimizer_of
-from flipguard.training.trainee import GroupTrainee
+from flipguard.runs.config import Config, Recipe
+from flipguard.training.teachers import FusedMean, fold_batch_norm
+from flipguard.training.trainee import GroupTrainee, optimizer_of
 
 ALPHA = 0.8
 BATCHES = {"resnet20": 512, "resnet56": 1024, "resnet18": 512, "vit": 512, "mlp": 100}
@@ -177,7 +171,7 @@ class Bench:
         if compiled == "parts":
             compile_parts(model)
         optimizer = self.optimizer(model)
-        pull = LogitDifferenceInhibition(None)
+        pull = LogitDifferenceInhibition(k=None)
 
         def step(inputs: Tensor, target: Tensor) -> None:
             with self.autocast(half):
@@ -206,7 +200,7 @@ class Bench:
 
     def folded_members(self) -> list[nn.Module]:
         example = torch.zeros(2, *self.shape, device=self.device)
-        return [folded(self.model(seed).eval(), example) for seed in range(self.members)]
+        return [fold_batch_norm(self.model(seed).eval(), example) for seed in range(self.members)]
 
     def teachers_in_turn(self) -> Callable[[Tensor, Tensor], Tensor]:
         """Each by itself, without normalisations, compiled in parts."""

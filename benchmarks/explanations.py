@@ -29,13 +29,13 @@ import torch
 from torch import Tensor
 
 from flipguard.data import load_data
+from flipguard.runs.config import Seeds, Source, from_dict
+from flipguard.runs.folder import Run, read_lines
+from flipguard.runs.history import HISTORY
 from flipguard.training import train
+from flipguard.training.batches import BatchSource
 from flipguard.training.checkpoint import load_model
-from flipguard.training.config import from_dict
 from flipguard.training.evaluate import logits_on
-from flipguard.training.folder import HISTORY, Run, read_lines
-from flipguard.training.material import Material
-from flipguard.training.seeds import Seeds, Source
 
 # Training samples, epochs, and the net.
 SAMPLES = (
@@ -190,7 +190,7 @@ def logits_of(out: Path) -> Tensor:
     """The logits that a finished run gives to the test samples."""
     run = Run.read(out)
     data = load_data(run.config.data)
-    material = Material(data.test, device=torch.device("cpu"), model=run.config.model)
+    material = BatchSource(data.test, device=torch.device("cpu"), model=run.config.model)
     return logits_on(load_model(run), material)
 
 

@@ -3,7 +3,8 @@
     python benchmarks/few_seeds.py --out benchmarks/results/few_seeds.json
 
 `own` is Student's t of each pair alone; `shared` is what studies do, where a pair's variance counts
-beside the mean of all pairs (`flipguard.studies.noise`), with several worths of that mean; with ten
+beside the mean of all pairs (`flipguard.statistics.seeds`), with several worths of that mean; with
+ten
 seeds they do as `own`. All are
 asked about the first ten seeds of the committed results that have so many:
 
@@ -29,9 +30,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flipguard.statistics.seeds import difference_intervals
 from flipguard.studies.agreement import CONFIDENCE
-from flipguard.studies.noise import intervals
-from flipguard.studies.reading import study_of
+from flipguard.studies.read_study import study_of
 from flipguard.studies.results import read_result
 
 Floats = NDArray[np.float64]
@@ -67,7 +68,9 @@ def asked_of(scale: str) -> list[Asked]:
 
 
 def by_shared(apart: Floats, worth: float) -> Floats:
-    return np.array(intervals(list(apart), confidence=CONFIDENCE, worth=worth, enough=math.inf))
+    return np.array(
+        difference_intervals(list(apart), confidence=CONFIDENCE, worth=worth, enough=math.inf)
+    )
 
 
 by_own = partial(by_shared, worth=0.0)

@@ -149,7 +149,7 @@ LOSSES: dict[str, Contender] = {
     "naive": (_with_old(losses.NaiveCongruence()), bare_naive),
     "fd-lm": (_with_old(losses.FocalDistillation()), bare_fd_lm),
     "fd-kl": (_with_old(losses.FocalDistillation(distance="kl")), bare_fd_kl),
-    "kd": (_with_reference(losses.KnowledgeDistillation(4.0)), bare_kd),
+    "kd": (_with_reference(losses.KnowledgeDistillation(temperature=4.0)), bare_kd),
     "ldi": (_with_reference(losses.LogitDifferenceInhibition()), bare_ldi),
     "ldi-all": (_with_reference(losses.LogitDifferenceInhibition(k=None)), bare_ldi_all),
     "entropy": (_alone(losses.EntropyRegularizer()), bare_entropy),

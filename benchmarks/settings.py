@@ -30,12 +30,12 @@ import torch
 from torch import Tensor
 
 from flipguard.data import load_data
+from flipguard.runs.config import from_dict
+from flipguard.runs.folder import Run
 from flipguard.training import train
+from flipguard.training.batches import BatchSource
 from flipguard.training.checkpoint import load_model
-from flipguard.training.config import from_dict
 from flipguard.training.evaluate import logits_on
-from flipguard.training.folder import Run
-from flipguard.training.material import Material
 
 MEMBERS = 8
 Options = dict[str, Any]
@@ -132,7 +132,7 @@ def one(side: str, way: str, given: argparse.Namespace) -> tuple[str, str, Tenso
     train(from_dict(values), out, resume=found, report=lambda _: None)
     took = None if found else time.monotonic() - began
     data = load_data(given.data, root=given.root)
-    material = Material(data.test, device=torch.device(given.device), model=given.model)
+    material = BatchSource(data.test, device=torch.device(given.device), model=given.model)
     model = load_model(Run.read(out)).to(material.device)
     return side, way, logits_on(model, material).argmax(1).cpu(), took
 

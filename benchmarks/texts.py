@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from flipguard.runs.config import from_dict
 from flipguard.training import train
-from flipguard.training.config import from_dict
 
 RECIPE = {
     "epochs": 10,

@@ -11,9 +11,9 @@ import polars as pl
 from hypothesis import strategies as st
 
 from flipguard import Comparison, Predictions
+from flipguard.comparison import comparison_from_counts
 from flipguard.engines import local
 from flipguard.engines.plan import CountingPlan
-from flipguard.measuring import judged_counts
 from tests.plain import Case, Kind, Row, first_of_the_largest
 
 # How a table spells its classes and holds its scores; one meaning, many looks.
@@ -250,4 +250,6 @@ def measured(
     """As `compare`, also for models whose few rows happen to have no class in common."""
     plan = CountingPlan(old=old, new=new, controls=tuple(controls), by=tuple(by), exponent=exponent)
     counted = local.count(plan)
-    return judged_counts(counted, plan, confidence=confidence, correction="holm", engine="local")
+    return comparison_from_counts(
+        counted, plan, confidence=confidence, correction="holm", engine="local"
+    )

@@ -224,14 +224,14 @@ def margin(chances: Scores) -> float:
     return ranked[0] - (ranked[1] if len(ranked) > 1 else 0.0)
 
 
-def confidence_old(case: Case) -> float:
+def margin_old(case: Case) -> float:
     if case.old_kind is None:
         return NAN
     margins = [margin(probabilities(row.old_scores or {}, case.old_kind)) for row in case.rows]
     return ratio(math.fsum(margins), len(margins))
 
 
-def confidence_new(case: Case) -> float:
+def margin_new(case: Case) -> float:
     if case.new_kind is None:
         return NAN
     margins = [margin(probabilities(row.new_scores or {}, case.new_kind)) for row in case.rows]
@@ -301,8 +301,8 @@ METRICS: dict[str, Callable[[Case], float]] = {
         backward_error_compatibility,
         expected_calibration_error_old,
         expected_calibration_error_new,
-        confidence_old,
-        confidence_new,
+        margin_old,
+        margin_new,
         logit_displacement,
         mcnemar_p,
         churn_ratio,

@@ -12,7 +12,7 @@ from flipguard.comparison import Comparison
 from flipguard.policy import Rule
 from flipguard.render.markdown import comparison_markdown
 from flipguard.render.terminal import verdict_parts
-from flipguard.render.text import what_controls_show, what_ratios_say
+from flipguard.render.words import what_controls_show, what_ratios_say
 
 N = 200
 

@@ -9,7 +9,7 @@ import scipy.stats
 from flipguard.counts import (
     BINS,
     FlipCounts,
-    Layout,
+    StatisticsLayout,
     bin_name,
     control_name,
     high_name,
@@ -53,7 +53,7 @@ BY_HAND = {
 def of_labels() -> FlipCounts:
     joint = {joint_name("churn", *at): n for at, n in CHURN.items()}
     joint |= {joint_name("negative_flip", *at): n for at, n in HARM.items()}
-    return FlipCounts.of(Layout(has_target=True, controls=2), **CELLS, **joint)
+    return FlipCounts.of(StatisticsLayout(has_target=True, controls=2), **CELLS, **joint)
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -79,14 +79,16 @@ def test_every_metric_of_labels_is_here() -> None:
 @pytest.mark.parametrize("name", METRICS)
 def test_without_what_it_needs_a_metric_is_undefined(name: str) -> None:
     metric = METRICS[name]
-    nothing = FlipCounts.of(Layout(has_target=False), unlabelled_same=3, unlabelled_different=1)
+    nothing = FlipCounts.of(
+        StatisticsLayout(has_target=False), unlabelled_same=3, unlabelled_different=1
+    )
     assert np.isnan(metric.value(nothing)) == bool(metric.needs)
-    empty = FlipCounts.of(Layout(has_target=True, controls=1))
+    empty = FlipCounts.of(StatisticsLayout(has_target=True, controls=1))
     assert np.isnan(metric.value(empty))
 
 
 def test_calibration_error_and_margin_by_hand() -> None:
-    layout = Layout(has_target=True, scored=frozenset({"old", "new"}))
+    layout = StatisticsLayout(has_target=True, scored=frozenset({"old", "new"}))
     units = {
         bin_name("new", 3, "n"): 10,
         bin_name("new", 3, "right"): 4,
@@ -101,9 +103,9 @@ def test_calibration_error_and_margin_by_hand() -> None:
     error = METRICS["expected_calibration_error_new"]
     assert error.value(counts) == pytest.approx((1.5 + 5) / 40)
     assert error.kind.size(counts) == 40
-    assert METRICS["confidence_new"].value(counts) == pytest.approx(0.5)
-    assert METRICS["confidence_old"].value(counts) == pytest.approx(0.125)
-    assert METRICS["confidence_old"].kind.size(counts) == 40
+    assert METRICS["margin_new"].value(counts) == pytest.approx(0.5)
+    assert METRICS["margin_old"].value(counts) == pytest.approx(0.125)
+    assert METRICS["margin_old"].kind.size(counts) == 40
 
 
 def test_units() -> None:
@@ -119,34 +121,38 @@ def test_units() -> None:
 
 
 def test_names_of_the_statistics() -> None:
-    plain = Layout(has_target=True)
+    plain = StatisticsLayout(has_target=True)
     assert plain.names == tuple(CELLS)
     assert plain.available == {"target"}
-    both = Layout(has_target=False, scored=frozenset({"old", "new"}), has_logits=True, controls=2)
+    both = StatisticsLayout(
+        has_target=False, scored=frozenset({"old", "new"}), has_logits=True, controls=2
+    )
     assert both.available == {"old scores", "new scores", "logits", "control"}
-    assert [both.places[name] for name in both.names] == list(range(len(both.names)))
+    assert [both.columns[name] for name in both.names] == list(range(len(both.names)))
     for name in ("surrogate", "surrogate_squared_high", "distance_squared", "old_margin_squared"):
-        assert name in both.places
-    assert bin_name("old", BINS - 1, "gap_squared") in both.places
-    assert control_name(1, "wrong_same") in both.places
-    assert control_name(2, "wrong_same") not in both.places
-    assert joint_name("churn", 1, 2) in both.places
-    assert joint_name("churn", 1, 3) not in both.places
-    one_sided = Layout(has_target=True, scored=frozenset({"new"}))
-    assert "new_margin" in one_sided.places
-    assert "surrogate" not in one_sided.places
-    assert "old_margin" not in one_sided.places
+        assert name in both.columns
+    assert bin_name("old", BINS - 1, "gap_squared") in both.columns
+    assert control_name(1, "wrong_same") in both.columns
+    assert control_name(2, "wrong_same") not in both.columns
+    assert joint_name("churn", 1, 2) in both.columns
+    assert joint_name("churn", 1, 3) not in both.columns
+    one_sided = StatisticsLayout(has_target=True, scored=frozenset({"new"}))
+    assert "new_margin" in one_sided.columns
+    assert "surrogate" not in one_sided.columns
+    assert "old_margin" not in one_sided.columns
 
 
 def test_counts_of_another_layout_do_not_add() -> None:
     with pytest.raises(ValueError, match="Only counts of the same layout add"):
-        FlipCounts.of(Layout(has_target=True)) + FlipCounts.of(Layout(has_target=False))
+        FlipCounts.of(StatisticsLayout(has_target=True)) + FlipCounts.of(
+            StatisticsLayout(has_target=False)
+        )
     with pytest.raises(TypeError):
-        FlipCounts.of(Layout(has_target=True)) + 1
+        FlipCounts.of(StatisticsLayout(has_target=True)) + 1
     with pytest.raises(ValueError, match=r"Unknown statistics \['flips'\]"):
-        FlipCounts.of(Layout(has_target=True), flips=1)
+        FlipCounts.of(StatisticsLayout(has_target=True), flips=1)
     with pytest.raises(ValueError, match="Expected a last axis of 7 statistics"):
-        FlipCounts(Layout(has_target=True), np.zeros(6, dtype=np.int64))
+        FlipCounts(StatisticsLayout(has_target=True), np.zeros(6, dtype=np.int64))
 
 
 def test_sums_over_cells() -> None:
@@ -157,16 +163,16 @@ def test_sums_over_cells() -> None:
 
 
 def test_one_control_is_a_comparison() -> None:
-    layout = Layout(has_target=True, controls=2)
+    layout = StatisticsLayout(has_target=True, controls=2)
     cells = {control_name(1, name): n for name, n in CELLS.items()}
     other = FlipCounts.of(layout, **cells).control(1)
-    assert other.layout == Layout(has_target=True)
+    assert other.layout == StatisticsLayout(has_target=True)
     assert METRICS["negative_flip_rate"].value(other) == 0.1
     assert other.rows == 135
 
 
 def test_groups_of_groups() -> None:
-    layout = Layout(has_target=True)
+    layout = StatisticsLayout(has_target=True)
     values = np.arange(3 * 2 * 7).reshape(3, 2, 7)
     counts = FlipCounts(layout, values)
     assert len(counts) == 6
@@ -178,11 +184,11 @@ def test_groups_of_groups() -> None:
     )
     assert counts == FlipCounts(layout, values.copy())
     assert counts != counts.total()
-    assert counts != FlipCounts(Layout(has_target=False), values)
+    assert counts != FlipCounts(StatisticsLayout(has_target=False), values)
 
 
 def test_what_has_no_upper_bound_is_kept_in_two_parts() -> None:
-    layout = Layout(has_target=False, has_logits=True)
+    layout = StatisticsLayout(has_target=False, has_logits=True)
     parts = {"distance": 5 * 2**23, high_name("distance"): 3, high_name("distance_squared"): 2}
     counts = FlipCounts.of(layout, unlabelled_same=4, **parts)
     assert counts["distance"] == 2.5 + 3 * 256

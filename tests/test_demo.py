@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from flipguard import demo
 from flipguard.cli import main
-from flipguard.demo import plan
-from flipguard.demo.training import train_all
+from flipguard.demo import train_all
 from flipguard.methods import METHODS
-from flipguard.training.checks import completed
+from flipguard.training.checks import complete_config
 
 ROOT = Path(__file__).parents[1]
 DIGITS = re.compile(r"[\d,]+\.?\d*")
@@ -25,11 +25,11 @@ DIGITS = re.compile(r"[\d,]+\.?\d*")
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Make the demo one of seconds, and enter an empty folder."""
-    monkeypatch.setattr(plan, "DATA", "mnist1d:train=200,test=300")
-    monkeypatch.setattr(plan, "RECIPE", {"epochs": 3})
-    monkeypatch.setattr(plan, "OLD_OPTIONS", {"members": 1})
+    monkeypatch.setattr(demo, "DATA", "mnist1d:train=200,test=300")
+    monkeypatch.setattr(demo, "RECIPE", {"epochs": 3})
+    monkeypatch.setattr(demo, "OLD_OPTIONS", {"members": 1})
     monkeypatch.setattr(
-        plan,
+        demo,
         "UPDATES",
         {"none": {}, "fd-lm": {"weight": 0.05}, "elodi": {"members": 2}},
     )
@@ -72,11 +72,11 @@ def test_everything_is_there_and_a_second_time_is_quick(small, monkeypatch, capf
 
 
 def test_another_seed_in_the_same_folder_is_refused(small, monkeypatch, capfd):
-    train_all(plan.tasks(Path("d/runs"), seed=0)[:2], progress=lambda *_: None)
+    train_all(demo.tasks(Path("d/runs"), seed=0)[:2], progress=lambda *_: None)
     before = sorted(small.rglob("*"))
     assert run(monkeypatch, "--out", "d", "--seed", "1") == 2
     said = capfd.readouterr().err
-    assert "'seeds' changed" in said
+    assert "'seeds.seed' changed" in said
     assert "--out" in said
     assert [path for path in sorted(small.rglob("*")) if path.name != "gate.toml"] == before
 
@@ -88,7 +88,7 @@ def test_a_folder_that_cannot_be_written_is_refused(small, monkeypatch, capfd):
 
 
 def test_nothing_is_begun_before_what_it_needs():
-    tasks = plan.tasks(Path("runs"), seed=0)
+    tasks = demo.tasks(Path("runs"), seed=0)
     names = [task.name for task in tasks]
     assert len(set(names)) == len(names) == 16
     done: set[str] = set()
@@ -102,9 +102,11 @@ def test_nothing_is_begun_before_what_it_needs():
 
 def test_elodi_follows_its_ensemble_and_nothing_else():
     """Equation 9's pull to the old model is for one that was trained without ELODI."""
-    tasks = {task.name: completed(task.config)[1] for task in plan.tasks(Path("runs"), seed=0)}
+    tasks = {
+        task.name: complete_config(task.config)[1] for task in demo.tasks(Path("runs"), seed=0)
+    }
     defaults = {option.name: option.default for option in METHODS["elodi"].options}
-    assert tasks["elodi"].options == defaults | plan.UPDATES["elodi"]
+    assert tasks["elodi"].options == defaults | demo.UPDATES["elodi"]
     assert tasks["elodi"].options["legacy"] == 0
     assert tasks["old"].method == "elodi"
     assert tasks["old"].options["legacy"] == 0
@@ -121,9 +123,9 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 def test_the_settings_were_chosen_on_other_data_and_other_seeds():
     shown, tried = rows_of("demo"), rows_of("demo_settings")
     assert not {row["seed"] for row in shown} & {row["seed"] for row in tried}
-    assert "seed=" not in plan.DATA  # so it is 0
+    assert "seed=" not in demo.DATA  # so it is 0
     assert 0 not in {row["draw"] for row in tried}
-    assert {row["update"]: row["options"] for row in shown} == plan.UPDATES
+    assert {row["update"]: row["options"] for row in shown} == demo.UPDATES
 
 
 @pytest.mark.parametrize("name", ["fd-lm", "elodi"])
@@ -139,7 +141,7 @@ def test_the_settings_follow_from_what_was_tried(name):
         )
         if rate <= 0.06 and old - new >= 0.03:
             flips[json.dumps(options)] = round(rate, 3), options.get("members")
-    assert json.loads(min(flips, key=flips.__getitem__)) == plan.UPDATES[name]
+    assert json.loads(min(flips, key=flips.__getitem__)) == demo.UPDATES[name]
 
 
 def test_the_readme_shows_a_run_that_was_measured():
@@ -188,7 +190,7 @@ def test_the_real_one_shows_what_the_readme_shows(tmp_path):
     # Digits depend on the CPU. That the treated updates break less than the control does not.
     printed, kept = table_of(done.stdout), table_of(readme_session())
     assert "none: FAIL" in [line.split(",")[0] for line in printed]
-    for name in ("update", *plan.UPDATES):
+    for name in ("update", *demo.UPDATES):
         (at,) = (i for i, line in enumerate(printed) if line.startswith(f"{name} "))
         (like,) = (line for line in kept if line.startswith(f"{name} "))
         assert shape(printed[at])[:-1] == shape(like)[:-1]

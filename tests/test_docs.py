@@ -255,7 +255,7 @@ def test_policies_on_a_page_are_valid(page: Path, tmp_path: Path) -> None:
 
 
 def test_configurations_of_runs_are_valid(tmp_path: Path) -> None:
-    from flipguard.training.config import from_dict, read_toml
+    from flipguard.runs.config import from_dict, read_toml
 
     texts = blocks(DOCS / "runs.md", "toml") + blocks(DOCS / "guides" / "train.md", "toml")
     for i, text in enumerate(texts):

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from flipguard import InputError, Policy, PolicyError, Predictions, check, compare, matrix
-from flipguard.documents import json_text
+from flipguard.formatting import json_text
 
 TEN = [f"s{i}" for i in range(10)]
 RULE = {"rule": [{"metric": "negative_flip_rate", "max": 0.5}]}

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from flipguard import InputError, Policy, Predictions, check, compare, read_predictions
+from flipguard.archives import read_arrays
 from flipguard.errors import PolicyError
 from flipguard.predictions import json_lines, scores, text
-from flipguard.predictions.npz import read_arrays
 from flipguard.predictions.write import write_predictions
 
 ROLES = frozenset({"id", "target", "label"})

@@ -26,11 +26,11 @@ from flipguard import (
     compare,
 )
 from flipguard.corrections import rule_alphas
-from flipguard.counts import FlipCounts, Layout
-from flipguard.estimates import Sample, intervals
+from flipguard.counts import FlipCounts, StatisticsLayout
+from flipguard.estimates import GroupCounts, intervals
 from flipguard.gate import Judgement
 from flipguard.inconclusive import rounded_up
-from flipguard.render.text import corrections, explanation, headline
+from flipguard.render.words import corrections, explanation, headline
 from tests.cases import measured
 from tests.designed import Flips, judged, policy, update
 
@@ -165,7 +165,7 @@ def test_the_verdict_is_that_of_the_worst_rule(rules: tuple[tuple[str, int], ...
     [
         ("surrogate_churn", "new's class scores and old's class scores"),
         ("expected_calibration_error_new", "new's class scores"),
-        ("confidence_old", "old's class scores"),
+        ("margin_old", "old's class scores"),
         ("logit_displacement", "logits on both sides"),
         ("churn_ratio", "a control"),
         ("negative_flip_ratio", "a control"),
@@ -437,7 +437,7 @@ def test_the_further_samples_do_decide_with_their_chance(
 
 
 def decided(tables: Any, rule: dict[str, Any]) -> Any:
-    layout = Layout(has_target=True)
+    layout = StatisticsLayout(has_target=True)
     values = np.zeros((len(tables), len(layout.names)))
     values[:, :5] = tables
     low, high = intervals(METRICS[rule["metric"]], FlipCounts(layout, values), 0.95)
@@ -465,7 +465,7 @@ def test_a_mean_and_clusters_are_planned_for(clusters: int | None) -> None:
         Predictions.from_arrays(probabilities=s, targets=target, slices=slices) for s in scores
     )
     result = compare(old=old, new=new, cluster="user" if clusters else None)
-    for name in ("confidence_new", "negative_flip_rate", "accuracy_gain"):
+    for name in ("margin_new", "negative_flip_rate", "accuracy_gain"):
         high = result[name].high
         limit = 0.3 * result[name].value + 0.7 * high
         judgement = only(check(result, policy({"metric": name, "max": limit})))
@@ -559,7 +559,7 @@ def test_samples_for_a_mean_of_scores_depend_on_the_chance() -> None:
     target = scores[0].argmax(1)
     old, new = (Predictions.from_arrays(probabilities=s, targets=target) for s in scores)
     result = compare(old=old, new=new)
-    for metric in ("confidence_new", "surrogate_churn"):
+    for metric in ("margin_new", "surrogate_churn"):
         limit = 0.4 * result[metric].value + 0.6 * result[metric].high
         judgement = only(check(result, policy({"metric": metric, "max": limit})))
         assert judgement.verdict == "inconclusive"
@@ -637,8 +637,8 @@ def test_more_flips_in_clusters_never_give_a_better_verdict() -> None:
 )
 def test_more_flips_in_clusters_never_give_a_better_interval(name: str, sign: int) -> None:
     rng = np.random.default_rng(8)
-    layout, metric = Layout(has_target=True), METRICS[name]
-    right, flip = layout.places["both_right"], layout.places["negative_flip"]
+    layout, metric = StatisticsLayout(has_target=True), METRICS[name]
+    right, flip = layout.columns["both_right"], layout.columns["negative_flip"]
     for clusters in (2, 5, 30):
         for confidence in (0.5, 0.95, 0.999):
             values = np.zeros((clusters, len(layout.names)))
@@ -648,7 +648,9 @@ def test_more_flips_in_clusters_never_give_a_better_interval(name: str, sign: in
             before = (-math.inf, -math.inf)
             for _ in range(3):
                 table = FlipCounts(layout, values.copy())
-                ends = Sample(counts=table.total(), clusters=table).interval(metric, confidence)
+                ends = GroupCounts(counts=table.total(), clusters=table).interval(
+                    metric, confidence
+                )
                 now = sorted(sign * end for end in ends)
                 assert np.all(np.array(now) >= np.array(before) - 1e-7)
                 before = (now[0], now[1])
@@ -1130,8 +1132,8 @@ RATES = {name for name in METRICS if name.endswith("_rate") and not name.startsw
     "backward_error_compatibility",
     "expected_calibration_error_old",
     "expected_calibration_error_new",
-    "confidence_old",
-    "confidence_new",
+    "margin_old",
+    "margin_new",
     "mcnemar_p",
 }
 

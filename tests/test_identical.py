@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flipguard import InputError, compare, read_predictions
-from flipguard.predictions.identical import identical_parquet_column
+from flipguard.predictions.same_bytes import identical_parquet_column
 
 IDS = [1, 2, 3]
 

@@ -13,7 +13,7 @@ from markdown_it.token import Token
 
 from flipguard import METRICS, Comparison, Policy, Predictions, check, compare
 from flipguard.render.markdown import comparison_markdown, verdict_markdown
-from flipguard.report.judged import judged_of
+from flipguard.report.verdict import verdict_section
 from tests.designed import Flips, judged, policy, update
 
 PARSER = MarkdownIt("commonmark").enable("table").enable("strikethrough")
@@ -322,7 +322,7 @@ def test_a_rule_whose_groups_are_all_too_small_is_marked_as_inconclusive() -> No
     assert row[5] == (
         "fewer than 50 samples; no group is large enough, so the rule is inconclusive"
     )
-    (reason,) = judged_of(verdict).reasons
+    (reason,) = verdict_section(verdict).reasons
     assert (reason.outcome, reason.why) == ("inconclusive", row[5])
 
 

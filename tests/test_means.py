@@ -10,7 +10,7 @@ from flipguard import Policy, Predictions, check, compare
 from flipguard.counts import FlipCounts
 from flipguard.metric_kinds import MeanKind
 from flipguard.metrics import METRICS
-from flipguard.render.text import estimate_interval
+from flipguard.render.words import estimate_interval
 
 MEANS = [name for name, metric in METRICS.items() if isinstance(metric.kind, MeanKind)]
 

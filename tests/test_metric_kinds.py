@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 from flipguard import METRICS, metric_kinds
-from flipguard.clustered import has_cluster_interval
-from flipguard.counts import STATISTICS, FlipCounts, Layout, fixed_point, high_name, joint_name
+from flipguard.counts import (
+    STATISTICS,
+    FlipCounts,
+    StatisticsLayout,
+    fixed_point,
+    high_name,
+    joint_name,
+)
+from flipguard.estimates import has_cluster_interval
 from flipguard.metric_kinds import (
     CalibrationErrorKind,
     ClusterRatioKind,
@@ -28,7 +35,7 @@ KINDS = [
     if issubclass(kind, MetricKind)
 ]
 COUNTS = FlipCounts.of(
-    Layout(has_target=True, controls=1),
+    StatisticsLayout(has_target=True, controls=1),
     both_right=700,
     negative_flip=60,
     positive_flip=90,
@@ -100,13 +107,13 @@ def test_a_limit_and_its_share_are_each_other_s_inverse() -> None:
 
 
 def test_every_statistic_is_declared_with_what_fills_it() -> None:
-    whole = Layout(has_target=True, scored=frozenset({"old", "new"}), has_logits=True)
+    whole = StatisticsLayout(has_target=True, scored=frozenset({"old", "new"}), has_logits=True)
     assert set(whole.names) == set(STATISTICS)
     for name, statistic in STATISTICS.items():
         assert statistic.name == name
         assert statistic.filled_by <= whole.available
         assert np.log2(statistic.unit) % 1 == 0
-    without_logits = Layout(has_target=True, scored=frozenset({"old", "new"}))
+    without_logits = StatisticsLayout(has_target=True, scored=frozenset({"old", "new"}))
     lacks = set(whole.names) - set(without_logits.names)
     assert lacks == {name for name in STATISTICS if name.startswith("distance")}
 

@@ -37,8 +37,8 @@ NAMES = [
     "backward_error_compatibility",
     "expected_calibration_error_old",
     "expected_calibration_error_new",
-    "confidence_old",
-    "confidence_new",
+    "margin_old",
+    "margin_new",
     "logit_displacement",
     "mcnemar_p",
     "churn_ratio",
@@ -297,7 +297,7 @@ SWAPS = {
     "negative_flip_rate": "positive_flip_rate",
     "error_rate_old": "error_rate_new",
     "expected_calibration_error_old": "expected_calibration_error_new",
-    "confidence_old": "confidence_new",
+    "margin_old": "margin_new",
 }
 SYMMETRIC = ("churn", "wrong_to_wrong", "surrogate_churn", "logit_displacement", "mcnemar_p")
 

@@ -12,11 +12,11 @@ from hypothesis import given
 
 import flipguard as fg
 from flipguard.cli import main
-from flipguard.counts import CELLS, FLIP_KINDS, UNLABELLED, FlipCounts, Layout, flip_cells
-from flipguard.engines import labelled, local, positions, scored
+from flipguard.counts import CELLS, FLIP_KINDS, UNLABELLED, FlipCounts, StatisticsLayout, flip_cells
+from flipguard.engines import alignment, local, scored
 from flipguard.engines.outcomes import cell_index, cell_sums, flip_rows, is_negative_flip
 from flipguard.engines.plan import NEW, OLD, TARGET, CountingPlan
-from flipguard.report.groups import group_tables
+from flipguard.report.verdict import group_tables
 from tests import plain
 from tests.cases import Example, examples, tables
 
@@ -126,7 +126,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(module, name, counted)
 
-    for module in (labelled, positions):
+    for module in (local, alignment):
         count(module, "aligned_parts")
         count(module, "joined_frames")
     count(scored, "paired_rows")
@@ -221,7 +221,7 @@ def test_groups_by_target_add_up_to_the_whole() -> None:
     groups = result.details.target_groups
     assert groups is not None
     assert groups.keys == ["0", "1", "2"]
-    assert groups.counts.layout == Layout(has_target=True)
+    assert groups.counts.layout == StatisticsLayout(has_target=True)
     total: FlipCounts = groups.counts.total()
     for cell in CELLS:
         assert total[cell] == result.counts[cell]

@@ -13,7 +13,7 @@ from statsmodels.stats.contingency_tables import mcnemar
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from flipguard import METRICS, FlipCounts, Predictions, compare
-from flipguard.counts import Layout
+from flipguard.counts import StatisticsLayout
 from tests import plain
 from tests.cases import measured
 from tests.effort import tries
@@ -21,7 +21,10 @@ from tests.effort import tries
 
 def flips(negative: int, positive: int, rest: int = 10) -> FlipCounts:
     return FlipCounts.of(
-        Layout(has_target=True), negative_flip=negative, positive_flip=positive, both_right=rest
+        StatisticsLayout(has_target=True),
+        negative_flip=negative,
+        positive_flip=positive,
+        both_right=rest,
     )
 
 
@@ -115,7 +118,7 @@ def test_scores_are_those_of_scipy_and_numpy(seed, n, classes):
     for name, logits in (("old", old), ("new", new)):
         ranked = np.sort(special.softmax(logits, axis=1), axis=1)
         margin = (ranked[:, -1] - ranked[:, -2]).mean()
-        assert result[f"confidence_{name}"].value == pytest.approx(margin, abs=1e-8)
+        assert result[f"margin_{name}"].value == pytest.approx(margin, abs=1e-8)
     distance = np.linalg.norm(new - old, axis=1).mean()
     assert result["logit_displacement"].value == pytest.approx(distance, abs=1e-6)
 

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from flipguard import METRICS, Comparison, Policy, Predictions, check, compare
-from flipguard.clustered import widened
 from flipguard.counts import FlipCounts
-from flipguard.estimates import intervals
+from flipguard.estimates import intervals, widened
 from flipguard.gate import Judgement
 from flipguard.planning import Question, _further, samples_needed
 from tests.designed import Flips, judged
@@ -173,10 +172,10 @@ def test_further_rows_of_a_mean_decide_with_their_chance() -> None:
     result = compare(old=old, new=new)
     table = compare(old=old, new=new, cluster="row").whole.sample.clusters
     assert table is not None
-    metric, estimate = METRICS["confidence_new"], result["confidence_new"]
+    metric, estimate = METRICS["margin_new"], result["margin_new"]
     for side, end in (("highest", estimate.high), ("lowest", estimate.low)):
         limit = estimate.value + 0.5 * (end - estimate.value)
-        asked = question(result, "confidence_new", **{side: limit})
+        asked = question(result, "margin_new", **{side: limit})
         ((even, most),) = samples_needed(metric, [asked])
         assert even is not None
         assert most is not None

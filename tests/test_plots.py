@@ -14,8 +14,14 @@ import pytest
 
 from flipguard import InputError, MissingExtraError
 from flipguard.matrices import Matrix
-from flipguard.plots.matrix import LARGEST_SQUARE, MOST_MODELS, MOST_NUMBERED, plot_matrix
-from flipguard.plots.picture import DOTS_PER_INCH, STYLE
+from flipguard.plots import (
+    DOTS_PER_INCH,
+    LARGEST_SQUARE,
+    MOST_MODELS,
+    MOST_NUMBERED,
+    STYLE,
+    plot_matrix,
+)
 
 
 def made(k: int, *, names: list[str] | None = None, targets: bool = True) -> Matrix:
@@ -154,7 +160,7 @@ def test_global_state_stays_as_it_was(tmp_path: Path) -> None:
 
 
 def test_plots_are_loaded_when_they_are_drawn() -> None:
-    program = "import sys, flipguard.plots.matrix; print('matplotlib' in sys.modules)"
+    program = "import sys, flipguard.plots; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout.strip() == b"False"
 

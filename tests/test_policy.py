@@ -291,7 +291,7 @@ def test_a_group_named_more_than_once_is_judged_once() -> None:
         ("relative_negative_flip_rate", "max", 40, "from 0 to 5, but got 40; 40 % is written 0.4."),
         ("relative_negative_flip_rate", "max", -0.5, "from 0 to 5, but got -0.5."),
         ("surrogate_churn", "max", 10, "from 0 to 5, but got 10; 10 % is written 0.1."),
-        ("confidence_new", "min", 60, "from 0 to 1, but got 60; 60 % is written 0.6."),
+        ("margin_new", "min", 60, "from 0 to 1, but got 60; 60 % is written 0.6."),
         ("accuracy_gain", "min", -2, "from -1 to 1, but got -2; -2 % is written -0.02."),
         ("churn_ratio", "max", -1, "to be 0 or more, but got -1."),
         ("negative_flip_ratio", "min", -0.1, "to be 0 or more, but got -0.1."),

@@ -165,7 +165,7 @@ def test_probabilities_are_read_in_every_format(suffix, tmp_path):
     columns = {"id": [1, 2, 3], "target": [0, 0, 1], "probabilities": chances}
     table = read_predictions(write(tmp_path / f"t{suffix}", columns))
     result = compare(old=table, new=table)
-    assert result["confidence_old"].value == pytest.approx((0 + 0.75 + 1) / 3)
+    assert result["margin_old"].value == pytest.approx((0 + 0.75 + 1) / 3)
     assert result["error_rate_old"].value == pytest.approx(2 / 3)
     assert np.isnan(result["logit_displacement"].value)
 
@@ -176,7 +176,7 @@ def test_labels_and_scores_in_one_file(suffix, tmp_path):
     table = read_predictions(write(tmp_path / f"t{suffix}", columns))
     result = compare(old=table, new=table)
     assert result["error_rate_old"].value == 0.0
-    assert result["confidence_old"].value == pytest.approx(np.tanh(0.5))
+    assert result["margin_old"].value == pytest.approx(np.tanh(0.5))
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

@@ -23,7 +23,7 @@ import pytest
 from flipguard import InputError, MissingExtraError, Predictions, read_predictions
 from flipguard.engines import local, spark
 from flipguard.engines.plan import Counted, CountingPlan
-from flipguard.engines.spark_rows import packed, unpacked
+from flipguard.engines.spark_workers import from_spark, to_spark
 from flipguard.predictions.write import write_predictions
 from tests.conftest import Saver
 
@@ -342,7 +342,7 @@ def test_truth_values_and_a_name_with_a_stroke(session: Any, save: Saver) -> Non
     ids=lambda values: str(values.dtype),
 )
 def test_a_column_comes_back_from_its_travels_as_it_was(values: pl.Series) -> None:
-    back = unpacked(packed(values), values.dtype)
+    back = from_spark(to_spark(values), values.dtype)
     assert back.dtype == values.dtype
     assert back.equals(values, null_equal=True)
 

@@ -223,7 +223,7 @@ def test_pieces_join_without_a_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_parquet_of_the_same_ids_has_the_same_bytes_of_ids(tmp_path: Path) -> None:
-    from flipguard.predictions.identical import identical_parquet_column
+    from flipguard.predictions.same_bytes import identical_parquet_column
 
     for name, seed in (("old", 0), ("new", 1)):
         logits = np.random.default_rng(seed).normal(size=(5000, 3))
@@ -377,7 +377,7 @@ def test_the_name_in_messages_is_the_predictions_own(tmp_path: Path) -> None:
 def test_an_npz_is_written_beside_its_place_under_a_name_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flipguard.predictions.npz import write_npz
+    from flipguard.archives import write_npz
 
     seen: list[str] = []
 

@@ -55,7 +55,7 @@ RECIPES = (
 SETTINGS = (
     *("scope.samples=0.5", "scope.classes=6", "scope.samples=0.5 scope.seed=4"),
     *("machine.precision=64-true", "machine.precision=bf16-mixed", "machine.deterministic=true"),
-    *("machine.measure_every=2", "machine.save_seconds=0", "machine.checkpointing=true"),
+    *("machine.measure_every=2", "machine.save_seconds=0"),
     *("seeds.init=5", "seeds.order=5", "seeds.augment=5", "seeds.dropout=5"),
 )
 MODELS = (
@@ -72,6 +72,8 @@ def setup_cases() -> Iterator[Case]:
         "third": "--seed 3 --model mlp:hidden=12",
         "deep": "--seed 4",
         "fewer": "--seed 5 --set scope.classes=6",
+        "part": "--seed 7 --set scope.samples=0.9",
+        "other-part": "--seed 8 --set scope.samples=0.9",
         "parent": "--seed 6 --method elodi --set options.members=3 --fuse off",
     }.items():
         command = words(f"train --out ../{name} {TINY} {more}")
@@ -120,6 +122,7 @@ def _data_cases(base: str) -> Iterator[Case]:
             ("pixels.npz", "resnet9:width=4", "--set recipe.augment=cutout:size=3"),
             ("pixels.npz", "resnet20:width=4", "--set recipe.augment=alternating-flip"),
             ("pixels.npz", "conv2d:width=4", "--set recipe.augment=random-resized-crop"),
+            ("pixels.npz", "resnet20:width=4", "--set machine.checkpointing=true"),
         ],
         start=1,
     ):
@@ -205,7 +208,9 @@ def member_cases() -> Iterator[Case]:
     given = '["{setup}/old", "{setup}/second", "{setup}/third"]'
     guided = f"train --out run --method elodi {TINY} --set 'guides={given}'"
     yield _one("members", "guides", f"{guided} --set options.guide=heterogeneous", quick=True)
-    yield _one("members", "guides-calibrated", f"{guided} --set options.guide=calibrated")
+    parts = guided.replace(given, '["{setup}/part", "{setup}/other-part"]')
+    yield _one("members", "guides-calibrated", f"{parts} --set options.guide=calibrated")
+    yield _one("members", "guides-seen", f"{guided} --set options.guide=calibrated")
     alike = guided.replace("third", "deep")
     yield _one("members", "guides-fused", f"{alike} --fuse on --set options.guide=heterogeneous")
     yield Case(
@@ -217,10 +222,10 @@ def member_cases() -> Iterator[Case]:
             words(f"{base} --method ensemble --fuse on".replace("--out run", "--out mean")),
         ),
     )
-    # Long enough that further processes are worth their start.
-    slow = "--model mlp:hidden=700,depth=2 --data mnist1d:train=4000,test=1000"
+    # Long enough that further processes are worth their start: 1.stdout.log says if they were.
+    slow = "--model mlp:hidden=1000,depth=2 --data mnist1d:train=4000,test=1000"
     pool = f"train --out run --method ensemble {TINY} {slow} --set options.members=3"
-    pooled = f"{pool} --set recipe.epochs=14 --set machine.measure_every=14"
+    pooled = f"{pool} --set recipe.epochs=16 --set machine.measure_every=16"
     yield Case(part="members", name="pool", commands=(words(pooled),), cold=True, timed=True)
 
 

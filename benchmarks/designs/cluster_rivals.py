@@ -9,7 +9,7 @@ from scipy.special import fdtri, ndtri, stdtrit
 from designs.drawing import Floats, Interval
 from designs.rates import clopper_pearson, wilson_score
 from flipguard import statistics
-from flipguard.statistics import one_more_cluster
+from flipguard.statistics import clusters
 
 # Only this many draws of each design are used for the alternatives.
 RIVAL_DRAWS = 1_000
@@ -91,15 +91,15 @@ def weighed_by_rows(x: Floats, m: Floats, confidence: float) -> Interval:
     """The chosen method with each cluster weighted by its number of rows."""
     few = x[:WEIGHED_DRAWS]
     weight = m * m.sum() / (m**2).sum()
-    largest = one_more_cluster.LARGEST_CORRELATION
+    largest = clusters.LARGEST_CORRELATION
     unseen = largest + (1 - largest) * m.sum() / (m**2).sum()
-    often = np.append(np.ones_like(m), one_more_cluster.UNSEEN_WEIGHT)
+    often = np.append(np.ones_like(m), clusters.UNSEEN_WEIGHT)
     critical = np.full(len(few), float(-ndtri((1 - confidence) / 2)))
 
     def end(part: Floats) -> Floats:
         a = np.append(weight * part / m, np.full((len(part), 1), unseen), axis=-1)
         b = np.broadcast_to(np.append(weight, unseen), a.shape)
-        return one_more_cluster._end(a, b, often, critical, (len(part),))
+        return clusters._end(a, b, often, critical, (len(part),))
 
     low, high = statistics.wilson(few.sum(axis=-1), m.sum(), confidence=confidence)
     return np.minimum(low, 1 - end(m - few)), np.maximum(high, end(few))

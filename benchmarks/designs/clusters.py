@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from designs.cluster_rivals import RIVAL_DRAWS, rivals_of
 from designs.drawing import Floats, median_width, shares
 from designs.row import Row
-from flipguard.clustered import p_values_beyond, widened
-from flipguard.counts import CELLS, FlipCounts, Layout, joint_name
-from flipguard.estimates import intervals
+from flipguard.counts import CELLS, FlipCounts, StatisticsLayout, joint_name
+from flipguard.estimates import intervals, p_values_beyond, widened
 from flipguard.metrics import METRICS, Metric
 from flipguard.notes import are_uneven
 
@@ -21,8 +20,8 @@ CONFIDENCE = 0.95
 # Two p values say whether an interval misses, in a tenth of the time that the interval takes. So
 # only this many draws give a width.
 WIDTH_DRAWS = 100
-LAYOUT = Layout(has_target=True, controls=1)
-PLAIN = Layout(has_target=True)
+LAYOUT = StatisticsLayout(has_target=True, controls=1)
+PLAIN = StatisticsLayout(has_target=True)
 # Rows per cluster if sizes are equal. Other shapes have the same mean, and at most this many rows
 # in one cluster, by the number of clusters.
 SIZE = 100
@@ -149,7 +148,7 @@ def measured(
     world: World,
     metric: Metric,
     values: NDArray[np.int64],
-    layout: Layout,
+    layout: StatisticsLayout,
     truth: float,
     *,
     name: str = "",
@@ -211,9 +210,11 @@ def rate_row(
     return row
 
 
-def placed(tables: NDArray[np.int64], layout: Layout, names: Sequence[str]) -> NDArray[np.int64]:
+def placed(
+    tables: NDArray[np.int64], layout: StatisticsLayout, names: Sequence[str]
+) -> NDArray[np.int64]:
     values = np.zeros((*tables.shape[:-1], len(layout.names)), dtype=np.int64)
-    values[..., [layout.places[name] for name in names]] = tables
+    values[..., [layout.columns[name] for name in names]] = tables
     return values
 
 

@@ -20,8 +20,8 @@ from designs.planning import LAYOUT, PLACES
 from designs.row import Row
 from flipguard import statistics
 from flipguard.corrections import rule_alphas
-from flipguard.counts import FlipCounts, FloatArray, Layout, joint_name
-from flipguard.estimates import Sample, intervals
+from flipguard.counts import FlipCounts, FloatArray, StatisticsLayout, joint_name
+from flipguard.estimates import GroupCounts, intervals
 from flipguard.estimates import p_values as sample_p_values
 from flipguard.metrics import METRICS
 
@@ -43,7 +43,7 @@ class World:
     design: str
     limit: float
     above: bool
-    layout: Layout
+    layout: StatisticsLayout
     draw: Callable[[np.random.Generator, int], FloatArray]
 
 
@@ -92,7 +92,7 @@ def worlds() -> Iterator[World]:
             design=f"churn {100 * rate:g} % of new and of one control, {100 * shared:g} % shared",
             limit=1.0,
             above=True,
-            layout=Layout(has_target=True, controls=1),
+            layout=StatisticsLayout(has_target=True, controls=1),
             draw=_joint(rate, shared),
         )
 
@@ -107,8 +107,8 @@ def _cells(chances: FloatArray) -> Callable[[np.random.Generator, int], FloatArr
 
 
 def _joint(rate: float, shared: float) -> Callable[[np.random.Generator, int], FloatArray]:
-    layout = Layout(has_target=True, controls=1)
-    places = [layout.places[joint_name("churn", new, old)] for new in (0, 1) for old in (0, 1)]
+    layout = StatisticsLayout(has_target=True, controls=1)
+    places = [layout.columns[joint_name("churn", new, old)] for new in (0, 1) for old in (0, 1)]
     alone, both = rate * (1 - shared), rate * shared
 
     def draw(rng: np.random.Generator, count: int) -> FloatArray:
@@ -193,7 +193,7 @@ def _p_values_of_counts(metric: str, limit: float) -> FloatArray:
     found = np.ones(SIZE + 1)
     above = np.arange(int(SIZE * limit) + 1, SIZE + 1)
     samples = [
-        Sample(
+        GroupCounts(
             counts=FlipCounts.of(
                 LAYOUT, **{cell.get(metric, "wrong_same"): int(x), "both_right": SIZE - int(x)}
             )

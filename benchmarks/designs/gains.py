@@ -20,7 +20,7 @@ from designs.drawing import (
 )
 from designs.row import Row
 from flipguard import statistics
-from flipguard.statistics.paired import tango
+from flipguard.statistics.rates import tango
 
 METRIC = "accuracy_gain"
 # Rates of negative and of positive flips.

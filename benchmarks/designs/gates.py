@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from designs.drawing import Floats
 from designs.row import Promise, Row
 from flipguard import Policy, Predictions, check, statistics
-from flipguard.counts import CELLS, FlipCounts, Layout
+from flipguard.comparison import comparison_from_counts
+from flipguard.counts import CELLS, FlipCounts, StatisticsLayout
 from flipguard.engines.plan import Counted, CountingPlan, Groups, RowCounts
-from flipguard.measuring import judged_counts
 
-LAYOUT = Layout(has_target=True)
+LAYOUT = StatisticsLayout(has_target=True)
 Rule = Mapping[str, Any]
 
 
@@ -30,7 +30,9 @@ def verdict_of(tables: NDArray[np.int64], rule: Rule) -> str:
         whole=Groups(keys=["all"], counts=FlipCounts(LAYOUT, values)),
         by={},
     )
-    result = judged_counts(counted, plan, confidence=0.95, correction="holm", engine="local")
+    result = comparison_from_counts(
+        counted, plan, confidence=0.95, correction="holm", engine="local"
+    )
     return check(result, Policy.from_dict({"rule": [dict(rule)]})).verdict
 
 

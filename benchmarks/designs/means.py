@@ -103,7 +103,7 @@ def worlds() -> Iterator[World]:
         ("nearly always sure", ((0.98, *beta(200, 1)), (0.02, *beta(1, 3)))),
         ("sure, 0.5 % undecided", ((0.995, *always(1.0)), (0.005, *always(0.0)))),
     ):
-        yield World(metric="confidence_new", words=words, most=1.0, parts=parts, both=True)
+        yield World(metric="margin_new", words=words, most=1.0, parts=parts, both=True)
     for words, part in (("lognormal", lognormal(3.0)), ("beta", beta(2, 2))):
         yield World(metric="logit_displacement", words=words, most=np.inf, parts=((1.0, *part),))
     yield World(

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from designs.row import Row
-from flipguard.counts import CELLS, FlipCounts, FloatArray, Layout
-from flipguard.estimates import Sample, intervals
+from flipguard.counts import CELLS, FlipCounts, FloatArray, StatisticsLayout
+from flipguard.estimates import GroupCounts, intervals
 from flipguard.metrics import METRICS
 from flipguard.planning import CHANCES, Question, samples_needed
 
-LAYOUT = Layout(has_target=True)
+LAYOUT = StatisticsLayout(has_target=True)
 PLACES = [LAYOUT.names.index(cell) for cell in CELLS]
 CONFIDENCE = 0.95
 # Each inconclusive table is planned for once, and then this many continuations are drawn.
@@ -88,7 +88,7 @@ def _measured(rng: np.random.Generator, world: World, draws: int) -> Iterator[Ro
     metric = METRICS[world.metric]
     # Some tables have no number of samples that decides, so a few more are drawn.
     tables = _inconclusive(rng, world, max(5 * draws // (4 * CONTINUED), 20))
-    samples = [Sample(counts=_counts(table)) for table in tables]
+    samples = [GroupCounts(counts=_counts(table)) for table in tables]
     questions = [
         Question(
             sample=sample,

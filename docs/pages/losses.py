@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import inspect
 import sys
@@ -84,7 +85,10 @@ def _options(term: type) -> str:
             told.append(f"`{p.name}`")
             continue
         default = getattr(made, p.name, p.default)
-        others = [repr(c) for c in _choices(hints[p.name]) if c != default]
+        hint = hints[p.name]
+        # An option that only sets others, such as a preset.
+        hint = hint.type if isinstance(hint, dataclasses.InitVar) else hint
+        others = [repr(c) for c in _choices(hint) if c != default]
         told.append(
             f"`{p.name}={default!r}`" + (f" (or `{'`, `'.join(others)}`)" if others else "")
         )

@@ -11,17 +11,16 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from flipguard.studies import drawing, panels, pictures, render, words
+from flipguard.formatting import format_seconds
+from flipguard.studies import draw, panels, sentences, show
 from flipguard.studies import study as studying
 from flipguard.studies.agreement import Pair
-from flipguard.studies.costs import in_words
-from flipguard.studies.explaining import Explanation, contradictions
-from flipguard.studies.overview import Tally, overview_line, pairs_of
-from flipguard.studies.reading import studies, study_of
-from flipguard.studies.render import made_before, markdown_of
+from flipguard.studies.explanations import Explanation, contradictions
+from flipguard.studies.read_study import studies, study_of
 from flipguard.studies.results import Result, Row, read_result
 from flipguard.studies.scales import scales
-from flipguard.studies.words import ratio, short
+from flipguard.studies.sentences import format_ratio, made_before, short
+from flipguard.studies.show import Tally, markdown_of, overview_line, pairs_of
 from pages import places
 from pages.places import DOCS
 
@@ -142,7 +141,7 @@ def _scale_table(names: list[str]) -> list[str]:
             *found.counts,
             found.in_words,
             facts.get("device", {}).get("name", ""),
-            in_words(facts["seconds"]) if "seconds" in facts else "",
+            format_seconds(facts["seconds"]) if "seconds" in facts else "",
         )
         lines.append("| " + " | ".join(map(str, told)) + " |")
     return lines
@@ -205,8 +204,8 @@ def _goals() -> list[str]:
                     continue
                 lines.append(
                     f"| {says} | [{study}](studies/{name}.md) | {result.line(row).label} | {result.scale} "
-                    f"| {short(metric)} | {ratio(result.paper_ratio(row, metric))} "
-                    f"| {ratio(result.ratio(row, metric))} | {_errors(result, row, of_paper=True)} "
+                    f"| {short(metric)} | {format_ratio(result.paper_ratio(row, metric))} "
+                    f"| {format_ratio(result.ratio(row, metric))} | {_errors(result, row, of_paper=True)} "
                     f"| {_errors(result, row, of_paper=False)} | {_verdict(result, row, metric)}"
                     f"{', before a change of the method' * bool(row.made_before)} |"
                 )
@@ -283,7 +282,7 @@ def study_chart(name: str) -> str:
 
     with tempfile.TemporaryDirectory() as folder, mpl.rc_context({"svg.fonttype": "none"}):
         file = Path(folder) / "picture.svg"
-        drawing.plot_result(results()[name], str(file))
+        draw.plot_result(results()[name], str(file))
         return file.read_text() + mark
 
 
@@ -292,10 +291,7 @@ def mark_of(name: str) -> str:
     of = results()[name].study
     drawn = [
         # What draws, and what gives labels and titles.
-        *(
-            Path(str(module.__file__))
-            for module in (drawing, panels, pictures, studying, render, words)
-        ),
+        *(Path(str(module.__file__)) for module in (draw, panels, draw, studying, show, sentences)),
         CATALOG / f"{of.id}.toml",
         RESULTS / f"{name}.json",
     ]

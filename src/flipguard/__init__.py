@@ -12,13 +12,12 @@ from flipguard._version import __version__
 from flipguard.errors import FlipguardError, InputError, MissingExtraError, PolicyError
 
 if TYPE_CHECKING:
-    from flipguard.comparison import Comparison
+    from flipguard.comparison import Comparison, compare
     from flipguard.counts import FlipCounts
     from flipguard.ensembles import ensemble
     from flipguard.estimates import Estimate
     from flipguard.gate import Verdict, check
     from flipguard.matrices import matrix
-    from flipguard.measuring import compare
     from flipguard.metrics import METRICS
     from flipguard.policy import Policy
     from flipguard.predictions.read import read_predictions
@@ -35,7 +34,7 @@ _HOMES = {
     "Predictions": "flipguard.predictions.table",
     "Verdict": "flipguard.gate",
     "check": "flipguard.gate",
-    "compare": "flipguard.measuring",
+    "compare": "flipguard.comparison",
     "ensemble": "flipguard.ensembles",
     "matrix": "flipguard.matrices",
     "read_predictions": "flipguard.predictions.read",

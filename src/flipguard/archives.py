@@ -1,12 +1,16 @@
-"""NPZ archives from anywhere: no pickle is ever loaded, and no claim of a header is believed."""
+"""NPZ archives: reading without pickle or trust in headers, and writing with numpy alone.
+
+What the arrays mean belongs to the modules that read them.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flipguard.errors import InputError
+from flipguard.files import replacing
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -32,6 +37,13 @@ DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
 )
+
+SAVEZ_ARGUMENTS = ("file", "allow_pickle")
+
+
+KIND = "NPZ"
+WRITE = "save it with numpy.savez(file, ids=…, targets=…, labels=… or logits=…)"
+LARGER = "write it as Parquet, which is read in pieces"
 
 
 def read_archive(
@@ -74,7 +86,7 @@ def _archive(path: Path, *, kind: str, write: str, larger: str) -> Iterator[Any]
                 raise InputError(f"{path} is a single array, not an NPZ archive; {write}.")
             # What is no archive numpy takes for a pickle, and then offers to load it.
             if not start.startswith(ARCHIVE):
-                raise unreadable(path, kind, "it is no archive of arrays")
+                raise unreadable_archive(path, kind, "it is no archive of arrays")
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
                 yield archive
@@ -85,10 +97,10 @@ def _archive(path: Path, *, kind: str, write: str, larger: str) -> Iterator[Any]
     except MemoryError as problem:
         raise InputError(f"{path} holds more than fits in memory; {larger}.") from problem
     except DAMAGE as problem:
-        raise unreadable(path, kind, problem) from problem
+        raise unreadable_archive(path, kind, problem) from problem
 
 
-def unreadable(path: Path, kind: str, why: BaseException | str) -> InputError:
+def unreadable_archive(path: Path, kind: str, why: BaseException | str) -> InputError:
     """The refusal of a file that is there but cannot be read."""
     told = first_sentence(why) if isinstance(why, BaseException) else why
     return InputError(
@@ -145,7 +157,7 @@ def _members(archive: Any, path: Path, kind: str) -> dict[str, _Member]:
         if dtype.hasobject:
             raise pickled(path, f" in array '{name}'")
         if any(length < 0 for length in shape):
-            raise unreadable(path, kind, f"array '{name}' claims the shape {shape}")
+            raise unreadable_archive(path, kind, f"array '{name}' claims the shape {shape}")
     return members
 
 
@@ -156,8 +168,70 @@ def _array(archive: Any, name: str, member: _Member, path: Path, kind: str) -> A
     most = (info.compress_size + 1) * MOST_DEFLATED
     if claimed > held or (packed and info.file_size > most):
         held = min(held, most) if packed else held
-        raise unreadable(
+        raise unreadable_archive(
             path, kind, f"array '{name}' claims {claimed:,} bytes where at most {held:,} can be"
         )
     array: Array = archive[info.filename]
+    return array
+
+
+def read_arrays(path: Path, *, always: Collection[str]) -> dict[str, Array]:
+    """The arrays named in `always`, and those with one entry per row of ids, classes or scores.
+
+    All others are left in the file, whose size says nothing about what they unpack to.
+    """
+    # There is one class name per class, not per row.
+    rowwise = set(always) - {"class_names"}
+
+    def wanted(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+        rows = {shape[:1] for name, shape in shapes.items() if name in rowwise}
+        return [n for n, s in shapes.items() if n in always or (len(s) == 1 and s in rows)]
+
+    return read_archive(path, kind=KIND, write=WRITE, larger=LARGER, wanted=wanted)
+
+
+def array_names(path: Path) -> list[str]:
+    """The names of all arrays in a file."""
+    return list(read_shapes(path, kind=KIND, write=WRITE))
+
+
+def write_npz(
+    path: str | os.PathLike[str],
+    *,
+    ids: Sequence[object] | Array | None = None,
+    targets: Sequence[object] | Array | None = None,
+    labels: Sequence[object] | Array | None = None,
+    logits: Array | None = None,
+    probabilities: Array | None = None,
+    class_names: Sequence[object] | None = None,
+    slices: Mapping[str, Sequence[object] | Array] | None = None,
+) -> None:
+    """Writes a prediction file atomically: the file is there whole, or as it was before."""
+    named = {
+        "ids": ids,
+        "targets": targets,
+        "labels": labels,
+        "logits": logits,
+        "probabilities": probabilities,
+        "class_names": class_names,
+    }
+    taken = [name for name in slices or {} if name in named or name in SAVEZ_ARGUMENTS]
+    if taken:
+        raise InputError(f"A slice cannot be called '{taken[0]}' in an NPZ; rename it.")
+    named |= slices or {}
+    arrays = {name: _plain(value, name) for name, value in named.items() if value is not None}
+    with replacing(Path(path)) as partial, partial.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def _plain(value: Sequence[object] | Array, name: str) -> Array:
+    array = np.asarray(value)
+    if array.dtype == object:
+        # Names arrive as objects from lists and data frames; text is what an NPZ can hold.
+        if not all(isinstance(item, str) for item in array.ravel()):
+            raise InputError(
+                f"Expected `{name}` to hold numbers or text only, but got mixed Python objects; "
+                "convert them to one type first."
+            )
+        array = array.astype(str)
     return array

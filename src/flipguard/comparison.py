@@ -1,130 +1,44 @@
-"""`Comparison`: all that can be said about an update, as data."""
+"""`compare()` and `Comparison`: two models in, all that can be said about the update out.
+
+Counting belongs to `flipguard.engines`; how a comparison is shown, to `flipguard.render`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import polars as pl
 
-from flipguard.counts import CELLS, FLIP_KINDS, UNLABELLED, FlipCounts, Layout
-from flipguard.documents import json_text
-from flipguard.engines.plan import CountingPlan, Details, RowCounts, Want, checked_wants
-from flipguard.errors import InputError, listed
-from flipguard.estimates import Estimate, Sample
-from flipguard.metrics import METRICS
+from flipguard.controls import NoiseFloor, count_as_one, distinct_controls, noise_floors
+from flipguard.counts import FLIP_KINDS, FlipCounts, StatisticsLayout
+from flipguard.engines.pairing import settled
+from flipguard.engines.plan import (
+    Counted,
+    CountingPlan,
+    Details,
+    Progress,
+    RowCounts,
+    Want,
+    checked_wants,
+)
+from flipguard.engines.strangers import odd_spellings, refuse_strangers
+from flipguard.errors import InputError
+from flipguard.estimates import Estimate
+from flipguard.formatting import json_text
+from flipguard.groups import Correction, Group, Grouping, counts_json, estimated_groups, grouping_of
+from flipguard.notes import notes
+from flipguard.predictions.table import Predictions
 
-Correction = Literal["holm", "benjamini-hochberg", "none"]
 FlipKind = Literal["negative", "positive", "wrong_to_wrong", "changed"]
 SCHEMA = "flipguard.comparison/1"
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Group(Mapping[str, Estimate]):
-    """One set of samples, whole or a slice: `group["negative_flip_rate"]` is an `Estimate`."""
-
-    name: str
-    sample: Sample
-    estimates: dict[str, Estimate]
-    confidence: float
-
-    def __repr__(self) -> str:
-        rate = self["negative_flip_rate"].value
-        return f"<Group {self.name!r}, n={self.n:,}, negative_flip_rate={rate:.4f}>"
-
-    def __getitem__(self, metric: str) -> Estimate:
-        try:
-            return self.estimates[metric]
-        except KeyError:
-            raise KeyError(
-                f"There is no metric '{metric}'; known are {', '.join(METRICS)}."
-            ) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.estimates)
-
-    def __len__(self) -> int:
-        return len(self.estimates)
-
-    @property
-    def counts(self) -> FlipCounts:
-        """The sufficient statistics behind every number here."""
-        return self.sample.counts
-
-    @property
-    def n(self) -> int:
-        """The number of samples."""
-        return int(self.counts.rows)
-
-    def as_json(self) -> dict[str, Any]:
-        """The part of the JSON that is the same for the whole and for a group."""
-        return {
-            "n": self.n,
-            "counts": _counts_json(self.counts),
-            "metrics": {name: estimate.as_json() for name, estimate in self.estimates.items()},
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Grouping:
-    """The groups of one column, worst first, and which of them regress beyond chance."""
-
-    column: str
-    groups: tuple[Group, ...]
-    p_adjusted: dict[str, float]
-    correction: Correction
-    alpha: float
-
-    def __repr__(self) -> str:
-        return f"<Grouping by {self.column!r}: {listed([g.name for g in self], most=5)}>"
-
-    def __getitem__(self, name: object) -> Group:
-        for group in self.groups:
-            if group.name == str(name):
-                return group
-        known = listed([group.name for group in self.groups], most=8)
-        raise KeyError(f"There is no group '{name}' in '{self.column}'; known are {known}.")
-
-    def __iter__(self) -> Iterator[Group]:
-        return iter(self.groups)
-
-    def __len__(self) -> int:
-        return len(self.groups)
-
-    def change(self, group: Group) -> Literal["regressed", "improved", None]:
-        """Whether a group's flips lean one way beyond chance, after correction for many groups."""
-        if not self.p_adjusted.get(group.name, 1.0) <= self.alpha:
-            return None
-        return "regressed" if group["accuracy_gain"].value < 0 else "improved"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseFloor:
-    """What ordinary retrains do, and whether this update does more.
-
-    `shows` is how far the range reaches from the controls' mean: smaller changes cannot be told
-    from a retrain. `five_show` is how far it would reach with five controls of the same mean and
-    spread.
-    """
-
-    metric: str
-    controls: tuple[float, ...]
-    low: float
-    high: float
-    value: float
-    shows: float
-    five_show: float
-
-    @property
-    def verdict(self) -> Literal["above", "within", "below", "unknown"]:
-        """Whether the new model is above, within or below the range of one more retrain."""
-        if np.isnan(self.low) or np.isnan(self.value):
-            return "unknown"
-        if self.value > self.high:
-            return "above"
-        return "below" if self.value < self.low else "within"
+CORRECTIONS: tuple[Correction, ...] = ("holm", "benjamini-hochberg", "none")
+ENGINES = ("local", "spark")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -159,7 +73,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         # Drawing lies above the data, but a notebook asks the data: the one import that goes up.
-        from flipguard.report.notebook import notebook_html
+        from flipguard.render.notebook import notebook_html
 
         return notebook_html(self)
 
@@ -177,7 +91,7 @@ class Comparison:
         return self.whole.n
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> StatisticsLayout:
         """What the inputs held, and so which metrics are defined."""
         return self.counts.layout
 
@@ -219,7 +133,7 @@ class Comparison:
             "new": self.new,
             "n": self.n,
             "confidence": self.confidence,
-            "counts": _counts_json(self.counts),
+            "counts": counts_json(self.counts),
             "rows": {
                 "matched": self.rows.matched,
                 "only_old": self.rows.only_old,
@@ -249,7 +163,7 @@ class Comparison:
             document["significance"] = significant
         if self.controls:
             document["controls"] = [
-                {"name": name, "counts": _counts_json(self.counts.control(i))}
+                {"name": name, "counts": counts_json(self.counts.control(i))}
                 for i, name in enumerate(self.controls)
             ]
             document["noise_floor"] = {
@@ -275,12 +189,157 @@ class Comparison:
         return json_text(self.as_dict())
 
 
-def _counts_json(counts: FlipCounts) -> dict[str, int | None]:
-    known = counts.layout.has_target
-    cells: dict[str, int | None] = {c: int(counts[c]) if known else None for c in CELLS}
-    unlabelled = {c: int(counts[c]) for c in UNLABELLED}
-    return cells | (unlabelled if any(unlabelled.values()) or not known else {})
-
-
 def _finite(value: float | None) -> float | None:
     return None if value is None or np.isnan(value) else float(value)
+
+
+def compare(
+    *,
+    old: Predictions,
+    new: Predictions,
+    by: str | Sequence[str] | None = (),
+    control: Predictions | Sequence[Predictions] | None = (),
+    cluster: str | None = None,
+    confidence: float = 0.95,
+    correction: Correction = "holm",
+    on_missing: Literal["error", "drop"] = "error",
+    exponent: float = 1.0,
+    engine: str = "local",
+    wants: Iterable[Want] = (),
+    progress: Progress | None = None,
+) -> Comparison:
+    """What the update from `old` to `new` changes, with intervals.
+
+    `wants` names what will be asked of the result, so that the files are read once: `"flips"` for
+    `result.flips()`, and also `"target_groups"` and `"distances"` for `write_report`. What is not
+    named is counted when it is asked for.
+
+    >>> from flipguard import Predictions, compare
+    >>> target = [0, 1, 1, 0, 1, 0]
+    >>> old = Predictions.from_arrays(labels=[0, 1, 0, 0, 1, 1], targets=target)
+    >>> new = Predictions.from_arrays(labels=[0, 1, 1, 1, 1, 1], targets=target)
+    >>> result = compare(old=old, new=new)
+    >>> result["negative_flip_rate"].value, result["positive_flip_rate"].value
+    (0.16666666666666666, 0.16666666666666666)
+    """
+    check_choices(confidence, correction, on_missing, exponent, engine)
+    controls = () if control is None else several(control, Predictions, "control")
+    for role, given in (("old", old), ("new", new), *(("control", c) for c in controls)):
+        if not isinstance(given, Predictions):
+            raise InputError(
+                f"Expected `{role}` to be Predictions, but got {type(given).__name__}; read a file "
+                "with flipguard.read_predictions, or use Predictions.from_arrays."
+            )
+    plan, copies = distinct_controls(
+        CountingPlan(
+            old=old,
+            new=new,
+            controls=controls,
+            by=tuple(dict.fromkeys(() if by is None else several(by, str, "by"))),
+            cluster=cluster,
+            on_missing=on_missing,
+            exponent=exponent,
+            progress=progress,
+        )
+    )
+    plan, _ = settled(plan)
+    wanted = checked_wants(wants)
+    counted = _count(plan, engine, wanted)
+    if same_controls := count_as_one(plan, counted.whole.counts.total()):
+        copies.append(same_controls)
+        plan = replace(plan, controls=plan.controls[:1])
+        counted = _count(plan, engine, wanted)
+    refuse_strangers(plan, _met(counted, len(plan.controls)))
+    counted = replace(counted, notes=(*copies, *counted.notes, *odd_spellings(plan)))
+    return comparison_from_counts(
+        counted, plan, confidence=confidence, correction=correction, engine=engine
+    )
+
+
+def several(given: object, kind: type[T], argument: str) -> tuple[T, ...]:
+    """One value or several as a tuple."""
+    if isinstance(given, kind):
+        return (given,)
+    if not isinstance(given, Iterable):
+        raise InputError(
+            f"Expected `{argument}` to be {kind.__name__} or a list of them, but got "
+            f"{type(given).__name__}."
+        )
+    return tuple(given)
+
+
+def _met(counted: Counted, controls: int) -> list[bool]:
+    """Of old, new and each control: does its class equal a target or another's in some row?"""
+    counts = counted.whole.counts.total()
+    agree = counts.rows > counts.different
+    met = [bool(agree or counts.old_right > 0), bool(agree or counts.new_right > 0)]
+    for i in range(controls):
+        control = counts.control(i)
+        met.append(bool(control.rows > control.different or control.new_right > 0))
+    return met
+
+
+def check_choices(
+    confidence: float, correction: str, on_missing: str, exponent: float, engine: str
+) -> None:
+    """Refuses what no comparison can be made with."""
+    for argument, value in (("confidence", confidence), ("exponent", exponent)):
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            raise InputError(f"Expected `{argument}` to be a number, but got {value!r}.")
+    if not 0.0 < confidence < 1.0:
+        raise InputError(
+            f"Expected `confidence=` to be between 0 and 1, but got {confidence}; 0.95 is usual."
+        )
+    if correction not in CORRECTIONS:
+        raise InputError(
+            f"Expected `correction` to be one of {', '.join(CORRECTIONS)}, but got '{correction}'."
+        )
+    if on_missing not in ("error", "drop"):
+        raise InputError(f"Expected `on_missing` to be error or drop, but got '{on_missing}'.")
+    if not (exponent > 0 and np.isfinite(exponent)):
+        raise InputError(f"Expected `exponent=` to be above 0, but got {exponent}; 1 is usual.")
+    if engine not in ENGINES:
+        raise InputError(f"Expected `engine` to be one of {', '.join(ENGINES)}, not '{engine}'.")
+
+
+def _count(plan: CountingPlan, engine: str, wants: frozenset[Want]) -> Counted:
+    if engine == "spark":
+        from flipguard.engines import spark
+
+        return spark.count(plan, wants)
+    from flipguard.engines import local
+
+    return local.count(plan, wants)
+
+
+def comparison_from_counts(
+    counted: Counted,
+    plan: CountingPlan,
+    *,
+    confidence: float,
+    correction: Correction,
+    engine: str,
+) -> Comparison:
+    """Return the comparison of these counts, with its estimates."""
+    clustered = plan.cluster is not None
+    whole = estimated_groups(counted.whole, confidence, clustered=clustered)[0]
+    by = {
+        column: grouping_of(column, groups, confidence, correction, clustered=clustered)
+        for column, groups in counted.by.items()
+    }
+    return Comparison(
+        old=plan.old.name,
+        new=plan.new.name,
+        controls=tuple(control.name for control in plan.controls),
+        confidence=confidence,
+        whole=whole,
+        rows=counted.rows,
+        by=by,
+        noise_floor=noise_floors(whole, confidence),
+        cluster=plan.cluster,
+        clusters=len(counted.whole.counts) if clustered else None,
+        notes=(*notes(whole, plan), *counted.notes),
+        engine=engine,
+        plan=plan,
+        details=counted.details,
+    )

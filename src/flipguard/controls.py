@@ -1,14 +1,23 @@
-"""Which controls count: each retrain once."""
+"""Which controls count, each retrain once, and the noise of retraining that they show."""
 
 from __future__ import annotations
 
 import filecmp
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
+import numpy as np
+
+from flipguard import statistics
 from flipguard.counts import FlipCounts
 from flipguard.engines.plan import CountingPlan
 from flipguard.errors import listed
+from flipguard.groups import Group
+from flipguard.metrics import METRICS
 from flipguard.predictions.table import Predictions
+
+# The rates whose spread over several controls is the noise of an ordinary retrain.
+FLOOR_METRICS = ("negative_flip_rate", "churn", "accuracy_gain")
 
 
 def distinct_controls(plan: CountingPlan) -> tuple[CountingPlan, list[str]]:
@@ -58,3 +67,74 @@ def _same(one: Predictions, other: Predictions) -> bool:
     if (one.id, one.target, one.label) != (other.id, other.target, other.label):
         return False
     return filecmp.cmp(one.path, other.path, shallow=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseFloor:
+    """What ordinary retrains do, and whether this update does more.
+
+    `shows` is how far the range reaches from the controls' mean: smaller changes cannot be told
+    from a retrain. `five_show` is how far it would reach with five controls of the same mean and
+    spread.
+    """
+
+    metric: str
+    controls: tuple[float, ...]
+    low: float
+    high: float
+    value: float
+    shows: float
+    five_show: float
+
+    @property
+    def verdict(self) -> Literal["above", "within", "below", "unknown"]:
+        """Whether the new model is above, within or below the range of one more retrain."""
+        if np.isnan(self.low) or np.isnan(self.value):
+            return "unknown"
+        if self.value > self.high:
+            return "above"
+        return "below" if self.value < self.low else "within"
+
+
+def noise_floors(whole: Group, confidence: float) -> tuple[NoiseFloor, ...]:
+    """Return the noise of retraining by metric; nothing without two controls."""
+    counts = whole.counts
+    if counts.layout.controls < 2:
+        return ()
+    each = [counts.control(i) for i in range(counts.layout.controls)]
+    floors = []
+    for name in FLOOR_METRICS:
+        values = [float(METRICS[name].value(control)) for control in each]
+        low, high = _retrain_range(name, counts, confidence)
+        mean = float(np.mean(values))
+        five = _retrain_range(name, counts, confidence, controls=5)
+        floors.append(
+            NoiseFloor(
+                metric=name,
+                controls=tuple(values),
+                low=low,
+                high=high,
+                value=whole[name].value,
+                shows=max(high - mean, mean - low),
+                five_show=max(five[1] - mean, mean - five[0]),
+            )
+        )
+    return tuple(floors)
+
+
+def _retrain_range(
+    name: str, counts: FlipCounts, confidence: float, *, controls: int | None = None
+) -> tuple[float, float]:
+    """The range of one more retrain, from these controls or as if there were `controls` of them."""
+    seen: dict[str, Any] = {"confidence": confidence, "controls": controls}
+    labelled = counts.labelled
+    if name == "churn":
+        ends = statistics.retrain_rate(counts.of_controls("churn"), counts.rows, **seen)
+    elif name == "negative_flip_rate":
+        ends = statistics.retrain_rate(counts.of_controls("negative_flip"), labelled, **seen)
+    else:
+        positive, negative = (
+            counts.of_controls(f"{kind}_flip") for kind in ("positive", "negative")
+        )
+        ends = statistics.retrain_gain(positive, negative, labelled, **seen)
+    return float(ends[0]), float(ends[1])

@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 
 from flipguard import statistics
-from flipguard.comparison import Group
 from flipguard.counts import FloatArray
 from flipguard.estimates import p_values
+from flipguard.groups import Group
 from flipguard.metrics import METRICS
 from flipguard.policy import Policy, Rule
 

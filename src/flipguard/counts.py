@@ -74,7 +74,8 @@ def control_name(control: int, cell: str) -> str:
 class Statistic:
     """One sum over rows: what one unit of its integer is worth, and what fills it.
 
-    `filled_by` is in the words of `Layout.available`; labels alone fill what names nothing.
+    `filled_by` is in the words of `StatisticsLayout.available`; labels alone fill what names
+    nothing.
     """
 
     name: str
@@ -138,7 +139,7 @@ def unit(name: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class StatisticsLayout:
     """Which statistics a comparison can have, and so which metrics."""
 
     has_target: bool
@@ -149,12 +150,12 @@ class Layout:
     @property
     def names(self) -> tuple[str, ...]:
         """The statistics in the order of the last axis of `FlipCounts.values`."""
-        return tuple(self.places)
+        return tuple(self.columns)
 
     @property
-    def places(self) -> Mapping[str, int]:
+    def columns(self) -> Mapping[str, int]:
         """Where each statistic is on that axis."""
-        return _places(self)
+        return _columns(self)
 
     @property
     def available(self) -> frozenset[str]:
@@ -170,7 +171,7 @@ class Layout:
 
 
 @lru_cache(maxsize=64)
-def _places(layout: Layout) -> Mapping[str, int]:
+def _columns(layout: StatisticsLayout) -> Mapping[str, int]:
     declared = (*STATISTICS.values(), *_of_controls(layout.controls))
     filled = [each.name for each in declared if each.filled_by <= layout.available]
     return MappingProxyType({name: place for place, name in enumerate(filled)})
@@ -213,14 +214,14 @@ def flip_cells(
 class FlipCounts:
     """Sufficient statistics of one comparison, or, with leading axes, of many (groups, shards).
 
-    >>> layout = Layout(has_target=True)
+    >>> layout = StatisticsLayout(has_target=True)
     >>> shard = FlipCounts.of(layout, both_right=90, negative_flip=2, positive_flip=5, wrong_same=3)
     >>> whole = shard + shard
     >>> whole["negative_flip"].item(), whole.rows.item()
     (4.0, 200.0)
     """
 
-    layout: Layout
+    layout: StatisticsLayout
     values: npt.NDArray[Any]
 
     def __post_init__(self) -> None:
@@ -231,7 +232,7 @@ class FlipCounts:
             )
 
     @classmethod
-    def of(cls, layout: Layout, **counts: int) -> FlipCounts:
+    def of(cls, layout: StatisticsLayout, **counts: int) -> FlipCounts:
         """Counts by name; what is not named is 0."""
         unknown = set(counts) - set(layout.names)
         if unknown:
@@ -258,7 +259,7 @@ class FlipCounts:
 
     def columns(self, names: Sequence[str]) -> FloatArray:
         """Several statistics in natural units, shape (..., len(names))."""
-        places = self.layout.places
+        places = self.layout.columns
         index = [places[name] for name in names]
         units = np.array([unit(name) for name in names])
         found = np.asarray(self.values[..., index] * units, dtype=np.float64)
@@ -323,7 +324,7 @@ class FlipCounts:
 
     def control(self, index: int) -> FlipCounts:
         """Old against one control, as a comparison of its own."""
-        layout = Layout(has_target=self.layout.has_target)
+        layout = StatisticsLayout(has_target=self.layout.has_target)
         names = [control_name(index, cell) for cell in (*CELLS, *UNLABELLED)]
-        columns = [self.layout.places[name] for name in names]
+        columns = [self.layout.columns[name] for name in names]
         return FlipCounts(layout, self.values[..., columns])

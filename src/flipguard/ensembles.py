@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from flipguard.engines.alignment import PairedRows, paired_rows
 from flipguard.engines.classes import class_series
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import TARGET, CountingPlan
-from flipguard.engines.positions import PairedRows, paired_rows
 from flipguard.engines.unusable import refuse_unusable
 from flipguard.errors import InputError, listed
-from flipguard.predictions.faults import naming, naming_any
+from flipguard.predictions.read import name_any_file_on_error, name_file_on_error
 from flipguard.predictions.scores import reader, rows_per_read, spool_folder, width
 from flipguard.predictions.table import Predictions, Scores
 
@@ -52,7 +52,7 @@ def ensemble(
             old=scored[0], new=scored[1], controls=tuple(scored[2:]), on_missing=on_missing
         )
     )
-    with naming_any(members):
+    with name_any_file_on_error(members):
         orders = _class_orders(pairing)
         paired = paired_rows(pairing, frozenset({"target"}))
     first = members[0].scores
@@ -145,7 +145,7 @@ def _averaged(
     with spool_folder() as spool:
         readers = []
         for member, positions in zip(members, paired.positions, strict=True):
-            with naming(member):
+            with name_file_on_error(member):
                 readers.append(reader(member, positions, spool))
         for start in range(0, n, step):
             stop = min(n, start + step)
@@ -153,7 +153,7 @@ def _averaged(
             for member, source, positions, order in zip(
                 members, readers, paired.positions, orders, strict=True
             ):
-                with naming(member):
+                with name_file_on_error(member):
                     block = source.read(start, stop)
                 rows = np.arange(start, stop) if positions is None else positions[start:stop]
                 refuse_unusable(member, block, rows)

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from flipguard.comparison import Comparison, Group
+from flipguard.comparison import Comparison
 from flipguard.corrections import failing_alphas
-from flipguard.documents import json_text
 from flipguard.engines.classes import is_scalar
 from flipguard.errors import InputError, PolicyError, listed
 from flipguard.estimates import Estimate
+from flipguard.formatting import json_text
+from flipguard.groups import Group
 from flipguard.inconclusive import why_inconclusive
 from flipguard.metrics import METRICS, Metric
 from flipguard.notes import forgotten_target

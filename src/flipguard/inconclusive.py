@@ -6,7 +6,7 @@ import math
 from decimal import Decimal
 from typing import Literal
 
-from flipguard.comparison import Group
+from flipguard.groups import Group
 from flipguard.metric_kinds import ControlRatioKind, MeanKind, RateKind
 from flipguard.metrics import METRICS, Metric
 from flipguard.policy import Rule

@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from flipguard.documents import json_text
+from flipguard.engines.alignment import checked_frames
 from flipguard.engines.local import with_labels
 from flipguard.engines.outcomes import is_right
 from flipguard.engines.pairing import Pairing, settled
 from flipguard.engines.plan import NEW, OLD, TARGET, CountingPlan, RowCounts, control_column
-from flipguard.engines.positions import checked_frames
 from flipguard.engines.strangers import refuse_strangers
 from flipguard.errors import InputError
-from flipguard.metric_kinds import ratio
-from flipguard.predictions.faults import naming_any
-from flipguard.predictions.read import COMPRESSIONS
+from flipguard.formatting import json_text
+from flipguard.metric_kinds import divide_or_nan
+from flipguard.predictions.formats import COMPRESSIONS
+from flipguard.predictions.read import name_any_file_on_error
 from flipguard.predictions.table import Predictions
 
 FloatArray = npt.NDArray[np.float64]
@@ -80,7 +80,7 @@ def matrix(
         raise InputError(f"Expected at least 2 models to set side by side, but got {len(models)}.")
     if on_missing not in ("error", "drop"):
         raise InputError(f"Expected `on_missing` to be error or drop, but got '{on_missing}'.")
-    with naming_any(models):
+    with name_any_file_on_error(models):
         labelled = [_labelled(model) for model in models]
         plan, _ = settled(
             CountingPlan(
@@ -155,11 +155,11 @@ def _rates(counts: _PairCounts, *, names: tuple[str, ...], left_out: tuple[int, 
     return Matrix(
         names=names,
         n=counts.n,
-        error_rate=ratio((counts.known - right).astype(np.float64), known),
-        negative_flip_rate=ratio((right[:, None] - counts.right).astype(np.float64), known),
-        churn=ratio((counts.n - counts.same).astype(np.float64), n),
+        error_rate=divide_or_nan((counts.known - right).astype(np.float64), known),
+        negative_flip_rate=divide_or_nan((right[:, None] - counts.right).astype(np.float64), known),
+        churn=divide_or_nan((counts.n - counts.same).astype(np.float64), n),
         left_out=left_out,
-        accuracy_gain=ratio((right[None, :] - right[:, None]).astype(np.float64), known),
+        accuracy_gain=divide_or_nan((right[None, :] - right[:, None]).astype(np.float64), known),
     )
 
 

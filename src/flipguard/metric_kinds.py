@@ -23,7 +23,7 @@ NO_END = (math.nan, math.nan)
 Limit = Literal["above", "below"]
 
 
-def ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+def divide_or_nan(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     """Divide; anything divided by 0 is undefined, which is nan."""
     numerator, denominator = np.broadcast_arrays(numerator, denominator)
     out = np.full(numerator.shape, np.nan)
@@ -152,7 +152,7 @@ class RateKind(ShareKind):
     whole: Count
 
     def value(self, counts: FlipCounts) -> FloatArray:
-        return ratio(self.part(counts), self.whole(counts))
+        return divide_or_nan(self.part(counts), self.whole(counts))
 
     def size(self, counts: FlipCounts) -> FloatArray:
         return self.whole(counts)
@@ -180,7 +180,7 @@ class GainKind(ClusterRatioKind):
     """A difference of two rates on the same samples: positive less negative flips."""
 
     def value(self, counts: FlipCounts) -> FloatArray:
-        return ratio(counts["positive_flip"] - counts["negative_flip"], counts.labelled)
+        return divide_or_nan(counts["positive_flip"] - counts["negative_flip"], counts.labelled)
 
     def size(self, counts: FlipCounts) -> FloatArray:
         return counts.labelled
@@ -225,7 +225,9 @@ class RelativeRateKind(QuotientKind):
 
     def value(self, counts: FlipCounts) -> FloatArray:
         new_wrong = counts.labelled - counts.new_right
-        return ratio(counts["negative_flip"] * counts.labelled, counts.old_right * new_wrong)
+        return divide_or_nan(
+            counts["negative_flip"] * counts.labelled, counts.old_right * new_wrong
+        )
 
     def size(self, counts: FlipCounts) -> FloatArray:
         return counts.labelled
@@ -267,7 +269,7 @@ class ControlRatioKind(QuotientKind):
         controls = joint.shape[-1] - 1
         flagged = (joint * np.arange(controls + 1)).sum(axis=(-2, -1)) / controls
         new = joint[..., 1, :].sum(axis=-1)
-        return np.where((flagged == 0) & (new > 0), np.inf, ratio(new, flagged))
+        return np.where((flagged == 0) & (new > 0), np.inf, divide_or_nan(new, flagged))
 
     def size(self, counts: FlipCounts) -> FloatArray:
         return np.asarray(counts.joint(self.flips).sum(axis=(-2, -1)))
@@ -306,7 +308,7 @@ class MeanKind(ShareKind):
     guard_low: bool
 
     def value(self, counts: FlipCounts) -> FloatArray:
-        return ratio(counts[self.statistic], counts.rows)
+        return divide_or_nan(counts[self.statistic], counts.rows)
 
     def size(self, counts: FlipCounts) -> FloatArray:
         return counts.rows
@@ -360,7 +362,7 @@ class CalibrationErrorKind(MetricKind):
         return np.asarray(np.abs(gap).sum(axis=-1))
 
     def value(self, counts: FlipCounts) -> FloatArray:
-        return ratio(self._gap(counts), self.size(counts))
+        return divide_or_nan(self._gap(counts), self.size(counts))
 
     def size(self, counts: FlipCounts) -> FloatArray:
         return np.asarray(counts.bins(self.side, "n").sum(axis=-1))

@@ -23,7 +23,7 @@ from flipguard.metric_kinds import (
     PValueKind,
     RateKind,
     RelativeRateKind,
-    ratio,
+    divide_or_nan,
 )
 
 
@@ -84,7 +84,7 @@ def _wrong_old(counts: FlipCounts) -> FloatArray:
 
 def _half_the_classes(counts: FlipCounts) -> FloatArray:
     """The most that scores can move: one class falls from 1 to 0, and all others rise to 1."""
-    return ratio(counts["classes"], 2.0 * counts.rows)
+    return divide_or_nan(counts["classes"], 2.0 * counts.rows)
 
 
 def _one(counts: FlipCounts) -> FloatArray:
@@ -226,7 +226,7 @@ METRICS: dict[str, Metric] = {
             kind=CalibrationErrorKind("new"),
         ),
         Metric(
-            name="confidence_old",
+            name="margin_old",
             sentence="How far the old model's first choice is above its second.",
             formula="mean(p_old(1st) - p_old(2nd))",
             needs=_needs("old scores"),
@@ -234,7 +234,7 @@ METRICS: dict[str, Metric] = {
             kind=MeanKind("old_margin", _one, guard_low=True),
         ),
         Metric(
-            name="confidence_new",
+            name="margin_new",
             sentence="How far the new model's first choice is above its second.",
             formula="mean(p_new(1st) - p_new(2nd))",
             needs=_needs("new scores"),

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from flipguard.comparison import Group
 from flipguard.counts import FloatArray
 from flipguard.engines.classes import TEXT, dtype_of, spelled
 from flipguard.engines.pairing import settled
 from flipguard.engines.plan import CountingPlan
 from flipguard.engines.readings import lacks
 from flipguard.errors import listed
+from flipguard.groups import Group
 from flipguard.predictions.names import score_like, suggestion, well_known
 from flipguard.predictions.table import Predictions
 

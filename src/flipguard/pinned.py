@@ -9,14 +9,13 @@ from pathlib import Path
 
 import polars as pl
 
+from flipguard.archives import array_names, read_arrays
 from flipguard.comparison import Comparison
 from flipguard.engines.classes import spelled
 from flipguard.engines.plan import Details
 from flipguard.engines.readings import readings_of
 from flipguard.errors import InputError, PolicyError, listed
-from flipguard.predictions.faults import naming, naming_any
-from flipguard.predictions.npz import array_names, read_arrays
-from flipguard.predictions.read import scan_table
+from flipguard.predictions.read import name_any_file_on_error, name_file_on_error, scan_table
 from flipguard.predictions.table import Predictions
 
 ID_ARRAYS = ("ids", "id")
@@ -65,7 +64,7 @@ def _read_together(result: Comparison, path: Path) -> tuple[Comparison, pl.DataF
         plan = result.plan
         sides = plan.sides if plan is not None else ()
         ids = [replace(table, target=None, label=None, scores=None) for table in sides]
-        with naming_any([side, *ids]):
+        with name_any_file_on_error([side, *ids]):
             joint = readings_of([*ids, side], ())
             reading = joint.of(len(ids), "id")
             pinned = frame.select(
@@ -98,7 +97,7 @@ def _check_ids(ids: pl.Series, path: Path) -> None:
 
 def _id_lines(path: Path) -> pl.LazyFrame:
     """One id per line, blanks around it and blank lines aside."""
-    with naming(str(path)):
+    with name_file_on_error(str(path)):
         text = path.read_text(encoding="utf-8-sig")
     ids = [line.strip() for line in re.split(r"\r\n|\r|\n", text)]
     return pl.LazyFrame({"id": [line for line in ids if line]}, schema={"id": pl.String})

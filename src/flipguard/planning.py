@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipguard import statistics
-from flipguard.clustered import has_cluster_interval, ratio_of, widened
 from flipguard.counts import CELLS, UNLABELLED, FlipCounts, FloatArray, joint_name
-from flipguard.estimates import Sample, intervals
+from flipguard.estimates import GroupCounts, has_cluster_interval, intervals, ratio_of, widened
 from flipguard.metric_kinds import ControlRatioKind, MeanKind, RateKind
 from flipguard.metrics import Metric
 
@@ -36,7 +35,7 @@ class Question:
     at this confidence must lie beyond a limit.
     """
 
-    sample: Sample
+    sample: GroupCounts
     value: float
     lowest: float
     highest: float
@@ -153,7 +152,7 @@ class _Plan:
         return self.further.end(end, i, samples, miss, self.confidences[i])
 
 
-def _further(metric: Metric, samples: Sequence[Sample]) -> _Further:
+def _further(metric: Metric, samples: Sequence[GroupCounts]) -> _Further:
     if samples[0].clusters is not None and has_cluster_interval(metric):
         return _OfClusters(metric, samples)
     # Scores have no few kinds of rows that could be counted.
@@ -165,7 +164,7 @@ def _further(metric: Metric, samples: Sequence[Sample]) -> _Further:
 class _Further:
     """Where the ends of an interval will be once further samples are added."""
 
-    def __init__(self, metric: Metric, samples: Sequence[Sample]) -> None:
+    def __init__(self, metric: Metric, samples: Sequence[GroupCounts]) -> None:
         self.metric = metric
         self.samples = samples
         self.layout = samples[0].counts.layout
@@ -181,10 +180,10 @@ class _Further:
 class _OfRows(_Further):
     """Single rows are drawn, of the kinds that were observed."""
 
-    def __init__(self, metric: Metric, samples: Sequence[Sample]) -> None:
+    def __init__(self, metric: Metric, samples: Sequence[GroupCounts]) -> None:
         super().__init__(metric, samples)
         names = _kinds(metric, self.layout.controls)
-        self.places = [self.layout.places[name] for name in names]
+        self.places = [self.layout.columns[name] for name in names]
         units = np.zeros((len(names), len(self.layout.names)))
         units[np.arange(len(names)), self.places] = 1.0
         self.units = FlipCounts(self.layout, units)
@@ -231,7 +230,7 @@ class _OfRows(_Further):
 class _OfClusters(_Further):
     """Whole clusters are drawn from the observed ones."""
 
-    def __init__(self, metric: Metric, samples: Sequence[Sample]) -> None:
+    def __init__(self, metric: Metric, samples: Sequence[GroupCounts]) -> None:
         super().__init__(metric, samples)
         self.clusters = [s.clusters for s in samples if s.clusters is not None]
         self.pulls = [_Pull(metric, c, np.ones(len(c))) for c in self.clusters]
@@ -257,7 +256,7 @@ class _OfClusters(_Further):
 class _OfMeans(_Further):
     """The mean of further rows is normal around the observed one; the interval moves with it."""
 
-    def __init__(self, metric: Metric, samples: Sequence[Sample]) -> None:
+    def __init__(self, metric: Metric, samples: Sequence[GroupCounts]) -> None:
         super().__init__(metric, samples)
         effects = [s.design(metric)[0] if s.clusters is not None else 1.0 for s in samples]
         variances = [float(metric.kind.variance(s.counts)) for s in samples]

@@ -24,8 +24,8 @@ from flipguard.data import (
     build_augmentation,
 )
 from flipguard.data.augment import COLUMN, HOLE_COLUMN, HOLE_ROW, MIRROR, ROW, SCALE, SHIFT
-from flipguard.data.counter import integers, uniform
 from flipguard.errors import InputError
+from flipguard.randomness import integers, uniform
 from tests.effort import tries
 
 SPECS = {

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from flipguard.data.counter import bell, bits, integers, uniform
 from flipguard.errors import InputError
+from flipguard.randomness import bell, bits, integers, uniform
 from tests.effort import tries
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)

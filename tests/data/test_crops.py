@@ -28,10 +28,10 @@ from flipguard.data import (
     resampling,
 )
 from flipguard.data.augment import BOX_COLUMN, BOX_MIRROR, BOX_ROW, BOX_TRIES, MIRROR
-from flipguard.data.counter import integers, uniform
-from flipguard.data.images import box_as_pixels
+from flipguard.data.readers import box_as_pixels
 from flipguard.data.resampling import Boxes, resampled
 from flipguard.errors import InputError
+from flipguard.randomness import integers, uniform
 from tests.data.test_folders import draw
 from tests.effort import tries
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from flipguard.data import ArraySplit, build_augmentation, load_data, part
-from flipguard.data.counter import bell, bits, integers, uniform
+from flipguard.randomness import bell, bits, integers, uniform
 from tests.data.test_augment import EVERY, batch
 
 pytestmark = [

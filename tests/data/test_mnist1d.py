@@ -13,7 +13,7 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 from flipguard.data import ArraySplit, load_data
-from flipguard.data.mnist1d import HEIGHTS, _smoothed
+from flipguard.data.mnist import HEIGHTS, _smoothed
 
 
 def arrays(spec: str) -> tuple[Any, Any]:

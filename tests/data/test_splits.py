@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flipguard.data import TextSplit, first_classes, load_data, part, seen_before, stratified
-from flipguard.data.identity import ids_index_of
+from flipguard.data.dataset import ids_index_of
 from flipguard.errors import InputError
 from tests.data.test_counter import plain
 from tests.effort import tries

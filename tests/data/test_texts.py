@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipguard.data import TextSplit, load_data, part
-from flipguard.data.labels import class_names_of, indices_of
+from flipguard.data.readers import class_names_of, indices_of
 from flipguard.errors import InputError
 
 ROWS = [{"text": f"text {place}", "label": place % 3} for place in range(40)]

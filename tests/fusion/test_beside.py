@@ -10,22 +10,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from flipguard.acceleration import memory, regions
+from flipguard.acceleration.memory import checkpoint_segments
+from flipguard.acceleration.regions import compile_parts
 from flipguard.errors import InputError
-from flipguard.fusion import (
-    checkpoint_segments,
-    compile_parts,
-    fuse,
-    regions,
-    segments,
-    teachers,
-    tune,
-)
-from flipguard.fusion.beside import Beside
+from flipguard.fusion import fuse, tune
+from flipguard.fusion.fused import FusedStreams
 from flipguard.references import Ensemble
-from flipguard.training.folder import CHECKPOINT, MODEL, Run
+from flipguard.runs.folder import CHECKPOINT, MODEL, Run
 from flipguard.training.fused_group import CannotFuse
 from flipguard.training.group_setup import _refuse_on_gpu
-from flipguard.training.teachers import teacher_layout
+from flipguard.training.teachers import teacher_layout, teachers
 from flipguard.training.trainee import GroupTrainee
 from tests.fusion.nets import apart, attending, drawn, members_of
 from tests.training.tiny import tiny, trained
@@ -43,7 +38,7 @@ def test_members_are_those_of_one_network(streams: int, shared: bool, device: st
     members = [m.to(device) for m in members_of("resnet20:width=4", SHAPE, count=5)]
     one = fuse(members).train()
     several = fuse(members, streams=streams).train()
-    assert isinstance(several, Beside)
+    assert isinstance(several, FusedStreams)
     assert several.count == 5
     assert [part.count for part in several.parts()] == SIZES[streams]
     inputs = drawn((6, *SHAPE) if shared else (5, 6, *SHAPE)).to(device)
@@ -89,8 +84,8 @@ def test_each_computes_again_and_is_compiled_by_itself(monkeypatch: pytest.Monke
     plain, several = fuse(members).train(), fuse(members, streams=2).train()
     checkpoint_segments(several)
     inputs, entered = drawn((3, 4, *SHAPE)), []
-    whole = segments._contexts
-    monkeypatch.setattr(segments, "_contexts", lambda s: entered.append(s) or whole(s))
+    whole = memory._contexts
+    monkeypatch.setattr(memory, "_contexts", lambda s: entered.append(s) or whole(s))
     for fused in (plain, several):
         fused(inputs).square().sum().backward()
     assert len(entered) >= 2 * len(several.parts())
@@ -102,7 +97,7 @@ def test_each_computes_again_and_is_compiled_by_itself(monkeypatch: pytest.Monke
 
     def between(*args: object) -> torch.Tensor:
         called.append(args)
-        return regions.between(*args)
+        return regions.norm_add_relu(*args)
 
     monkeypatch.setattr(regions, "_between", lambda: between)
     compiled = fuse(members, streams=2).train()
@@ -219,7 +214,7 @@ def test_teachers_apart_say_what_an_ensemble_says(streams: int) -> None:
 def test_more_networks_than_streams() -> None:
     members = members_of("mlp:hidden=8", (40,), count=5)
     fused = fuse(members, streams=2, networks=5)
-    assert isinstance(fused, Beside)
+    assert isinstance(fused, FusedStreams)
     assert [part.count for part in fused.parts()] == [1] * 5
     assert fused._at_most == copy.deepcopy(fused)._at_most == 2
     assert apart(fused(drawn((3, 40))), fuse(members)(drawn((3, 40)))) < 1e-12

@@ -14,12 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flipguard.fusion import CapturedStep, fuse, needs, teachers, tune
-from flipguard.fusion.graphs import WARM_UP
+from flipguard.acceleration.cuda_graphs import WARM_UP, CapturedStep
+from flipguard.acceleration.memory import memory_need
+from flipguard.fusion import fuse, tune
 from flipguard.references import Ensemble
 from flipguard.training import Config, Recipe
-from flipguard.training.optimizers import optimizer_of
-from flipguard.training.trainee import GroupTrainee
+from flipguard.training.teachers import teachers
+from flipguard.training.trainee import GroupTrainee, optimizer_of
 from tests.fusion.nets import apart, members_of, train_alone
 from tests.training.tiny import history_of, images_file, tiny, trained
 
@@ -284,7 +285,7 @@ def test_teachers_on_a_gpu(compiled: Any) -> None:
 def test_memory_is_about_what_was_told() -> None:
     members = on_device("resnet20:width=16")
     twin, batch = copy.deepcopy(members[0]), 256
-    told = needs(twin, torch.zeros(2, *SHAPE), optimizer="sgd", half=False).of(3, batch)
+    told = memory_need(twin, torch.zeros(2, *SHAPE), optimizer="sgd", half=False).of(3, batch)
     fused = fuse(members, example=torch.zeros(1, *SHAPE)).train()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

@@ -11,11 +11,9 @@ from torch import Tensor
 
 from flipguard.data import build_augmentation, load_data
 from flipguard.fusion import Fused, fuse
-from flipguard.training.config import Config, Recipe
-from flipguard.training.material import Material
-from flipguard.training.optimizers import optimizer_of
-from flipguard.training.seeds import Seeds
-from flipguard.training.trainee import GroupTrainee
+from flipguard.runs.config import Config, Recipe, Seeds
+from flipguard.training.batches import BatchSource
+from flipguard.training.trainee import GroupTrainee, optimizer_of
 from tests.fusion.nets import apart, members_of, train_alone
 from tests.training.tiny import DATA, images_file
 
@@ -31,7 +29,7 @@ def batches_of(folder: Path, spec: str, seed: int) -> list[tuple[Tensor, Tensor]
     train, seeds = load_data(name).train, Seeds(seed=seed)
     if not images:
         train = train.subset(torch.arange(40))
-    material = Material(
+    material = BatchSource(
         train,
         device=CPU,
         model=spec,
@@ -42,7 +40,7 @@ def batches_of(folder: Path, spec: str, seed: int) -> list[tuple[Tensor, Tensor]
     for epoch in range(-(-STEPS * BATCH // len(material))):
         drawn = torch.Generator().manual_seed(seeds.of("order", epoch))
         pieces = torch.randperm(len(material), generator=drawn).split(BATCH)
-        found += list(material.ahead(pieces, epoch=epoch))
+        found += list(material.epoch_batches(pieces, epoch=epoch))
     size = 32 if spec.startswith("timm") else None
     return [(_sized(inputs, size), target) for inputs, target in islice(found, STEPS)]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from flipguard.errors import InputError
-from flipguard.fusion import fuse, packing
+from flipguard.fusion import fuse, operation
 from flipguard.fusion.layers import ManyBatchNorm, ManyConv
 from tests.fusion.nets import apart, attending, drawn, members_of
 
@@ -213,8 +213,8 @@ def test_a_conversion_that_is_wrong_is_noticed(
     assert fuse(members).way == "stacked"  # the packed way is not believed
 
     def refuse(*_: object, **__: object) -> None:
-        raise packing.Refusal("nothing that is known")
+        raise operation.NotFusable("nothing that is known")
 
-    monkeypatch.setattr("flipguard.fusion.convert._stacked", refuse)
+    monkeypatch.setattr("flipguard.fusion.conversion._stacked", refuse)
     with pytest.raises(InputError, match="otherwise than alone"):
         fuse(members)

@@ -8,9 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from flipguard.fusion import fuse
-from flipguard.fusion.grouped import merged
-from flipguard.fusion.layers import ManyConv
-from flipguard.fusion.tuning import Way, choices, each_layer
+from flipguard.fusion.layers import ManyConv, merged
+from flipguard.fusion.tuning import GroupingChoice, choices, each_layer
 from tests.fusion.nets import drawn, members_of
 
 CASES = [
@@ -56,14 +55,22 @@ def test_a_group_that_diverged_leaves_the_kernels_of_others_alone() -> None:
     assert merged(kernel, 4, 4)[[0, 2, 3]].isfinite().all()
 
 
-@pytest.mark.parametrize("way", [Way(2), Way(4), Way(1, spread=True), Way(2, spread=True)])
+@pytest.mark.parametrize(
+    "way",
+    [
+        GroupingChoice(2),
+        GroupingChoice(4),
+        GroupingChoice(1, spread=True),
+        GroupingChoice(2, spread=True),
+    ],
+)
 @pytest.mark.parametrize("spec", ["conv2d:width=4", "resnet20:width=4"])
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_network_in_every_way(spec: str, shared: bool, way: Way) -> None:
+def test_a_network_in_every_way(spec: str, shared: bool, way: GroupingChoice) -> None:
     members = members_of(spec, (3, 16, 16), count=4)
     inputs = drawn((*(() if shared else (4,)), 5, 3, 16, 16))
     found = []
-    for one in (Way(), way):
+    for one in (GroupingChoice(), way):
         fused = fuse(members, example=torch.zeros(1, 3, 16, 16)).train()
         for layer in fused.modules():
             if isinstance(layer, ManyConv):
@@ -87,10 +94,10 @@ def test_every_layer_is_asked_with_what_it_is_given(
     before = [buffer.clone() for buffer in fused.buffers()]
     seen: list[tuple[ManyConv, Tensor, bool]] = []
 
-    def choose(layer: ManyConv, values: Tensor, flag: bool) -> Way:
+    def choose(layer: ManyConv, values: Tensor, flag: bool) -> GroupingChoice:
         seen.append((layer, values, flag))
         layer(values, shared=flag)  # which is not asked about again
-        return Way(2)
+        return GroupingChoice(2)
 
     each_layer(fused, torch.zeros(*(() if shared else (4,)), 2, 3, 16, 16), choose)
     layers = [layer for layer in fused.modules() if isinstance(layer, ManyConv)]
@@ -111,10 +118,10 @@ def test_the_ways_that_are_tried() -> None:
     fused = fuse(members, example=torch.zeros(1, 3, 16, 16))
     layers = [layer for layer in fused.modules() if isinstance(layer, ManyConv)]
     assert list(choices(layers[0], shared=True)) == [
-        Way(),
-        Way(2, spread=True),
-        Way(4, spread=True),
-        Way(8, spread=True),
+        GroupingChoice(),
+        GroupingChoice(2, spread=True),
+        GroupingChoice(4, spread=True),
+        GroupingChoice(8, spread=True),
     ]
     assert [way.merge for way in choices(layers[1], shared=False)] == [1, 2, 4, 8]
     assert [way.merge for way in choices(layers[-1], shared=False)] == [1, 2]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from flipguard.fusion import Fused, fuse
-from flipguard.fusion.known import ELEMENTWISE_LAYERS, POOLING_LAYERS
+from flipguard.fusion.rules import ELEMENTWISE_LAYERS, POOLING_LAYERS
 from tests.fusion.nets import apart, drawn
 
 COUNT, SAMPLES = 3, 6

@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flipguard.fusion import compile_parts, fuse, regions
-from flipguard.fusion.folding import folded
-from flipguard.fusion.packing import Packed
+from flipguard.acceleration import regions
+from flipguard.acceleration.regions import compile_parts
+from flipguard.fusion import fuse
+from flipguard.fusion.packed import Packed
+from flipguard.training.teachers import fold_batch_norm
 from tests.fusion.nets import drawn, members_of
 
 SHAPE, SIGNAL = (3, 16, 16), (40,)
@@ -26,7 +28,7 @@ NETS = [
 @pytest.fixture
 def plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regions as they are written: compiling them is torch's affair."""
-    monkeypatch.setattr(regions, "_compiled", [regions.between])
+    monkeypatch.setattr(regions, "_compiled", [regions.norm_add_relu])
 
 
 def passes(net: nn.Module, inputs: Tensor) -> list[Tensor]:
@@ -72,7 +74,8 @@ def test_a_net_alone(spec: str, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("spec", "shape"), NETS)
 def test_teachers_whose_norms_are_folded(spec: str, shape: tuple[int, ...]) -> None:
     members = [
-        folded(net.eval(), torch.zeros(2, *shape).double()) for net in members_of(spec, shape)
+        fold_batch_norm(net.eval(), torch.zeros(2, *shape).double())
+        for net in members_of(spec, shape)
     ]
     fused = fuse(members, example=torch.zeros(1, *shape)).eval()
     other = copy.deepcopy(fused)

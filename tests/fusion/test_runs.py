@@ -21,9 +21,10 @@ from typer.testing import CliRunner
 from flipguard.cli.commands import app
 from flipguard.errors import InputError
 from flipguard.fusion import fuse
+from flipguard.runs.folder import CHECKPOINT, MODEL
+from flipguard.runs.history import HISTORY, TIMING
 from flipguard.training import Config, Run, Seeds, group_setup, train
-from flipguard.training.folder import CHECKPOINT, HISTORY, MODEL, TIMING
-from flipguard.training.fused_group import CannotFuse, Group
+from flipguard.training.fused_group import CannotFuse, FusedGroup
 from flipguard.training.members import member_config, member_folder
 from tests.fusion.nets import apart, attending, members_of
 from tests.training.tiny import (
@@ -63,9 +64,7 @@ def fused(method: str = "elodi", fuse: str = "on", **changes: Any) -> Config:
 
 
 def members_in(folder: Path) -> list[Path]:
-    # Those of another precision lie in a folder of that name.
-    runs = [path.parent for path in (folder / "members").rglob("run.json")]
-    return sorted(runs, key=lambda run: run.name)
+    return sorted(path.parent for path in (folder / "members").glob("*/run.json"))
 
 
 def files_in(folder: Path) -> set[str]:
@@ -243,10 +242,11 @@ def test_one_order_for_all_members(tmp_path: Path) -> None:
         assert len({one.of(source, 4) for one in seeds}) == 1
     for source in ("init", "dropout"):
         assert len({one.of(source) for one in seeds}) == 3
-    # Where a member lies is a matter of its seeds, and not of who asked for it.
+    # The seeds of a member decide its folder; who asked for it does not.
     first = member_config(fused(recipe=recipe), 0)
-    asked = dataclasses.replace(first, recipe=fused(recipe=recipe).recipe)
-    assert member_folder(asked, tmp_path) == member_folder(first, tmp_path)
+    asked = dataclasses.replace(fused(recipe={"augment": recipe["augment"]}), seeds=first.seeds)
+    named = dataclasses.replace(asked, method="none", options={})
+    assert member_folder(named, tmp_path) == member_folder(first, tmp_path)
     # Members with orders of their own are other members.
     trained(fused(recipe={"augment": "shift-scale-noise"}), tmp_path / "on" / "other")
     assert len(members_in(tmp_path / "on")) == 6
@@ -295,7 +295,7 @@ def test_a_cpu_trains_members_one_by_one_unless_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_one_network(changes: Any, said: str, tmp_path: Path) -> None:
-    from flipguard.training.config import as_dict, from_dict
+    from flipguard.runs.config import as_dict, from_dict
 
     with pytest.raises(InputError) as refusal:
         trained(from_dict(as_dict(fused(**changes))), tmp_path / "run")
@@ -342,7 +342,7 @@ def test_where_memory_is_short_as_many_as_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flipguard.training.group_setup.refuse_memory", too_many)
-    monkeypatch.setattr("flipguard.training.fusing.fuses", lambda *_: True)
+    monkeypatch.setattr("flipguard.training.strategies.fuses", lambda *_: True)
     lines: list[str] = []
     train(fused(fuse="auto", options={"members": 4}), tmp_path / "auto", report=lines.append)
     assert sum("2 members as one network" in line for line in lines) == 2
@@ -394,7 +394,7 @@ def test_wide_members_have_a_stream_each(
 ) -> None:
     """As a GPU would decide: here its refusals are asked, and its streams are none."""
     real = group_setup._refuse_on_gpu
-    monkeypatch.setattr("flipguard.training.fusing.fuses", lambda *_: True)
+    monkeypatch.setattr("flipguard.training.strategies.fuses", lambda *_: True)
     monkeypatch.setattr(group_setup, "WIDEST", 4)
     monkeypatch.setattr(
         group_setup,
@@ -418,7 +418,7 @@ def test_wide_members_have_a_stream_each(
 def test_a_network_that_cannot_be_fused_is_trained_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flipguard.training.fusing.fuses", lambda *_: True)
+    monkeypatch.setattr("flipguard.training.strategies.fuses", lambda *_: True)
     lines: list[str] = []
     config = fused(fuse="auto", model="python:tests.fusion.test_runs:sorts")
     assert train(config, tmp_path / "run", report=lines.append).finished
@@ -462,7 +462,7 @@ def test_what_a_killed_process_was_removing_is_removed(tmp_path: Path) -> None:
     config = fused()
     folders = [member_folder(member_config(config, i), tmp_path / "run") for i in range(3)]
     (folders[0].parent / ".together-0123456789abcdef").mkdir(parents=True)
-    group = Group(configs=(config,) * 3, folders=tuple(folders))
+    group = FusedGroup(configs=(config,) * 3, folders=tuple(folders))
     group.begin()
     assert trained(config, tmp_path / "run").finished
     assert len(members_in(tmp_path)) == 3

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from flipguard.acceleration.memory import CheckpointedNet, checkpoint_segments
 from flipguard.errors import InputError
-from flipguard.fusion import checkpoint_segments, fuse
-from flipguard.fusion.packing import Packed
-from flipguard.fusion.segments import InSegments
+from flipguard.fusion import fuse
+from flipguard.fusion.packed import Packed
 from tests.fusion.nets import drawn, members_of
 
 SHAPE = (3, 16, 16)
@@ -55,7 +55,7 @@ def test_the_segments_of_a_resnet_are_its_blocks() -> None:
     assert isinstance(fused, Packed)
     checkpoint_segments(fused)
     net = next(iter(fused._rewritten.values()))
-    assert isinstance(net, InSegments)
+    assert isinstance(net, CheckpointedNet)
     layers = [
         [str(node.target) for node in segment.graph.nodes if str(node.target).endswith(".first")]
         for segment in net._segments[0]

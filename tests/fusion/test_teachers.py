@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flipguard.fusion import FusedMean, Needs, fuse, needs, teachers
-from flipguard.fusion.folding import folded
+from flipguard.acceleration.memory import MemoryNeed, memory_need
+from flipguard.fusion import fuse
 from flipguard.models.checkpointing import blocks_of
 from flipguard.references import Ensemble
+from flipguard.training.teachers import FusedMean, fold_batch_norm, teachers
 from tests.fusion.nets import apart, drawn, members_of
 from tests.fusion.test_fused import attending
 
@@ -57,7 +58,7 @@ def test_teachers_say_what_the_ensemble_says(
 def test_normalisations_are_folded_away() -> None:
     shape = (3, 8, 8)
     (member,) = warmed(members_of("resnet18:width=4", shape, count=1), shape)
-    plain = folded(member, torch.zeros(2, *shape, dtype=torch.float64))
+    plain = fold_batch_norm(member, torch.zeros(2, *shape, dtype=torch.float64))
     assert not any(isinstance(module, nn.BatchNorm2d) for module in plain.modules())
     assert any(isinstance(module, nn.BatchNorm2d) for module in member.modules())
     inputs = drawn((5, *shape))
@@ -76,7 +77,7 @@ def test_a_norm_that_others_hear_of_is_not_folded() -> None:
 
     (member,) = warmed([Twice().double()], (3, 4, 4))
     inputs = drawn((5, 3, 4, 4))
-    assert apart(folded(member, inputs)(inputs), member(inputs)) < 1e-12
+    assert apart(fold_batch_norm(member, inputs)(inputs), member(inputs)) < 1e-12
 
 
 def test_teachers_that_are_no_convolutions() -> None:
@@ -97,14 +98,14 @@ def test_teachers_of_half_precision_are_averaged_in_float32() -> None:
 
 def test_memory_grows_with_members_and_batches() -> None:
     (member,) = members_of("conv2d:width=8", (3, 16, 16), count=1)
-    one = needs(member.float(), torch.zeros(2, 3, 16, 16), optimizer="sgd", half=False)
-    again = needs(member, torch.zeros(4, 3, 16, 16), optimizer="adamw", half=True)
+    one = memory_need(member.float(), torch.zeros(2, 3, 16, 16), optimizer="sgd", half=False)
+    again = memory_need(member, torch.zeros(4, 3, 16, 16), optimizer="adamw", half=True)
     assert again.weights == pytest.approx(one.weights * 4 / 3)
     # Every activation that a gradient needs: inputs, convolutions, norms, pooled places and more.
     channels = 3 + 8 + 8 + 8 + (8 + 16 + 16) // 4 + (16 + 32 + 32) // 16
     assert channels * 256 * 4 * 0.9 < one.sample < channels * 256 * 4 * 2.5
     assert again.sample == pytest.approx(one.sample / 2, rel=0.05)
-    both = Needs(weights=1000, sample=10)
+    both = MemoryNeed(weights=1000, sample=10)
     assert both.of(8, 100) == 8 * both.of(1, 100)
     assert both.most(both.of(5, 100) + 1, 100) == 5
     assert both.most(1, 100) == 0
@@ -115,8 +116,8 @@ def test_memory_of_what_is_computed_again(spec: str) -> None:
     """Counted by hand: what lies outside blocks, what enters them, and the largest of them."""
     (member,) = members_of(spec, (3, 16, 16), count=1)
     example = torch.zeros(2, 3, 16, 16)
-    whole = needs(member.float(), example, optimizer="sgd", half=False).sample
-    less = needs(member, example, optimizer="sgd", half=False, again=True).sample
+    whole = memory_need(member.float(), example, optimizer="sgd", half=False).sample
+    less = memory_need(member, example, optimizer="sgd", half=False, again=True).sample
     entering: list[int] = []
     for block in blocks_of(member):
         block.register_forward_pre_hook(lambda _, given: entering.append(given[0][0].nbytes))

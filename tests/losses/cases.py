@@ -110,7 +110,7 @@ CASES: dict[str, Case] = {
     "uniform-top": lambda batch: (UniformDivergence(k=5), {"new": batch.new}),
     "codistill-skl": lambda batch: (CoDistillation(), {"first": batch.new, "second": batch.old}),
     "codistill-ce": lambda batch: (
-        CoDistillation("ce"),
+        CoDistillation(kind="ce"),
         {"first": batch.new, "second": batch.old},
     ),
     "muscle": lambda batch: (

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from flipguard import InputError, losses
-from flipguard.losses import SharedClasses, ranking
+from flipguard.losses import SharedClasses, divergences
 from tests.losses.cases import CASES, Batch, value_and_gradient
 
 
@@ -42,7 +42,7 @@ def test_features_that_are_compared_with_each_other_are_a_list():
 @pytest.mark.parametrize("classes", [40, 2561])
 def test_the_highest_of_many_classes_are_those_of_each_token(classes: int):
     logits = torch.randn(2, 3, classes, generator=torch.Generator().manual_seed(0))
-    found = ranking.highest(logits, 10).sort(-1).values
+    found = divergences.highest(logits, 10).sort(-1).values
     assert torch.equal(found, logits.topk(10, -1).indices.sort(-1).values)
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipguard.losses import ranking
+from flipguard.losses import divergences
 from tests.effort import tries
 
 
@@ -24,9 +24,11 @@ def test_groups_find_what_sorting_finds(classes, k, coarse, seed):
     if coarse:
         logits = logits.round()  # ties, at the last place too
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "SIZE", 3)  # so that small numbers of classes are grouped as well
-        patch.setattr(ranking, "FEW", 6)
-        places = ranking.highest(logits, k)
+        patch.setattr(
+            divergences, "SIZE", 3
+        )  # so that small numbers of classes are grouped as well
+        patch.setattr(divergences, "FEW", 6)
+        places = divergences.highest(logits, k)
     assert places.shape == (3, k)
     for row, chosen in zip(logits.tolist(), places.tolist(), strict=True):
         assert len(set(chosen)) == k
@@ -36,5 +38,5 @@ def test_groups_find_what_sorting_finds(classes, k, coarse, seed):
 @pytest.mark.parametrize("classes", [2560, 2561, 21_000])
 def test_many_classes_are_grouped(classes):
     logits = torch.randn(4, classes)
-    found = ranking.highest(logits, 10).sort(-1).values
+    found = divergences.highest(logits, 10).sort(-1).values
     assert torch.equal(found, logits.topk(10, -1).indices.sort(-1).values)

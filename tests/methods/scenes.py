@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from flipguard.losses import SharedClasses
-from flipguard.methods import Objective, Old, Setting, method_of
+from flipguard.methods import BuildContext, Objective, OldModelInfo, method_of
 from flipguard.references import Ensemble, OldModel, StoredLogits
-from flipguard.references.views import StoredViews, packed
+from flipguard.references.stored_logits import StoredViews, pack_logits
 from flipguard.training.trainee import StudentTrainee
 from tests.losses.transcription import Match, everything
 
@@ -81,15 +81,15 @@ class Scene:
     old_names: tuple[str, ...] = NEW_NAMES
     smoothing: float = 0.0
 
-    def setting(self, options: Mapping[str, Any]) -> Setting:
+    def setting(self, options: Mapping[str, Any]) -> BuildContext:
         classes = None
         if self.old_names != NEW_NAMES:
             classes = SharedClasses.by_name(old=self.old_names, new=NEW_NAMES)
-        return Setting(
+        return BuildContext(
             options=options,
             model=self.student,
             olds=tuple(
-                Old(name=f"old-{i}", reference=OldModel(old), model=old, classes=classes)
+                OldModelInfo(name=f"old-{i}", reference=OldModel(old), model=old, classes=classes)
                 for i, old in enumerate(self.olds)
             ),
             classes=CLASSES,
@@ -99,7 +99,7 @@ class Scene:
             members=lambda: Ensemble(self.members),
             stored=lambda _: StoredLogits(self.stored),
             views=StoredViews(
-                packed(self.views, top=None, kept="float32"),
+                pack_logits(self.views, top=None, kept="float32"),
                 views=2,
                 classes=CLASSES,
                 kept="float32",

@@ -18,9 +18,9 @@ from flipguard.data import ArraySplit, load_data
 from flipguard.errors import InputError
 from flipguard.methods import METHODS, Objective
 from flipguard.models import build_model
+from flipguard.runs.folder import MODEL
 from flipguard.training.checkpoint import EnsembleModel
-from flipguard.training.checks import completed
-from flipguard.training.folder import MODEL
+from flipguard.training.checks import complete_config
 from tests.losses import transcription as plain
 from tests.methods import equations
 from tests.methods import other_equations as others
@@ -297,7 +297,7 @@ APART: dict[str, Callable[..., None]] = {
 @pytest.mark.parametrize(("options", "rate"), [({}, 0.1), ({"preset": "paper"}, 0.2)])
 def test_dropout_drops_features_before_the_head(options: dict[str, str], rate: float) -> None:
     """ELODI's share is 0.2; 0.1 is our default."""
-    _, config = completed(tiny("dropout", options=options))
+    _, config = complete_config(tiny("dropout", options=options))
     model = build_model(config.model, classes=CLASSES, input_shape=(40,), seed=0)
     *_, drop, head = [
         layer for layer in model.modules() if isinstance(layer, nn.Dropout | nn.Linear)

@@ -11,26 +11,15 @@ import torch
 
 from flipguard.errors import InputError
 from flipguard.methods import METHODS, method_of
-from flipguard.methods.base import (
-    HELD_OUT,
-    NEEDS,
-    Method,
-    Objective,
-    Option,
-    Printed,
-    Revision,
-    Setting,
-    Step,
-    task,
-    written,
-)
+from flipguard.methods.base import HELD_OUT, NEEDS, Method, Option, Printed, Revision, format_value
+from flipguard.methods.elodi import ViewOptions, views_of
 from flipguard.methods.needs import Members, Needs
-from flipguard.methods.views import Views, views_of
+from flipguard.methods.objective import BuildContext, Objective, Step, task_loss
 from flipguard.references import OldModel
 from tests.methods.scenes import Scene, build, options_of, scene
 
 
-def nothing(_: Setting) -> Objective:
+def nothing(_: BuildContext) -> Objective:
     raise AssertionError
 
 
@@ -40,12 +29,19 @@ MADE_UP = Method(
     paper="none",
     build=nothing,
     options=(
-        Option(name="weight", default=1.0, sentence="A number.", printed=Printed(value=2.0)),
-        Option(name="count", default=5, sentence="A whole number."),
-        Option(name="on", default=True, sentence="Yes or no.", added=True),
+        Option(
+            name="weight",
+            default=1.0,
+            key_default=1.0,
+            sentence="A number.",
+            printed=Printed(value=2.0),
+        ),
+        Option(name="count", default=5, key_default=5, sentence="A whole number."),
+        Option(name="on", default=True, key_default=True, sentence="Yes or no."),
         Option(
             name="kind",
             default="plain",
+            key_default="plain",
             sentence="A word.",
             choices=("plain", "fancy"),
             printed=Printed(value="fancy", words="it is another", formula=True),
@@ -53,10 +49,11 @@ MADE_UP = Method(
         Option(
             name="floor",
             default=0.5,
+            key_default=0.5,
             sentence="Idle unless fancy.",
             printed=Printed(value=0.0, only=("kind", "fancy")),
         ),
-        Option(name="k", default=None, sentence="A number or none."),
+        Option(name="k", default=None, key_default=None, sentence="A number or none."),
     ),
     unlike=("it is made up",),
 )
@@ -135,13 +132,6 @@ def test_departures_are_what_the_paper_has_otherwise() -> None:
     assert list(METHODS["elodi"].departures(elodi))[-1:] == told
 
 
-def test_an_option_that_was_added_is_no_part_of_a_name_at_its_default() -> None:
-    options = MADE_UP.complete({})
-    assert MADE_UP.named(options) == {n: v for n, v in options.items() if n != "on"}
-    options = MADE_UP.complete({"on": False})
-    assert MADE_UP.named(options) == options
-
-
 def test_needs_are_said_in_words_and_revisions_counted() -> None:
     assert BARE.needed() == ""
     needs = dataclasses.replace(BARE, needs=lambda _: Needs(members=Members(count=2), old=True))
@@ -158,7 +148,7 @@ def test_needs_are_said_in_words_and_revisions_counted() -> None:
 
 
 def test_values_are_written_as_in_a_configuration() -> None:
-    assert [written(value) for value in (True, False, 0.5, 3, "mean")] == [
+    assert [format_value(value) for value in (True, False, 0.5, 3, "mean")] == [
         *("true", "false", "0.5", "3", "mean")
     ]
 
@@ -190,10 +180,12 @@ ELODI = METHODS["elodi"].complete({})
 def test_stored_views_are_read_from_the_options() -> None:
     assert views_of(ELODI, classes=10) is None
     assert views_of({}, classes=10) is None
-    assert views_of({**ELODI, "views": 3}, classes=10) == Views(count=3, top=None, kept="float16")
-    assert views_of({"views": 1}, classes=10) == Views(count=1, top=None, kept="float16")
+    assert views_of({**ELODI, "views": 3}, classes=10) == ViewOptions(
+        count=3, top=None, kept="float16"
+    )
+    assert views_of({"views": 1}, classes=10) == ViewOptions(count=1, top=None, kept="float16")
     most = {**ELODI, "views": 1, "views_top": 9, "views_dtype": "float32"}
-    assert views_of(most, classes=10) == Views(count=1, top=9, kept="float32")
+    assert views_of(most, classes=10) == ViewOptions(count=1, top=9, kept="float32")
     assert views_of({"views": 1, "views_top": 1}, classes=2**16) is not None
     many = {"views": 1, "views_dtype": "float32", "views_top": 1}
     assert views_of(many, classes=2**16 + 1) is not None
@@ -311,7 +303,7 @@ def test_label_smoothing_is_of_the_task() -> None:
     setting = at.setting(options_of("none", {}))
     logits = at.student(at.inputs)
     expected = torch.nn.functional.cross_entropy(logits, at.target, label_smoothing=0.3)
-    assert task(setting, logits, at.target) == expected
+    assert task_loss(setting, logits, at.target) == expected
 
 
 def test_a_refused_amount_names_the_edge() -> None:

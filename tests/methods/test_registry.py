@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 import flipguard
 from flipguard.methods import METHODS
 from flipguard.models import build_model
+from flipguard.runs.config import as_dict, from_dict
+from flipguard.runs.folder import MODEL
 from flipguard.training import Config, Run, Seeds
-from flipguard.training.config import as_dict, from_dict
-from flipguard.training.folder import MODEL
 from tests.training.tiny import (
     MODEL_SPEC,
     history_of,

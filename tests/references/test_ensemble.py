@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from flipguard.errors import InputError
 from flipguard.references import Ensemble, OldModel, Reference, StoredLogits
-from flipguard.references.calibration import fitted_temperature
+from flipguard.references.ensemble import fitted_temperature
 from tests.references.models import CLASSES, images, mlp, timm_model, torchvision_model
 
 X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 0.25, -7.0]])

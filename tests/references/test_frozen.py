@@ -16,7 +16,7 @@ from torchvision.models import GoogLeNetOutputs
 
 from flipguard.errors import InputError
 from flipguard.references import Ensemble, OldModel, Peer, Reference
-from flipguard.references.frozen import device_of
+from flipguard.references.reference import device_of
 from tests.references.models import (
     CLASSES,
     MODELS,

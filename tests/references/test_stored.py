@@ -15,8 +15,8 @@ from torch import Tensor
 
 from flipguard.errors import InputError
 from flipguard.references import StoredLogits
-from flipguard.references.ids import Numbers, Positions, Texts
-from flipguard.references.tables import MappedTable
+from flipguard.references.sample_ids import IntegerIds, PositionIds, TextIds
+from flipguard.references.stored_logits import MappedTable
 
 N, C = 7, 3
 LOGITS = torch.arange(N * C, dtype=torch.float32).reshape(N, C)
@@ -130,7 +130,10 @@ def test_rows_are_where_the_ids_are() -> None:
 
 @pytest.mark.parametrize(
     ("index", "known", "unknown"),
-    [(Positions(N), [6, 0], [-1, N, 0]), (Numbers(torch.tensor(NUMBERS)), [5, 70], [6, -11, 70])],
+    [
+        (PositionIds(N), [6, 0], [-1, N, 0]),
+        (IntegerIds(torch.tensor(NUMBERS)), [5, 70], [6, -11, 70]),
+    ],
 )
 def test_on_a_device_an_unknown_id_has_a_row_that_no_table_has(
     index: Any, known: list[int], unknown: list[int]
@@ -184,7 +187,7 @@ def test_a_file_is_never_written(tmp_path: Path) -> None:
 
 
 def test_large_files_are_moved_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flipguard.references.tables.PIECE", 2 * C)
+    monkeypatch.setattr("flipguard.references.stored_logits.PIECE", 2 * C)
     path = tmp_path / "logits.npy"
     np.save(path, LOGITS.numpy())
     assert torch.equal(StoredLogits.read(path).to("cpu")(list(range(N))), LOGITS)
@@ -265,7 +268,7 @@ def test_text_cannot_be_asked_for_on_a_device() -> None:
     with refused(
         f"Expected `ids` to be text, but got 'a tensor of torch.int64'. {STORED}",
     ):
-        Texts(TEXTS).rows_on_device(torch.tensor([1]))
+        TextIds(TEXTS).rows_on_device(torch.tensor([1]))
 
 
 @pytest.mark.parametrize(

@@ -19,22 +19,20 @@ from hypothesis import strategies as st
 
 import flipguard as fg
 from flipguard import Predictions, compare, write_report
-from flipguard.report.calibration import reliabilities
-from flipguard.report.content import control_estimates, numbers_of
-from flipguard.report.displacement import OUTCOMES, displacement_of
+from flipguard.render.numbers import control_estimates, key_numbers
+from flipguard.report.candidate import short_pair
+from flipguard.report.charts import flow_ends, ribbons_between
 from flipguard.report.flips import (
+    answer_changes,
     broken_pairs,
     confidence_pairs,
     fair_order,
     fair_shares,
     flip_table,
-    flows_of,
 )
-from flipguard.report.flowing import flows, nodes
-from flipguard.report.groups import group_tables
-from flipguard.report.judged import judged_of
-from flipguard.report.page import page_of
-from flipguard.report.story import short_pair
+from flipguard.report.page import build_page
+from flipguard.report.scores import OUTCOMES, displacement_of, reliabilities
+from flipguard.report.verdict import group_tables, verdict_section
 from flipguard.report.write import report_html
 from tests.designed import Flips, update
 from tests.report import made
@@ -125,7 +123,7 @@ def test_the_same_comparison_gives_the_same_bytes() -> None:
 
 def test_the_reasons_come_worst_first_and_none_is_lost() -> None:
     _, verdict = made.judged()
-    judged = judged_of(verdict)
+    judged = verdict_section(verdict)
     outcomes = [reason.outcome for reason in judged.reasons]
     order = ["fail", "inconclusive", "pass", "not_judged"]
     assert outcomes == sorted(outcomes, key=order.index)
@@ -146,7 +144,7 @@ def test_pinned_samples_that_flipped_are_named(tmp_path: Path) -> None:
     (tmp_path / "pinned.txt").write_text("\n".join(broken))
     policy = {**made.policy(), "pinned": {"ids": "pinned.txt"}}
     verdict = fg.check(result, fg.Policy.from_dict(policy, folder=tmp_path))
-    judged = judged_of(verdict)
+    judged = verdict_section(verdict)
     assert len(judged.flipped) == 20
     assert judged.more_flipped == 10
     page = report_html(result, verdict=verdict)
@@ -204,15 +202,15 @@ def test_the_square_and_its_flows_add_up() -> None:
     old, new = update(
         Flips(both_right=70, negative=9, positive=13, wrong_same=5, wrong_different=3)
     )
-    square = numbers_of(compare(old=old, new=new)).square
+    square = key_numbers(compare(old=old, new=new)).square
     assert square is not None
     cells = (square.both_right, square.negative, square.positive, square.both_wrong)
     assert [cell.samples for cell in cells] == [70, 9, 13, 8]
     assert square.both_right.share == "70.00 %"
-    kept, wrong, mended, broken = flows(square)
+    kept, wrong, mended, broken = ribbons_between(square)
     scale = kept.thickness / 70
     assert [f.thickness / scale for f in (wrong, mended, broken)] == pytest.approx([8, 13, 9])
-    assert [(node.name, node.samples) for node in nodes(square)] == [
+    assert [(node.name, node.samples) for node in flow_ends(square)] == [
         ("old right", 79), ("old wrong", 21), ("new right", 83), ("new wrong", 17)
     ]  # fmt: skip
 
@@ -262,12 +260,12 @@ def test_a_capped_table_keeps_the_worst_of_each_kind_and_says_so() -> None:
 def test_flows_are_counted_one_by_one() -> None:
     flips = made.judged()[0].flips()
     plain = Counter(zip(*(flips[c] for c in ("kind", "target", "old", "new")), strict=True))
-    found, total = flows_of(flips, most=10_000)
+    found, total = answer_changes(flips, most=10_000)
     assert total == len(plain)
     assert {(f.kind, f.target, f.old, f.new): f.samples for f in found} == plain
     samples = [flow.samples for flow in found]
     assert samples == sorted(samples, reverse=True)
-    few, _ = flows_of(flips, most=5)
+    few, _ = answer_changes(flips, most=5)
     assert few == found[:5]
     broken = Counter(
         (t, n) for (kind, t, _, n), c in plain.items() for _ in range(c) if kind == "negative"
@@ -353,10 +351,10 @@ def test_the_control_is_measured_against_the_same_old_model() -> None:
     alone = compare(old=found["old"], new=found["control"])
     for metric in ("negative_flip_rate", "accuracy_gain", "churn", "error_rate_new"):
         assert control_estimates(result, metric) == [alone[metric]]
-    card = numbers_of(result).cards[0]
+    card = key_numbers(result).cards[0]
     assert card.control is not None
     assert card.control.value == alone["negative_flip_rate"].value
-    assert card.beside.startswith("control ")
+    assert card.control_text.startswith("control ")
 
 
 def test_intervals_of_a_control_are_left_out_where_rows_are_clustered() -> None:
@@ -533,7 +531,7 @@ def test_intervals_are_spoken_of_only_where_they_decide(
         (tmp_path / "ids.txt").write_text(result.flips("negative")["id"][0])
         document["pinned"] = {"ids": "ids.txt"}
     verdict = fg.check(result, fg.Policy.from_dict(document, folder=tmp_path))
-    assert judged_of(verdict).sentence == sentence
+    assert verdict_section(verdict).sentence == sentence
     page = report_html(result, verdict=verdict)
     assert (str(tmp_path / "ids.txt") in page) == pinned, "a file that decides is told"
 
@@ -541,7 +539,7 @@ def test_intervals_are_spoken_of_only_where_they_decide(
 def test_reasons_carry_the_numbers_of_the_json() -> None:
     _, verdict = made.judged()
     rows = {(row["metric"], row["by"], row["group"]): row for row in verdict.as_dict()["rules"]}
-    told = [r for r in judged_of(verdict).reasons if r.group is not None or r.by is None]
+    told = [r for r in verdict_section(verdict).reasons if r.group is not None or r.by is None]
     assert told
     for reason in told:
         row = rows[reason.metric, reason.by, reason.group]
@@ -611,7 +609,7 @@ def test_a_control_is_no_candidate_because_it_is_called_like_one() -> None:
 
 
 def _overview(results: dict) -> tuple:
-    page = page_of(
+    page = build_page(
         results,
         verdicts={},
         samples={},

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipguard import Policy, Predictions, check, compare, write_report
-from flipguard.report.safe import script_json, short_labels, shown, visible, web_address
+from flipguard.render.numbers import script_json, short_labels, shown, visible, web_address
 from flipguard.report.write import report_html
 from tests.report.conftest import Opener, look_at, until
 from tests.report.made import write_run

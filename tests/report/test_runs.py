@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from flipguard import InputError
-from flipguard.report.runs import chosen_runs, common_old, read_run, run_predictions
+from flipguard.report.runs import assign_roles, common_old, run_predictions
 from flipguard.report.write import report_html
+from flipguard.runs.history import read_run
 from tests.report import made
 from tests.test_cli import Run
 
@@ -36,14 +37,14 @@ def test_a_run_is_read_without_what_trained_it(tmp_path: Path) -> None:
 def test_who_is_who_follows_from_the_runs(tmp_path: Path) -> None:
     runs = made.write_runs(tmp_path)
     given = [str(runs[name]) for name in ("control", "fd-lm", "kd")]
-    chosen = chosen_runs(given, old=None, control=None)
+    chosen = assign_roles(given, old=None, control=None)
     assert chosen.old == str(runs["old"])
     assert chosen.control == str(runs["control"])
     assert list(chosen.candidates) == ["control", "fd-lm", "kd"], "judged like the others"
     assert chosen.folders == tuple(given)
     # What is said wins, and a control alone is a candidate.
-    assert chosen_runs(given[:2], old="x", control=given[1]).control == given[1]
-    alone = chosen_runs(given[:1], old=None, control=None)
+    assert assign_roles(given[:2], old="x", control=given[1]).control == given[1]
+    alone = assign_roles(given[:1], old=None, control=None)
     assert (alone.control, list(alone.candidates)) == (None, ["control"])
 
 
@@ -61,15 +62,15 @@ def test_runs_that_disagree_are_refused(tmp_path: Path) -> None:
     a = made.write_run(tmp_path / "a", None, old=["v1"])
     b = made.write_run(tmp_path / "b", None, old=["v2"])
     with pytest.raises(InputError, match="name one old model, but they name v1, v2; say which"):
-        chosen_runs([str(a), str(b)], old=None, control=None)
+        assign_roles([str(a), str(b)], old=None, control=None)
     with pytest.raises(InputError, match="but they name none; say which with --old"):
-        chosen_runs([str(made.write_run(tmp_path / "c", None))], old=None, control=None)
+        assign_roles([str(made.write_run(tmp_path / "c", None))], old=None, control=None)
     with pytest.raises(InputError, match="is given twice"):
-        chosen_runs([str(a), str(a)], old=str(b), control=str(b))
+        assign_roles([str(a), str(a)], old=str(b), control=str(b))
     with pytest.raises(InputError, match="is given twice"):
-        chosen_runs([str(a), f"{a}/../a"], old=str(b), control=str(b))
+        assign_roles([str(a), f"{a}/../a"], old=str(b), control=str(b))
     with pytest.raises(InputError, match="nothing to be a run or a prediction file, but it is not"):
-        chosen_runs([str(a), "nothing"], old=None, control=None)
+        assign_roles([str(a), "nothing"], old=None, control=None)
 
 
 def timed(seconds: str) -> str:
@@ -235,7 +236,7 @@ def test_samples_on_the_command_line(run: Run, tmp_path: Path) -> None:
 def test_places_too_long_for_a_disk_are_one_sentence(tmp_path: Path) -> None:
     folder = made.write_run(tmp_path / "run", None, old=["x" * 5000])
     with pytest.raises(InputError, match="but it is not there; say where it is with --old"):
-        chosen_runs([str(folder)], old=None, control=None)
+        assign_roles([str(folder)], old=None, control=None)
     changed(folder, members=["m" * 5000])
     assert read_run(folder).members_seconds is None
 

@@ -15,11 +15,10 @@ import pytest
 from PIL import Image
 
 from flipguard import Comparison, InputError, Predictions, compare
-from flipguard.predictions.npz import read_arrays
+from flipguard.archives import read_arrays
 from flipguard.report.flips import flip_table
-from flipguard.report.samples.base import bytes_of
-from flipguard.report.samples.pictures import ImageArray, ImageFolder
-from flipguard.report.samples.sources import samples_from
+from flipguard.report.sample_images import ImageArray, ImageFolder, samples_from
+from flipguard.report.samples import bytes_of
 from flipguard.report.write import report_html
 from tests.report import made
 
@@ -167,7 +166,7 @@ def test_an_array_is_read_once_for_all_candidates(
         reads.append(given)
         return read_arrays(*given, **more)
 
-    monkeypatch.setattr("flipguard.report.samples.pictures.read_arrays", counted)
+    monkeypatch.setattr("flipguard.report.sample_images.read_arrays", counted)
     report_html({"a": ten(), "b": ten()}, samples=tmp_path / "s.npz")
     assert len(reads) == 1
 

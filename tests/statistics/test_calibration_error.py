@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from flipguard.statistics import calibration_error
-from flipguard.statistics.calibration import BUMP, WORST_VARIANCE
+from flipguard.statistics.means import BUMP, WORST_VARIANCE
 
 
 def sums(stated: np.ndarray, right: np.ndarray, bins: int = 15) -> list[np.ndarray]:

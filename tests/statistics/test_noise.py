@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flipguard.statistics import prediction_interval, retrain_gain, retrain_rate
-from flipguard.statistics.noise import retraining_variance
+from flipguard.statistics.seeds import retraining_variance
 
 
 def test_equal_retrains_with_few_flips_leave_room_for_chance() -> None:

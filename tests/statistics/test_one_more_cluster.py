@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from scipy.optimize import brentq, minimize_scalar
 
-from flipguard.statistics.one_more_cluster import p_value_below, upper_end
+from flipguard.statistics.clusters import p_value_below, upper_end
 
 # Per kind of cluster: flips, rows that count, all rows, and the number of such clusters.
 Cluster = tuple[float, float, float, float]

@@ -15,7 +15,7 @@ from flipguard.statistics import (
     paired_difference,
     paired_difference_variance,
 )
-from flipguard.statistics.paired import tango
+from flipguard.statistics.rates import tango
 
 
 def score(positive: int, negative: int, n: int, gain: float) -> float:

@@ -15,7 +15,7 @@ from flipguard.statistics import (
     paired_ratio,
     relative_negative_flip_rate,
 )
-from flipguard.statistics.noise import retraining_variance
+from flipguard.statistics.seeds import retraining_variance
 
 Z = scipy.stats.norm.ppf(0.975)
 

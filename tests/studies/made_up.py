@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flipguard.studies.reading import study_of
+from flipguard.studies.read_study import study_of
 from flipguard.studies.results import Result, Row
 
 Values = Mapping[str, tuple[float, ...]]

@@ -21,16 +21,16 @@ from flipguard.studies.agreement import (
     separated,
     verdict_of,
 )
-from flipguard.studies.papers import Cell
-from flipguard.studies.reading import study_of
-from flipguard.studies.render import verdict_lines
+from flipguard.studies.paper_tables import PaperCell
+from flipguard.studies.read_study import study_of
+from flipguard.studies.sentences import verdict_lines
 
 NFR, RELATIVE = "negative_flip_rate", "relative_negative_flip_rate"
 
 
 def row(
     label: str,
-    cells: dict[str, Cell],
+    cells: dict[str, PaperCell],
     values: dict[str, list[float]] | None = None,
     *,
     block: tuple[str, ...] = ("",),
@@ -98,7 +98,7 @@ measured_rows = st.integers(2, 4).flatmap(
 @given(measured_rows, st.integers(500, 100_000))
 def test_it_is_the_rule_read_aloud(table: list[tuple[float, list[float]]], n: int) -> None:
     rows = [
-        row(str(i), {NFR: Cell(value=paper)}, {NFR: ours}, samples=n)
+        row(str(i), {NFR: PaperCell(value=paper)}, {NFR: ours}, samples=n)
         for i, (paper, ours) in enumerate(table)
     ]
     clear = [
@@ -132,7 +132,7 @@ Table = list[tuple[tuple[float, list[float]], str]]
 
 def of_table(table: Table) -> Agreement:
     rows = [
-        row(str(i), {NFR: Cell(value=paper)}, {NFR: list(ours)}, block=(block,))
+        row(str(i), {NFR: PaperCell(value=paper)}, {NFR: list(ours)}, block=(block,))
         for i, ((paper, ours), block) in enumerate(table)
     ]
     return agreement(rows, [NFR])
@@ -182,12 +182,17 @@ def test_one_old_model_of_many_rows_is_compared_once() -> None:
     error = "error_rate_old"
     old = [0.43, 0.44, 0.42]
     rows = [
-        *(row(name, {error: Cell(value=30.24)}, {error: old}) for name in ("KD", "BCT", "FD-LM")),
-        row("ELODI", {error: Cell(value=31.34)}, {error: [0.41, 0.42, 0.40]}),
+        *(
+            row(name, {error: PaperCell(value=30.24)}, {error: old})
+            for name in ("KD", "BCT", "FD-LM")
+        ),
+        row("ELODI", {error: PaperCell(value=31.34)}, {error: [0.41, 0.42, 0.40]}),
         # Another model here, though the paper prints the same; and the same ones in another update.
-        row("Dropout", {error: Cell(value=31.34)}, {error: [0.45, 0.46, 0.44]}),
-        row("KD", {error: Cell(value=30.24)}, {error: old}, block=("larger",)),
-        row("ELODI", {error: Cell(value=31.34)}, {error: [0.41, 0.42, 0.40]}, block=("larger",)),
+        row("Dropout", {error: PaperCell(value=31.34)}, {error: [0.45, 0.46, 0.44]}),
+        row("KD", {error: PaperCell(value=30.24)}, {error: old}, block=("larger",)),
+        row(
+            "ELODI", {error: PaperCell(value=31.34)}, {error: [0.41, 0.42, 0.40]}, block=("larger",)
+        ),
     ]
     found = agreement(rows, [error])
     assert [(p.first, p.second, p.verdict) for p in found.pairs] == [
@@ -202,7 +207,7 @@ def test_one_old_model_of_many_rows_is_compared_once() -> None:
 def test_other_metrics_are_other_comparisons() -> None:
     metrics = ["error_rate_old", "error_rate_new"]
     rows = [
-        row(name, dict.fromkeys(metrics, Cell(value=paper)), dict.fromkeys(metrics, ours))
+        row(name, dict.fromkeys(metrics, PaperCell(value=paper)), dict.fromkeys(metrics, ours))
         for name, paper, ours in (("a", 30.0, [0.3, 0.31]), ("b", 40.0, [0.4, 0.41]))
     ]
     assert [pair.metric for pair in agreement(rows, metrics).pairs] == metrics
@@ -212,24 +217,28 @@ def test_other_metrics_are_other_comparisons() -> None:
 
 
 def test_a_printed_deviation_counts_before_the_size_of_the_test_set() -> None:
-    near = Cell(value=5.72, deviation=0.18)
+    near = PaperCell(value=5.72, deviation=0.18)
     assert not separated(
-        row("a", {"churn": near}), row("b", {"churn": Cell(value=5.4, deviation=0.05)}), "churn"
+        row("a", {"churn": near}),
+        row("b", {"churn": PaperCell(value=5.4, deviation=0.05)}),
+        "churn",
     )
-    far = Cell(value=4.29, deviation=0.14)
+    far = PaperCell(value=4.29, deviation=0.14)
     assert separated(row("a", {"churn": near}), row("b", {"churn": far}), "churn")
 
 
 def test_a_relative_rate_varies_as_its_negative_flips_do() -> None:
     def flips(rate: float, relative: float) -> Measured:
-        return row("", {NFR: Cell(value=rate), RELATIVE: Cell(value=relative)}, samples=1000)
+        return row(
+            "", {NFR: PaperCell(value=rate), RELATIVE: PaperCell(value=relative)}, samples=1000
+        )
 
     # 4 % of 1,000 are 40 flips, known to about 15 %: of 25, twice 3.9.
     error = 25 * math.sqrt(0.96 / 40)
     apart = 2 * math.hypot(error, error)
     assert not separated(flips(4, 25), flips(4, 25 + 0.9 * apart), RELATIVE)
     assert separated(flips(4, 25), flips(4, 25 + 1.5 * apart), RELATIVE)
-    alone = row("", {RELATIVE: Cell(value=25.0)})
+    alone = row("", {RELATIVE: PaperCell(value=25.0)})
     assert not separated(alone, flips(4, 90), RELATIVE)
 
 
@@ -237,27 +246,27 @@ def test_a_relative_rate_varies_as_its_negative_flips_do() -> None:
     "other",
     [
         {},
-        {NFR: Cell(value=None)},
-        {NFR: Cell(value=40.0, unsure=True)},
+        {NFR: PaperCell(value=None)},
+        {NFR: PaperCell(value=40.0, unsure=True)},
     ],
 )
-def test_what_is_not_printed_or_in_doubt_separates_nothing(other: dict[str, Cell]) -> None:
-    assert not separated(row("a", {NFR: Cell(value=4.0)}), row("b", other), NFR)
+def test_what_is_not_printed_or_in_doubt_separates_nothing(other: dict[str, PaperCell]) -> None:
+    assert not separated(row("a", {NFR: PaperCell(value=4.0)}), row("b", other), NFR)
 
 
 def test_nor_does_a_metric_of_which_nothing_says_how_sure_it_is() -> None:
     calibration = "expected_calibration_error_new"
-    one, other = (row("", {calibration: Cell(value=v)}) for v in (3.0, 30.0))
+    one, other = (row("", {calibration: PaperCell(value=v)}) for v in (3.0, 30.0))
     assert not separated(one, other, calibration)
-    nowhere = [row("", {NFR: Cell(value=v)}, samples=None) for v in (3.0, 30.0)]
+    nowhere = [row("", {NFR: PaperCell(value=v)}, samples=None) for v in (3.0, 30.0)]
     assert not separated(nowhere[0], nowhere[1], NFR)
 
 
 def test_rows_of_two_updates_are_not_compared() -> None:
     values = {NFR: [0.1, 0.11, 0.12]}
     rows = [
-        row("a", {NFR: Cell(value=4.0)}, values, block=("one",)),
-        row("b", {NFR: Cell(value=14.0)}, values, block=("other",)),
+        row("a", {NFR: PaperCell(value=4.0)}, values, block=("one",)),
+        row("b", {NFR: PaperCell(value=14.0)}, values, block=("other",)),
     ]
     assert agreement(rows, [NFR]) == Agreement(pairs=())
 
@@ -283,9 +292,9 @@ def test_pairing_by_seed_takes_out_what_seeds_have_in_common() -> None:
 
 def test_the_pairs_of_a_row_and_their_numbers() -> None:
     rows = [
-        row("none", {NFR: Cell(value=4.3)}, {NFR: [0.09, 0.10, 0.11]}),
-        row("good", {NFR: Cell(value=2.1)}, {NFR: [0.05, 0.06, 0.07]}),
-        row("odd", {NFR: Cell(value=3.2)}, {NFR: [0.15, 0.16, 0.17]}),
+        row("none", {NFR: PaperCell(value=4.3)}, {NFR: [0.09, 0.10, 0.11]}),
+        row("good", {NFR: PaperCell(value=2.1)}, {NFR: [0.05, 0.06, 0.07]}),
+        row("odd", {NFR: PaperCell(value=3.2)}, {NFR: [0.15, 0.16, 0.17]}),
     ]
     found = agreement(rows, [NFR])
     assert [pair.verdict for pair in found.pairs] == ["agree", "disagree", "agree"]

@@ -15,10 +15,10 @@ from tests.studies.test_running import flipguard
 
 from flipguard.errors import InputError
 from flipguard.studies.document import CURVES
-from flipguard.studies.drawing import plot_result
-from flipguard.studies.reading import study_of
-from flipguard.studies.render import markdown_of, result_parts
+from flipguard.studies.draw import plot_result
+from flipguard.studies.read_study import study_of
 from flipguard.studies.results import Result, read_result, result_in
+from flipguard.studies.show import markdown_of, result_parts
 
 ESCAPE = "\x1b]0;owned\x07"
 # Every eleventh alteration is tried, which in turn is each kind of them.

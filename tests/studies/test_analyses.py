@@ -11,38 +11,39 @@ import numpy as np
 import pytest
 from tests.studies.test_running import flipguard
 
+from flipguard.archives import write_npz
 from flipguard.errors import InputError
-from flipguard.predictions.npz import write_npz
-from flipguard.studies.analyses import ANALYSES, analyses_of
-from flipguard.studies.analyses.base import histogram
-from flipguard.studies.analyses.displacement import (
+from flipguard.runs.config import Config, as_dict
+from flipguard.studies.analyses import (
+    ANALYSES,
+    analyses_of,
+    area_under_curve,
+    histogram,
     law_between,
     law_within,
     norms_between,
     norms_within,
+    ranks_of_flips,
+    uncertainty_of,
 )
-from flipguard.studies.analyses.ranks import ranks_of_flips
-from flipguard.studies.analyses.uncertainty import told_apart, uncertainty_of
-from flipguard.studies.claims import read_claim
-from flipguard.studies.differences import differences
-from flipguard.studies.graph import first_of
-from flipguard.studies.judging import judged, spread_interval
+from flipguard.studies.claims import check_claim, read_claim, spread_interval
+from flipguard.studies.collect import differences
+from flipguard.studies.measure import RunLogits
 from flipguard.studies.panels import matrices_of, panels_of
-from flipguard.studies.planning import Plan, plan_of
-from flipguard.studies.predictions import Predictions
-from flipguard.studies.reading import read_study, study_of
-from flipguard.studies.render import verdict_lines
+from flipguard.studies.plan import StudyPlan, plan_study
+from flipguard.studies.read_study import read_study, study_of
 from flipguard.studies.results import Result, Row, read_result, write_result
+from flipguard.studies.run_graph import first_of
 from flipguard.studies.scales import scale_of
-from flipguard.studies.study import COUNTED, HISTOGRAMS, Side
-from flipguard.training.config import Config, as_dict
+from flipguard.studies.sentences import verdict_lines
+from flipguard.studies.study import HISTOGRAM_METRICS, HISTOGRAMS, ClaimSide
 
 SAMPLES, CLASSES = 400, ["0", "1", "2", "3"]
 SEEDS = (0, 1)
 
 
-def said(logits: list[list[float]], targets: list[int]) -> Predictions:
-    return Predictions(
+def said(logits: list[list[float]], targets: list[int]) -> RunLogits:
+    return RunLogits(
         ids=np.arange(len(targets)),
         logits=np.asarray(logits, dtype=np.float32),
         targets=np.asarray(targets),
@@ -79,9 +80,9 @@ def told(config: Config) -> str:
     return json.dumps({k: v for k, v in as_dict(config).items() if k != "machine"}, sort_keys=True)
 
 
-def planned(id: str, out: Path, seeds: tuple[int, ...] = SEEDS) -> Plan:
+def planned(id: str, out: Path, seeds: tuple[int, ...] = SEEDS) -> StudyPlan:
     """The plan of a study whose runs all look finished."""
-    plan = plan_of(
+    plan = plan_study(
         study_of(id),
         scale_of("mnist1d"),
         seeds=seeds,
@@ -95,15 +96,15 @@ def planned(id: str, out: Path, seeds: tuple[int, ...] = SEEDS) -> Plan:
     return plan
 
 
-def result_of(plan: Plan, out: Path) -> Result:
-    from flipguard.studies.collect import collected
+def result_of(plan: StudyPlan, out: Path) -> Result:
+    from flipguard.studies.collect import collect_rows
 
     result = Result(
         study=plan.study,
         scale="mnist1d",
         given=(),
         seeds=plan.seeds,
-        rows=collected(plan),
+        rows=collect_rows(plan),
         facts={"setting": {"data": "d", "epochs": 3, "models": {"small": "mlp:hidden=64"}}},
     )
     path = out / "results" / f"{plan.study.id}.mnist1d.json"
@@ -112,7 +113,7 @@ def result_of(plan: Plan, out: Path) -> Result:
 
 
 def test_every_kind_of_histogram_has_a_name() -> None:
-    assert set(ANALYSES) == set(HISTOGRAMS) >= set(COUNTED)
+    assert set(ANALYSES) == set(HISTOGRAMS) >= set(HISTOGRAM_METRICS)
 
 
 # -- what is counted -----------------------------------------------------------------------------
@@ -123,7 +124,7 @@ def test_the_rank_of_a_wrong_class_by_name() -> None:
     new = said([[1, 3, 2], [1, 3, 2], [3, 2, 1], [1, 3, 2]], [0, 0, 0, 0])
     # The third is still right, and the fourth was wrong before.
     assert ranks_of_flips(old, new).tolist() == [2, 3]
-    turned = Predictions(
+    turned = RunLogits(
         ids=new.ids,
         logits=new.logits[:, [2, 1, 0]],
         targets=2 - new.targets,
@@ -146,9 +147,9 @@ def test_uncertainty_is_how_far_members_disagree(tmp_path: Path) -> None:
 
 def test_how_well_flips_are_told_apart() -> None:
     values = np.array([0.1, 0.2, 0.2, 0.3])
-    assert told_apart(values, np.array([False, False, False, True])) == 1.0
-    assert told_apart(values, np.array([False, True, False, False])) == pytest.approx(0.5)
-    assert np.isnan(told_apart(values, np.zeros(4, dtype=bool)))
+    assert area_under_curve(values, np.array([False, False, False, True])) == 1.0
+    assert area_under_curve(values, np.array([False, True, False, False])) == pytest.approx(0.5)
+    assert np.isnan(area_under_curve(values, np.zeros(4, dtype=bool)))
 
 
 @pytest.mark.parametrize("count", [16, 200])
@@ -275,7 +276,7 @@ def test_a_size_without_enough_models_is_left_out(tmp_path: Path) -> None:
     ]
 
 
-def test_confidence_of_three_lines(tmp_path: Path) -> None:
+def test_margins_of_three_lines(tmp_path: Path) -> None:
     plan = planned("churn.figure2", tmp_path)
     result = result_of(plan, tmp_path)
     shown = [result.line(row).new.method for row in result.rows if row.histogram]
@@ -469,13 +470,13 @@ ONE, TWO = ({"group": group, "x": 4} for group in ("one architecture", "two arch
 def test_claims(claim: dict[str, object], verdict: str) -> None:
     read = read_claim({"says": "so", "metric": "negative_flip_rate", **claim}, LINES, "x.toml")
 
-    def values(place: int, side: Side) -> list[float]:
+    def values(place: int, side: ClaimSide) -> list[float]:
         wide = LINES[place].group != "one architecture"
         values = [3.0, 2.0, 4.0, 1.5, 4.5, 2.5] if wide else [1.0, 1.1, 0.9, 1.05, 0.95, 1.02]
         return [10 * value for value in values] if side.metric == "churn" else values
 
-    assert judged(read, values).verdict == verdict
-    assert judged(read, lambda *_: ()).verdict == "not run"
+    assert check_claim(read, values).verdict == verdict
+    assert check_claim(read, lambda *_: ()).verdict == "not run"
 
 
 @pytest.mark.parametrize(
@@ -491,7 +492,7 @@ def test_claims(claim: dict[str, object], verdict: str) -> None:
 )
 def test_claims_against_a_number(values: list[float], verdict: str) -> None:
     claim = {"says": "so", "metric": "churn", "lower": 0, "than": ONE}
-    assert judged(read_claim(claim, LINES, "x.toml"), lambda *_: values).verdict == verdict
+    assert check_claim(read_claim(claim, LINES, "x.toml"), lambda *_: values).verdict == verdict
 
 
 def test_seeds_without_a_value_are_left_out_and_counted() -> None:
@@ -520,10 +521,10 @@ def test_two_seeds_say_nothing_of_a_spread() -> None:
     claim = {"says": "so", "metric": "churn", "of": "spread", "lower": ONE, "than": TWO}
     read = read_claim(claim, LINES, "x.toml")
 
-    def values(place: int, _: Side) -> list[float]:
+    def values(place: int, _: ClaimSide) -> list[float]:
         return [0.3, 0.4] if LINES[place].group != "one architecture" else [0.30, 0.31]
 
-    assert judged(read, values).verdict == "undecided"
+    assert check_claim(read, values).verdict == "undecided"
     low, high = spread_interval([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
     assert (low, high) == pytest.approx((-math.log(9.6045), math.log(9.6045)), rel=1e-4)
 

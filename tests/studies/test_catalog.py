@@ -14,13 +14,13 @@ import pytest
 
 from flipguard.errors import InputError
 from flipguard.methods import METHODS
-from flipguard.studies.graph import Node, key_of
-from flipguard.studies.papers import paper_tables
-from flipguard.studies.planning import Plan, plan_of
-from flipguard.studies.reading import read_study, studies, study_of, without_study
+from flipguard.studies.paper_tables import paper_tables
+from flipguard.studies.plan import StudyPlan, plan_study
+from flipguard.studies.read_study import read_study, studies, study_of, without_study
+from flipguard.studies.run_graph import PlannedRun, key_in_name
 from flipguard.studies.scales import scale_of, scales
-from flipguard.studies.study import ALWAYS, COUNTED
-from flipguard.training import Run, starts
+from flipguard.studies.study import DEFAULT_METRICS, HISTOGRAM_METRICS
+from flipguard.training import Run, reuse
 from flipguard.training.members import member_config, member_folder
 
 MACHINE = {"device": "cpu", "threads": 1}
@@ -31,8 +31,8 @@ FIRST = (
 )
 
 
-def planned(id: str, scale: str = "mnist1d", seeds: int = 1, **more: object) -> Plan:
-    return plan_of(
+def planned(id: str, scale: str = "mnist1d", seeds: int = 1, **more: object) -> StudyPlan:
+    return plan_study(
         study_of(id),
         scale_of(scale),
         seeds=range(seeds),
@@ -84,8 +84,8 @@ def test_every_row_of_the_paper_is_a_line(id: str) -> None:
     study = studies()[id]
     ours = [line.paper for line in study.lines if line.paper is not None]
     assert ours == list(study.table.rows)
-    counted = () if study.histogram is None else COUNTED.get(study.histogram.of, ())
-    assert set(study.metrics) <= {*ALWAYS, *counted}
+    counted = () if study.histogram is None else HISTOGRAM_METRICS.get(study.histogram.of, ())
+    assert set(study.metrics) <= {*DEFAULT_METRICS, *counted}
     assert {line.new.method.partition("+")[0] for line in study.lines} <= {*METHODS, ""}
 
 
@@ -109,7 +109,7 @@ def test_every_scale_plans_or_refuses_every_study(scale: str) -> None:
     planned_ones = 0
     for study in studies().values():
         try:
-            plan = plan_of(study, size, seeds=[0], out=Path("out"), machine=MACHINE)
+            plan = plan_study(study, size, seeds=[0], out=Path("out"), machine=MACHINE)
         except InputError:
             continue  # which says why, as is tested elsewhere
         planned_ones += 1
@@ -143,17 +143,26 @@ def test_untreated_runs_are_shared_by_studies_and_know_no_old_one() -> None:
 
 
 def test_a_run_is_known_by_what_it_becomes() -> None:
-    here, there = (
-        plan_of(
-            study_of("pct.table2a"), scale_of("mnist1d"), seeds=[0], out=Path(out), machine=machine
-        )
-        for out, machine in (("a", MACHINE), ("b", {"device": "cuda", "precision": "bf16-mixed"}))
-    )
-    assert [n.folder.name for n in here.nodes] == [n.folder.name for n in there.nodes]
-    assert len({n.folder for n in here.nodes}) == len(here.nodes)
-    assert all(
-        n.folder.name == key_of(n.config) for n in here.nodes if n.folder.parent.name == "runs"
-    )
+    def names(out: str, machine: dict[str, object]) -> list[str]:
+        study, scale = study_of("pct.table2a"), scale_of("mnist1d")
+        plan = plan_study(study, scale, seeds=[0], out=Path(out), machine=machine)
+        assert len({node.folder for node in plan.nodes}) == len(plan.nodes)
+        return [node.folder.name for node in plan.nodes]
+
+    here = names("a", MACHINE)
+    assert names("b", {"device": "cuda", "threads": 8}) == here
+    # Another precision changes the numbers, and so every run.
+    assert not set(names("b", {"device": "cuda", "precision": "bf16-mixed"})) & set(here)
+
+
+def test_a_history_with_gaps_has_the_same_key_in_another_folder() -> None:
+    """The studies of curves need every epoch; the weights are the same."""
+    curves, other = planned("pct.figure5"), planned("pct.figure4")
+    assert {key_in_name(n.folder) for n in curves.nodes} & {
+        key_in_name(n.folder) for n in other.nodes
+    }
+    assert not {node.folder for node in curves.nodes} & {node.folder for node in other.nodes}
+    assert {node.config.machine.measure_every for node in curves.nodes} == {1}
 
 
 def test_seeds_of_old_and_new_never_meet() -> None:
@@ -200,7 +209,7 @@ def test_what_old_had_not_seen() -> None:
             assert ((old.samples, old.classes), (new.samples, new.classes)) == (scope, (1.0, None))
 
 
-def fine_tuned_ensembles(plan: Plan) -> list[tuple[Node, Node]]:
+def fine_tuned_ensembles(plan: StudyPlan) -> list[tuple[PlannedRun, PlannedRun]]:
     """Old and new, of the rows whose ensembles start from old's weights."""
     nodes = {node.folder: node for node in plan.nodes}
     pairs = [(nodes[update.old], nodes[update.new]) for update in plan.updates]
@@ -235,8 +244,8 @@ def test_members_that_a_study_plans_are_those_that_a_run_looks_for(
     out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else they would be trained a second time, one after the other, by the run itself."""
-    monkeypatch.setattr(starts, "is_finished", lambda _: True)
-    plan = plan_of(
+    monkeypatch.setattr(reuse, "is_finished", lambda _: True)
+    plan = plan_study(
         study_of("pct.table7"), scale_of("mnist1d"), seeds=[0], out=Path(out), machine=MACHINE
     )
     for old, new in fine_tuned_ensembles(plan):
@@ -249,9 +258,10 @@ def test_members_that_a_study_plans_are_those_that_a_run_looks_for(
             input_shape=None,
             document={"members": named},
         )
-        wanted = starts.starts_of(new.config, run)
+        wanted = reuse.start_runs(new.config, run)
         configs = [member_config(new.config, i, start) for i, start in enumerate(wanted)]
-        assert [member_folder(one, new.folder) for one in configs] == list(new.members)
+        folders = [member_folder(one, new.folder, key_of_run=key_in_name) for one in configs]
+        assert folders == list(new.members)
         # And they wait for runs that are planned.
         waited = {folder for node in plan.nodes for folder in node.after}
         assert set(old.members) <= waited <= {node.folder for node in plan.nodes}
@@ -262,7 +272,7 @@ def test_an_old_ensemble_with_too_few_members_is_refused_by_the_plan() -> None:
     fewer = 'old = { method = "ensemble", options = { members = 2 } }\nnew = { follows'
     text = text.replace('old = "like new"\nnew = { follows', fewer)
     with pytest.raises(InputError, match="to have 4 members for as many new ones to start from"):
-        plan_of(
+        plan_study(
             read_study(text, id="pct.table7"),
             scale_of("mnist1d"),
             seeds=[0],
@@ -326,7 +336,7 @@ def test_what_scales_have_for_papers_and_studies_is_of_some() -> None:
 def test_a_plan_has_the_settings_of_its_study(given: tuple[str, ...]) -> None:
     scale = scale_of("cifar100").set(given)
     main, other = (
-        plan_of(study_of(f"elodi.table{n}"), scale, seeds=[0], out=Path("x"), machine={})
+        plan_study(study_of(f"elodi.table{n}"), scale, seeds=[0], out=Path("x"), machine={})
         for n in (1, 3)
     )
     assert {node.config.recipe.epochs for node in main.nodes} == {32}
@@ -446,8 +456,8 @@ def test_neither_planning_nor_showing_needs_a_table_library() -> None:
     code = (
         "import sys\n"
         "for name in ('polars', 'duckdb', 'plotly'): sys.modules[name] = None\n"
-        "import flipguard.cli, flipguard.cli.study, flipguard.studies.running\n"
-        "import flipguard.studies.render, flipguard.studies.drawing\n"
+        "import flipguard.cli, flipguard.cli.study, flipguard.studies.run\n"
+        "import flipguard.studies.show, flipguard.studies.draw\n"
         "sys.argv = ['flipguard', 'study', 'list']\n"
         "flipguard.cli.main()\n"
     )

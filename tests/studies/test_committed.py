@@ -1,6 +1,6 @@
 """Committed results are of the runs that their commands would make today.
 
-A run's name is made of all that decides what it becomes, the version of its method's formula too.
+A run's key is made of all that decides what it becomes, the version of its method's formula too.
 Where a scale, a study or a method has changed since, rows and commands no longer belong together,
 and repeating one gives another. Rows from before a change of a formula say so, and no others do.
 """
@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from flipguard.studies.differences import differences
-from flipguard.studies.joining import names_of
-from flipguard.studies.planning import Plan, plan_of
-from flipguard.studies.reading import study_of
+from flipguard.studies.collect import differences, recipe_of
+from flipguard.studies.merge_seeds import names_of
+from flipguard.studies.plan import StudyPlan, plan_study
+from flipguard.studies.read_study import study_of
 from flipguard.studies.results import Row, read_result
-from flipguard.studies.running import recipe_of
 from flipguard.studies.scales import scale_of
 
 ROWS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
@@ -30,7 +29,7 @@ RESULTS = [
 ]
 
 
-def changes_since(row: Row, plan: Plan) -> tuple[str, ...]:
+def changes_since(row: Row, plan: StudyPlan) -> tuple[str, ...]:
     """The changes of formulas that came after the runs of a row; none for current runs."""
     if {side: list(names) for side, names in row.runs.items()} == names_of(plan)[row.place]:
         return ()
@@ -57,7 +56,8 @@ def test_a_result_is_of_the_runs_of_its_command(path: Path) -> None:
     study = study_of(document["study"])
     result = read_result(path, study)
     scale = scale_of(result.scale).set(result.given)
-    plan = plan_of(study, scale, seeds=result.seeds, out=Path(), machine={})
+    machine = scale.precision_on(document["device"]["kind"])
+    plan = plan_study(study, scale, seeds=result.seeds, out=Path(), machine=machine)
     rows = [row for row in result.rows if row.why_not is None]
     assert {row.place for row in rows} == names_of(plan).keys()
     for row in rows:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from tests.studies.made_up import as_in_the_paper
 
-from flipguard.studies.differences import differences
-from flipguard.studies.overview import Tally, overview_line, pairs_of
-from flipguard.studies.planning import plan_of
-from flipguard.studies.reading import studies, study_of
-from flipguard.studies.render import title_of, verdict_lines
+from flipguard.studies.collect import differences
+from flipguard.studies.plan import plan_study
+from flipguard.studies.read_study import studies, study_of
 from flipguard.studies.results import Result, Row, as_document, read_result
 from flipguard.studies.scales import scale_of
+from flipguard.studies.sentences import verdict_lines
+from flipguard.studies.show import Tally, overview_line, pairs_of, title_of
 
 COMMITTED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "studies"
 FINE_TUNED = ("pct.table2b", "elodi.table2", "elodi.table4")
@@ -147,7 +147,7 @@ def test_a_table_about_a_gpu_says_where_it_was_run() -> None:
 
 @pytest.mark.parametrize("study", [one for one in studies() if one.startswith(("pct", "elodi"))])
 def test_something_differs_from_the_paper_at_its_own_scale(study: str) -> None:
-    plan = plan_of(study_of(study), scale_of("imagenet"), seeds=[0], out=Path(), machine={})
+    plan = plan_study(study_of(study), scale_of("imagenet"), seeds=[0], out=Path(), machine={})
     found = differences(plan)
     assert "recipe: weight decay leaves out biases and norms" in found
     assert any(one.startswith("inputs: ") for one in found)
@@ -168,7 +168,7 @@ def test_something_differs_from_the_paper_at_its_own_scale(study: str) -> None:
     ],
 )
 def test_what_differs_is_named(study: str, told: str) -> None:
-    plan = plan_of(study_of(study), scale_of("imagenet"), seeds=[0], out=Path(), machine={})
+    plan = plan_study(study_of(study), scale_of("imagenet"), seeds=[0], out=Path(), machine={})
     assert any(one.startswith(told) for one in differences(plan))
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipguard.studies.drawing import TITLE_LETTERS, _evenly, _ratio_error
-from flipguard.studies.reading import study_of
+from flipguard.studies.draw import TITLE_LETTERS, _evenly, _ratio_error
+from flipguard.studies.read_study import study_of
 from flipguard.studies.results import read_result
 
 COMMITTED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "studies"

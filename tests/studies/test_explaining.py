@@ -13,17 +13,17 @@ from tests.studies.made_up import as_in_the_paper
 from tests.studies.test_running import flipguard
 
 from flipguard.errors import InputError
-from flipguard.studies import explaining
-from flipguard.studies.explaining import (
+from flipguard.studies import explanations as explanations_module
+from flipguard.studies.explanations import (
     Explanation,
     contradictions,
     explanations,
     read_explanations,
 )
-from flipguard.studies.overview import VERDICTS, Tally, overview_line, overview_table
-from flipguard.studies.reading import study_of
-from flipguard.studies.render import contradiction, markdown_of, verdict_lines
+from flipguard.studies.read_study import study_of
 from flipguard.studies.results import Result, Row, read_result, write_result
+from flipguard.studies.sentences import contradiction, verdict_lines
+from flipguard.studies.show import VERDICTS, Tally, markdown_of, overview_line, overview_table
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = ROOT / "benchmarks" / "results" / "studies"
@@ -66,12 +66,14 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
     def put(text: str) -> None:
         file = tmp_path / "explanations.toml"
         file.write_text(text)
-        monkeypatch.setattr(explaining, "explanations", lambda: read_explanations(file.read_text()))
+        monkeypatch.setattr(
+            explanations_module, "explanations", lambda: read_explanations(file.read_text())
+        )
 
     return put
 
 
-def labels(result: Result, group: explaining.Contradictions) -> list[tuple[str, str]]:
+def labels(result: Result, group: explanations_module.Contradictions) -> list[tuple[str, str]]:
     """The metric of each pair, and the group of rows that it is in."""
     return [(pair.metric, result.line(result.rows[pair.first]).group or "") for pair in group.pairs]
 

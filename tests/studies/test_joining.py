@@ -13,9 +13,9 @@ from tests.studies.made_up import as_in_the_paper
 from tests.studies.test_running import flipguard
 
 from flipguard.studies.document import CURVES
-from flipguard.studies.joining import joined_with
-from flipguard.studies.planning import Plan, plan_of
-from flipguard.studies.reading import study_of
+from flipguard.studies.merge_seeds import merge_with_existing
+from flipguard.studies.plan import StudyPlan, plan_study
+from flipguard.studies.read_study import study_of
 from flipguard.studies.results import Result, Row, read_result, result_path, write_result
 from flipguard.studies.scales import scale_of
 
@@ -51,7 +51,7 @@ def test_seeds_in_two_calls_are_the_table_of_one(tmp_path: Path) -> None:
     assert not (tmp_path / "parts" / "results" / "earlier").exists()
 
 
-Made = Callable[..., tuple[Result, Plan]]
+Made = Callable[..., tuple[Result, StudyPlan]]
 SETTING = {"data": "mnist1d", "epochs": 3, "models": {"small": "mlp:hidden=64"}}
 
 
@@ -59,7 +59,7 @@ SETTING = {"data": "mnist1d", "epochs": 3, "models": {"small": "mlp:hidden=64"}}
 def made(tmp_path: Path) -> Made:
     """Results of some seeds, whose values tell the seed, and their plans."""
 
-    def make(*seeds: int, study: str = ID, **changes: Any) -> tuple[Result, Plan]:
+    def make(*seeds: int, study: str = ID, **changes: Any) -> tuple[Result, StudyPlan]:
         facts = {
             "device": {"kind": "cpu", "name": "a CPU"},
             "versions": {"torch": "2", "python": "3.11.7"},
@@ -70,7 +70,9 @@ def made(tmp_path: Path) -> Made:
             "seconds": 5.0,
             "written": "2026-01-31T12:00:00+00:00",
         }
-        plan = plan_of(study_of(study), scale_of("mnist1d"), seeds=seeds, out=tmp_path, machine={})
+        plan = plan_study(
+            study_of(study), scale_of("mnist1d"), seeds=seeds, out=tmp_path, machine={}
+        )
         given, rows = changes.pop("given", ()), changes.pop("rows", {})
         result = as_in_the_paper(study, seeds=seeds, facts=facts | changes)
 
@@ -91,7 +93,7 @@ def test_values_stay_with_their_seeds_and_counts_are_added(made: Made, tmp_path:
     before, _ = made(0, 3, 4, versions={"torch": "2", "python": "3.12.1"})
     write_result(before, path)
     new, plan = made(1, 2, seconds=2.5, processes=4)
-    joined = joined_with(path, new, plan)
+    joined = merge_with_existing(path, new, plan)
     both, (whole, _) = joined.result, made(0, 1, 2, 3, 4)
     assert both.seeds == whole.seeds
     assert both.rows == whole.rows
@@ -106,11 +108,11 @@ def test_samples_are_told_of_all_seeds_or_of_none(made: Made, tmp_path: Path) ->
     before, _ = made(0, 1, 2, setting=SETTING)  # from before they were noted
     write_result(before, path)
     new, plan = made(3, 4, setting={**SETTING, "samples": {"train": 5, "test": 5}})
-    joined = joined_with(path, new, plan).result
+    joined = merge_with_existing(path, new, plan).result
     assert joined.seeds == (0, 1, 2, 3, 4)
     assert joined.facts["setting"] == SETTING
     both, plan = made(0, 1, 2, 3, 4, setting=new.facts["setting"])
-    assert joined_with(path, both, plan).result.facts["setting"] == new.facts["setting"]
+    assert merge_with_existing(path, both, plan).result.facts["setting"] == new.facts["setting"]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_what_cannot_be_joined_is_put_aside(
     write_result(before, path)
     written = path.read_bytes()
     new, plan = made(*seeds, **changes)
-    joined = joined_with(path, new, plan)
+    joined = merge_with_existing(path, new, plan)
     (kept,) = (tmp_path / "earlier").iterdir()
     assert kept.read_bytes() == written
     assert joined.result is new
@@ -156,7 +158,7 @@ def test_runs_that_a_method_or_scale_makes_otherwise_now_are_not_joined(
     write_result(dataclasses.replace(before, rows=rows), path)
     for seeds in ((3, 4), (0,), (0, 1, 2, 3)):
         new, plan = made(*seeds)
-        joined = joined_with(path, new, plan)
+        joined = merge_with_existing(path, new, plan)
         assert joined.result is new
         assert "of runs that would be others now" in (joined.told or "")
         write_result(dataclasses.replace(before, rows=rows), path)
@@ -164,10 +166,10 @@ def test_runs_that_a_method_or_scale_makes_otherwise_now_are_not_joined(
 
 def test_histograms_are_not_joined(made: Made, tmp_path: Path) -> None:
     study = study_of("elodi.figure5")
-    plan = plan_of(study, scale_of("mnist1d"), seeds=[1], out=tmp_path, machine={})
-    earlier = plan_of(study, scale_of("mnist1d"), seeds=[0], out=tmp_path, machine={})
+    plan = plan_study(study, scale_of("mnist1d"), seeds=[1], out=tmp_path, machine={})
+    earlier = plan_study(study, scale_of("mnist1d"), seeds=[0], out=tmp_path, machine={})
 
-    def result(of: Plan) -> Result:
+    def result(of: StudyPlan) -> Result:
         rows = tuple(
             Row(place=one.line, values={}, runs={side: (n,) for side, n in one.names.items()})
             for one in of.updates
@@ -179,7 +181,7 @@ def test_histograms_are_not_joined(made: Made, tmp_path: Path) -> None:
     path = tmp_path / "before.json"
     write_result(result(earlier), path)
     new = result(plan)
-    joined = joined_with(path, new, plan)
+    joined = merge_with_existing(path, new, plan)
     assert joined.result is new
     assert "of other seeds, and histograms are not joined" in (joined.told or "")
 
@@ -187,17 +189,17 @@ def test_histograms_are_not_joined(made: Made, tmp_path: Path) -> None:
 def test_no_result_before_or_one_that_cannot_be_read(made: Made, tmp_path: Path) -> None:
     new, plan = made(0, 1)
     path = tmp_path / "before.json"
-    assert joined_with(path, new, plan).result is new
+    assert merge_with_existing(path, new, plan).result is new
     for times in (1, 2):  # both are kept, under names of their own
         path.write_text("{" * times)
-        joined = joined_with(path, new, plan)
+        joined = merge_with_existing(path, new, plan)
         assert joined.result is new
         assert "had a result that cannot be read; it is now" in (joined.told or "")
         kept = sorted((tmp_path / "earlier").iterdir())
         assert sorted(file.read_text() for file in kept) == ["{", "{{"][:times]
     fewer, _ = made(0)
     write_result(fewer, path)
-    joined = joined_with(path, new, plan)  # it has all that there was
+    joined = merge_with_existing(path, new, plan)  # it has all that there was
     assert joined.result is new
     assert joined.told is None
     assert read_result(path, new.study).seeds == (0,)

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import flipguard as fg
+from flipguard.archives import write_npz
 from flipguard.errors import InputError
-from flipguard.predictions.npz import write_npz
 from flipguard.studies.measure import OWN, measured
-from flipguard.studies.study import ALWAYS
+from flipguard.studies.study import DEFAULT_METRICS
 
-NAMES = [name for name in ALWAYS if name not in OWN] + ["positive_flip_rate", "mcnemar_p"]
+NAMES = [name for name in DEFAULT_METRICS if name not in OWN] + ["positive_flip_rate", "mcnemar_p"]
 
 
 def written(

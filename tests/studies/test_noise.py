@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from flipguard.studies.noise import FEWEST, WORTH, intervals
+from flipguard.statistics.seeds import FEWEST, WORTH, difference_intervals
 
 shares = st.floats(min_value=-0.5, max_value=0.5).map(lambda x: round(x, 4))
 tables = st.integers(2, 6).flatmap(
@@ -19,7 +19,7 @@ tables = st.integers(2, 6).flatmap(
 
 
 def of(differences: list[list[float]]) -> list[tuple[float, float]]:
-    return intervals(differences, confidence=0.95)
+    return difference_intervals(differences, confidence=0.95)
 
 
 @settings(max_examples=50, deadline=None)
@@ -69,10 +69,12 @@ def test_with_ten_seeds_one_that_is_wild_does_not_widen_the_others() -> None:
     random = np.random.default_rng(0)
     quiet = random.normal(size=(6, 10))
     wild = 1000 * random.normal(size=(1, 10))
-    assert intervals([*quiet, *wild], confidence=0.95)[:6] == intervals(quiet, confidence=0.95)
+    assert difference_intervals([*quiet, *wild], confidence=0.95)[:6] == difference_intervals(
+        quiet, confidence=0.95
+    )
     alone = [of([one.tolist()])[0] for one in quiet]
-    assert intervals(quiet, confidence=0.95) == [pytest.approx(one) for one in alone]
-    nine = intervals([*quiet[:, :9], *wild[:, :9]], confidence=0.95)[0]
+    assert difference_intervals(quiet, confidence=0.95) == [pytest.approx(one) for one in alone]
+    nine = difference_intervals([*quiet[:, :9], *wild[:, :9]], confidence=0.95)[0]
     assert np.ptp(nine) > 100
 
 
@@ -106,7 +108,7 @@ def by_chance(seeds: int, worth: float) -> tuple[float, float]:
         noise = random.uniform(0.5, 2.0, size=(12, 1))
         rows = noise * random.normal(size=(12, seeds)) + random.normal(size=(1, seeds))
         apart = list(rows[second] - rows[first])
-        found = np.array(intervals(apart, confidence=0.95, worth=worth))
+        found = np.array(difference_intervals(apart, confidence=0.95, worth=worth))
         wrong = (found[:, 0] > 0) | (found[:, 1] < 0)
         true = (noise[first] ** 2 + noise[second] ** 2)[:, 0]
         decided.append(wrong.mean())

@@ -15,9 +15,9 @@ import pytest
 from matplotlib.figure import Figure
 from tests.studies.made_up import as_in_the_paper
 
-from flipguard.studies.drawing import _bars
-from flipguard.studies.explaining import Explanation
-from flipguard.studies.reading import study_of
+from flipguard.studies.draw import _bars
+from flipguard.studies.explanations import Explanation
+from flipguard.studies.read_study import study_of
 from flipguard.studies.results import as_document, read_result, write_result
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

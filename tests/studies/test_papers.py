@@ -10,7 +10,13 @@ import pytest
 
 from flipguard.errors import InputError
 from flipguard.metrics import METRICS
-from flipguard.studies.papers import Cell, PaperRow, PaperTable, paper_tables, read_tables
+from flipguard.studies.paper_tables import (
+    PaperCell,
+    PaperRow,
+    PaperTable,
+    paper_tables,
+    read_tables,
+)
 
 TABLES = paper_tables()
 
@@ -525,7 +531,7 @@ def test_cells_with_deviations_typed_again(
 
 def test_it_needs_neither_torch_nor_polars() -> None:
     code = (
-        "import sys; from flipguard.studies.papers import paper_tables; paper_tables(); "
+        "import sys; from flipguard.studies.paper_tables import paper_tables; paper_tables(); "
         "print(*{'torch', 'polars', 'numpy', 'pyarrow'} & sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -537,7 +543,7 @@ def test_what_is_read_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
         table.title = "another"  # type: ignore[misc]
     with pytest.raises(TypeError):
-        table.rows[0].cells["negative_flip_rate"] = Cell(value=0.0)  # type: ignore[index]
+        table.rows[0].cells["negative_flip_rate"] = PaperCell(value=0.0)  # type: ignore[index]
     with pytest.raises(TypeError):
         TABLES["elodi.table1"] = table  # type: ignore[index]
 
@@ -574,7 +580,10 @@ metrics = ["churn", "accuracy"]
 def test_the_least_that_is_a_table() -> None:
     (table,) = read_tables(GOOD, paper="pct")
     (row,) = table.rows
-    assert row.cells == {"churn": Cell(value=1.5, deviation=0.1), "accuracy": Cell(value=None)}
+    assert row.cells == {
+        "churn": PaperCell(value=1.5, deviation=0.1),
+        "accuracy": PaperCell(value=None),
+    }
     assert (row.method, row.options, row.data, row.old, row.why) == (None, {}, "digits", None, None)
 
 

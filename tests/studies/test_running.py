@@ -21,10 +21,11 @@ from rich.cells import cell_len
 import flipguard as fg
 from flipguard.cli import main
 from flipguard.cli.commands import app
+from flipguard.locks import alone_in
 from flipguard.studies.document import CURVES
-from flipguard.studies.reading import study_of
+from flipguard.studies.read_study import study_of
 from flipguard.studies.results import Result, Row, as_document, read_result, write_result
-from flipguard.training.lock import alone_in
+from flipguard.studies.run_graph import key_in_name
 
 ID = "pct.table2a"
 SMALL = ["--set", "recipe.epochs=2", "--set", "data=mnist1d:train=200,test=300"]
@@ -123,6 +124,13 @@ def test_the_document(ran: tuple[Path, Ran]) -> None:
     assert found["agree"] + found["disagree"] + found["undecided"] == found["clear"] > 10
     one = document["rows"][0]["metrics"]["negative_flip_rate"]
     assert one["mean"] == pytest.approx(sum(one["values"]) / 2)
+
+
+def test_runs_have_the_keys_that_were_planned(ran: tuple[Path, Ran]) -> None:
+    paths = list(ran[0].rglob("run.json"))
+    assert len(paths) == RUNS
+    for path in paths:
+        assert json.loads(path.read_text())["key"] == key_in_name(path.parent)
 
 
 def test_what_is_finished_is_never_trained_again(ran: tuple[Path, Ran]) -> None:

@@ -15,22 +15,22 @@ from tests.studies.made_up import as_in_the_paper
 from tests.studies.test_running import Ran, flipguard
 
 from flipguard.errors import InputError
-from flipguard.studies import running
+from flipguard.studies import collect, run, train
 from flipguard.studies.collect import Updates
-from flipguard.studies.graph import Node
-from flipguard.studies.overview import Tally, overview_line
-from flipguard.studies.planning import Plan
-from flipguard.studies.reading import studies, study_of
-from flipguard.studies.render import verdict_lines
+from flipguard.studies.job import prepare_job
+from flipguard.studies.plan import StudyPlan
+from flipguard.studies.read_study import studies, study_of
 from flipguard.studies.results import Result, Row, read_result
-from flipguard.studies.tasks import prepared
+from flipguard.studies.run_graph import PlannedRun
+from flipguard.studies.sentences import verdict_lines
+from flipguard.studies.show import Tally, overview_line
 
 # Few runs each, and none in common.
 TWO = ["pct.table3", "pct.table4b"]
 SMALL = ["--set", "recipe.epochs=2", "--set", "data=mnist1d:train=200,test=300", "--seeds", "2"]
 
 
-TRAIN, COLLECTED = running.train_runs, running.collected
+TRAIN, COLLECTED = train.train_runs, collect.collect_rows
 COMMON: dict[str, Any] = {"scale": "mnist1d", "seeds": 2}
 
 
@@ -88,7 +88,7 @@ def test_a_run_that_fails_spares_the_studies_that_are_complete(
     def fails(*_: object, **__: object) -> int:
         raise InputError("A run could not be trained: Expected this, but got that.")
 
-    monkeypatch.setattr(running, "train_runs", fails)
+    monkeypatch.setattr(run, "train_runs", fails)
     done = flipguard("run", *TWO, "pct.figure6", *SMALL, "--out", str(out))
     assert done.code == 2
     last = done.err.splitlines()[-1]
@@ -106,15 +106,15 @@ def lacking_one(
     shutil.rmtree(out / "results")
     settings = [SMALL[1], SMALL[3]]
     of_first, of_second = (
-        {node.folder for node in prepared([study], **COMMON, out=out, settings=settings).nodes}
+        {node.folder for node in prepare_job([study], **COMMON, out=out, settings=settings).nodes}
         for study in TWO
     )
     missing = max(of_first - of_second)
     shutil.rmtree(missing)
     yield out, missing
     with pytest.MonkeyPatch.context() as patch:  # the other tests look at what was there
-        patch.setattr(running, "train_runs", TRAIN)
-        patch.setattr(running, "collected", COLLECTED)
+        patch.setattr(run, "train_runs", TRAIN)
+        patch.setattr(run, "collect_rows", COLLECTED)
         assert flipguard("run", *TWO, *SMALL, "--out", str(out)).code == 0
 
 
@@ -124,13 +124,13 @@ def test_a_result_is_written_before_all_is_trained(
     out, missing = lacking_one
     there: list[list[str]] = []
 
-    def stopped_after_one(nodes: Sequence[Node], *args: Any, **more: Any) -> int:
+    def stopped_after_one(nodes: Sequence[PlannedRun], *args: Any, **more: Any) -> int:
         there.append(results_in(out))
         TRAIN([node for node in nodes if node.folder == missing], *args, **more)
         there.append(results_in(out))
         return 1
 
-    monkeypatch.setattr(running, "train_runs", stopped_after_one)
+    monkeypatch.setattr(run, "train_runs", stopped_after_one)
     done = flipguard("run", *TWO, *SMALL, "--out", str(out))
     assert done.code == 0, done.err
     # What was complete, before anything is trained; the other, once it is.
@@ -144,12 +144,12 @@ def test_what_cannot_be_measured_stops_no_training(
 ) -> None:
     out, missing = lacking_one
 
-    def fails_of_second(plan: Plan, measured: Updates) -> tuple[Row, ...]:
+    def fails_of_second(plan: StudyPlan, measured: Updates) -> tuple[Row, ...]:
         if plan.study.id == TWO[1]:
             raise problem
         return COLLECTED(plan, measured)
 
-    monkeypatch.setattr(running, "collected", fails_of_second)
+    monkeypatch.setattr(run, "collect_rows", fails_of_second)
     done = flipguard("run", *TWO, *SMALL, "--out", str(out))
     assert done.code != 0
     assert (missing / "run.json").exists()
@@ -163,8 +163,8 @@ def test_what_cannot_be_measured_stops_no_training(
 
 def test_runs_are_shared_and_those_of_the_first_come_first(tmp_path: Path) -> None:
     two = ["pct.table2a", "pct.table4b"]  # which share the untreated runs of the small model
-    task = prepared(two, scale="mnist1d", out=tmp_path, seeds=2)
-    again = prepared([*two, two[0]], scale="mnist1d", out=tmp_path, seeds=2)
+    task = prepare_job(two, scale="mnist1d", out=tmp_path, seeds=2)
+    again = prepare_job([*two, two[0]], scale="mnist1d", out=tmp_path, seeds=2)
     folders = [node.folder for node in task.nodes]
     assert folders == [node.folder for node in again.nodes]
     assert len(folders) == len(set(folders)) < sum(len(plan.nodes) for plan in task.plans)
@@ -181,32 +181,32 @@ def test_one_plan_for_all(tmp_path: Path) -> None:
 
 
 def test_all_leaves_out_what_the_scale_has_not(tmp_path: Path) -> None:
-    task = prepared(["all"], scale="cifar10-450", out=tmp_path, seeds=1, plan_only=True)
+    task = prepare_job(["all"], scale="cifar10-450", out=tmp_path, seeds=1, plan_only=True)
     ids = [plan.study.id for plan in task.plans]
     assert sorted([*ids, *task.left_out]) == sorted(studies())
     assert task.left_out["elodi.table6"] == "cifar10-450 has no model for the role larger."
     done = flipguard("run", "all", "--scale", "cifar10-450", "--seeds", "1", "--plan")
     assert "Left out: elodi.table6. cifar10-450 has no model for the role larger." in done.out
-    everything = prepared(["all"], scale="mnist1d", out=tmp_path, seeds=1)
+    everything = prepare_job(["all"], scale="mnist1d", out=tmp_path, seeds=1)
     assert (len(everything.plans), everything.left_out) == (len(studies()), {})
 
 
 def test_all_of_mnist1d_is_an_evening_on_two_cores(tmp_path: Path) -> None:
-    task = prepared(["all"], scale="mnist1d", out=tmp_path, seeds=1, device="cpu")
+    task = prepare_job(["all"], scale="mnist1d", out=tmp_path, seeds=1, device="cpu")
     seeds, cores = 10, 2
     assert seeds * sum(map(task.seconds_of, task.nodes)) / cores < 2 * 3600
 
 
 def test_studies_of_curves_have_runs_of_their_own(tmp_path: Path) -> None:
     """Others leave epochs out of the history."""
-    task = prepared(["pct.table2a", "pct.figure6"], scale="mnist1d", out=tmp_path, seeds=1)
+    task = prepare_job(["pct.table2a", "pct.figure6"], scale="mnist1d", out=tmp_path, seeds=1)
     rows, curves = ({node.folder: node for node in plan.nodes} for plan in task.plans)
     assert {node.config.machine.measure_every for node in rows.values()} == {25}
     assert {node.config.machine.measure_every for node in curves.values()} == {1}
     assert not rows.keys() & curves.keys()
     # Elsewhere all epochs are measured, and the runs are the same.
     two = ["pct.table2a", "pct.figure6"]
-    task = prepared(two, scale="fashion", out=tmp_path, seeds=1, plan_only=True)
+    task = prepare_job(two, scale="fashion", out=tmp_path, seeds=1, plan_only=True)
     rows, curves = ({node.folder: node for node in plan.nodes} for plan in task.plans)
     assert rows.keys() >= curves.keys()
 

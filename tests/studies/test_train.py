@@ -13,10 +13,10 @@ import pytest
 
 from flipguard import worker_pool
 from flipguard.errors import InputError
-from flipguard.studies import tasks
-from flipguard.studies.graph import Node
-from flipguard.studies.planning import Plan, plan_of
-from flipguard.studies.reading import study_of
+from flipguard.studies import job as job_module
+from flipguard.studies.plan import StudyPlan, plan_study
+from flipguard.studies.read_study import study_of
+from flipguard.studies.run_graph import PlannedRun
 from flipguard.studies.scales import scale_of
 from flipguard.studies.train import train_runs
 from flipguard.training.jobs import TRAIN_JOB, TRAIN_SEVERAL_JOB, read_run
@@ -87,8 +87,8 @@ def obedient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
-    return plan_of(
+def plan(tmp_path: Path) -> StudyPlan:
+    return plan_study(
         study_of("elodi.table1"),
         scale_of("mnist1d"),
         seeds=range(2),
@@ -98,11 +98,11 @@ def plan(tmp_path: Path) -> Plan:
     )
 
 
-def one(_: Node) -> float:
+def one(_: PlannedRun) -> float:
     return 1.0
 
 
-def test_every_run_once_and_after_those_that_it_needs(plan: Plan) -> None:
+def test_every_run_once_and_after_those_that_it_needs(plan: StudyPlan) -> None:
     told: list[tuple[int, int]] = []
     count = train_runs(
         plan.nodes, PoolSettings(processes=3), cost=one, progress=lambda *t: told.append(t)
@@ -116,7 +116,7 @@ def test_every_run_once_and_after_those_that_it_needs(plan: Plan) -> None:
     assert told[-1] == (1000 * len(plan.nodes), 1000 * len(plan.nodes))
 
 
-def test_finished_runs_are_told_while_others_are_under_way(plan: Plan) -> None:
+def test_finished_runs_are_told_while_others_are_under_way(plan: StudyPlan) -> None:
     told: list[Path] = []
     begun: list[int] = []
 
@@ -130,12 +130,12 @@ def test_finished_runs_are_told_while_others_are_under_way(plan: Plan) -> None:
     assert begun == [*range(2, len(plan.nodes) + 1), len(plan.nodes)]
 
 
-def test_no_more_processes_than_runs(plan: Plan) -> None:
+def test_no_more_processes_than_runs(plan: StudyPlan) -> None:
     train_runs(plan.nodes[:2], PoolSettings(processes=8), cost=one)
     assert Obedient.ended == 2
 
 
-def test_workers_take_gpus_in_turn(plan: Plan) -> None:
+def test_workers_take_gpus_in_turn(plan: StudyPlan) -> None:
     train_runs(plan.nodes, PoolSettings(processes=3, gpus=("0", "2")), cost=one)
     assert [e["CUDA_VISIBLE_DEVICES"] for e in Obedient.environments] == ["0", "2", "0"]
 
@@ -153,21 +153,21 @@ def test_processes_share_the_cores_of_a_gpu_alone(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tasks, "cores", lambda: 16)
+    monkeypatch.setattr(job_module, "cores", lambda: 16)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    task = tasks.prepared(
+    task = job_module.prepare_job(
         ["pct.table3"], scale="mnist1d", out=tmp_path, device=device, processes=processes
     )
     assert {node.config.machine.threads for node in task.nodes} == {threads[device]}
     train_runs(task.nodes, task.pool, cost=one)
     assert set(Obedient.threads) == {threads[device]}
-    many = tasks.prepared(
+    many = job_module.prepare_job(
         ["pct.table3"], scale="mnist1d", out=tmp_path, device=device, processes=20
     )
     assert many.pool.threads == 1
 
 
-def test_untreated_runs_that_differ_by_seed_become_one_job(plan: Plan) -> None:
+def test_untreated_runs_that_differ_by_seed_become_one_job(plan: StudyPlan) -> None:
     train_runs(plan.nodes, PoolSettings(), fuse=True, cost=one)
     nodes = {str(node.folder): node for node in plan.nodes}
     large = [job for job in Obedient.jobs if len(job) > 1]
@@ -191,7 +191,7 @@ def test_untreated_runs_that_differ_by_seed_become_one_job(plan: Plan) -> None:
     ],
 )
 def test_a_process_that_fails_is_named_and_nothing_new_is_begun(
-    plan: Plan, answer: dict[str, str], says: str
+    plan: StudyPlan, answer: dict[str, str], says: str
 ) -> None:
     bad = plan.nodes[4]
     Obedient.answers = {str(bad.folder): answer}
@@ -205,7 +205,7 @@ def test_a_process_that_fails_is_named_and_nothing_new_is_begun(
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_a_run_that_diverges_is_named_and_the_others_go_on(plan: Plan, several: bool) -> None:
+def test_a_run_that_diverges_is_named_and_the_others_go_on(plan: StudyPlan, several: bool) -> None:
     needed = {folder for node in plan.nodes for folder in node.after}
     bad = [node.folder for node in plan.nodes if node.folder in needed][: 2 if several else 1]
     Obedient.answers = {str(folder): {"diverged": "Expected this, but got that."} for folder in bad}
@@ -230,7 +230,7 @@ def test_a_run_that_diverges_is_named_and_the_others_go_on(plan: Plan, several: 
     assert Obedient.ended == 2
 
 
-def test_of_runs_that_were_one_network_only_those_that_diverged_are_lost(plan: Plan) -> None:
+def test_of_runs_that_were_one_network_only_those_that_diverged_are_lost(plan: StudyPlan) -> None:
     train_runs(plan.nodes, PoolSettings(), fuse=True, cost=one)
     network = max(Obedient.jobs, key=len)
     Obedient.jobs, Obedient.answers = [], {network[0]: {"diverged": "Expected finite losses."}}
@@ -244,12 +244,12 @@ def test_of_runs_that_were_one_network_only_those_that_diverged_are_lost(plan: P
     assert begun == {node.folder for node in plan.nodes} - lost
 
 
-def _with_all_that_need_them(plan: Plan, lost: set[Path]) -> set[Path]:
+def _with_all_that_need_them(plan: StudyPlan, lost: set[Path]) -> set[Path]:
     more = lost | {node.folder for node in plan.nodes if node.after & lost}
     return lost if more == lost else _with_all_that_need_them(plan, more)
 
 
-def test_a_folder_with_something_else_is_refused_before_any_work(plan: Plan) -> None:
+def test_a_folder_with_something_else_is_refused_before_any_work(plan: StudyPlan) -> None:
     folder = plan.nodes[3].folder / "checkpoints"
     folder.mkdir(parents=True)
     (folder / "last.pt").write_bytes(b"what is this")
@@ -261,25 +261,25 @@ def test_a_folder_with_something_else_is_refused_before_any_work(plan: Plan) -> 
 # -- time that is up -----------------------------------------------------------------------------
 
 
-def test_without_a_deadline_runs_take_their_time(plan: Plan) -> None:
+def test_without_a_deadline_runs_take_their_time(plan: StudyPlan) -> None:
     train_runs(plan.nodes, PoolSettings(), cost=one)
     assert set(Obedient.minutes) == {None}
 
 
-def test_runs_are_told_how_much_time_is_left(plan: Plan) -> None:
+def test_runs_are_told_how_much_time_is_left(plan: StudyPlan) -> None:
     train_runs(plan.nodes, PoolSettings(processes=2), cost=one, deadline=time.monotonic() + 600)
     assert len(Obedient.minutes) == len(plan.nodes)
     assert all(minutes is not None and 9 < minutes <= 10 for minutes in Obedient.minutes)
 
 
-def test_after_the_deadline_nothing_is_begun(plan: Plan) -> None:
+def test_after_the_deadline_nothing_is_begun(plan: StudyPlan) -> None:
     train_runs(plan.nodes, PoolSettings(processes=2), cost=one, deadline=time.monotonic() - 1)
     assert Obedient.jobs == []
     assert Obedient.ended == 2
 
 
 @pytest.mark.parametrize("seconds", [None, 600.0])
-def test_what_needs_a_stopped_run_is_not_begun(plan: Plan, seconds: float | None) -> None:
+def test_what_needs_a_stopped_run_is_not_begun(plan: StudyPlan, seconds: float | None) -> None:
     needed = {folder for node in plan.nodes for folder in node.after}
     stopped = next(node.folder for node in plan.nodes if node.folder in needed)
     Obedient.answers = {str(stopped): {"ended": "stopped"}}
@@ -292,7 +292,7 @@ def test_what_needs_a_stopped_run_is_not_begun(plan: Plan, seconds: float | None
 
 
 def test_an_epoch_that_is_too_long_is_not_waited_for(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
+    plan: StudyPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_pool, "GRACE", 0.05)
     slow = str(plan.nodes[0].folder)

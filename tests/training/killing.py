@@ -46,8 +46,9 @@ def main(folder: Path, moments: int, seed: int, method: str, epochs: int) -> Non
 
 def assert_whole(out: Path) -> None:
     """Every file that has its name is whole."""
+    from flipguard.runs.folder import CHECKPOINT
+    from flipguard.runs.history import RUN
     from flipguard.training import Run
-    from flipguard.training.folder import CHECKPOINT, RUN
 
     if (out / RUN).exists():
         Run.read(out)

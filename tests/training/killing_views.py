@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from flipguard.training import viewstore
-from flipguard.training.viewstore import DONE, TABLE, ViewStore
+from flipguard.training import view_table
+from flipguard.training.view_table import DONE, TABLE, ViewStore
 from tests.children import was_killed
 from tests.training.tiny import bytes_of, tiny, trained
 
@@ -23,7 +23,7 @@ CONFIG = tiny("elodi", options={"views": 2}, recipe={"augment": "shift-scale-noi
 def main(folder: Path) -> None:
     """Kills one run after another, each at other moments."""
     torch.set_num_threads(1)
-    viewstore.CHUNK, viewstore.BETWEEN = 64, 0.0
+    view_table.CHUNK, view_table.BETWEEN = 64, 0.0
     whole = trained(CONFIG, folder / "whole" / "run").folder
     expected = (bytes_of(whole), table_in(folder / "whole"))
     # In the middle of a chunk, before and after it is on disk, and when it is just recorded.

@@ -16,8 +16,8 @@ from safetensors.numpy import load_file
 
 from flipguard.errors import InputError
 from flipguard.methods import METHODS
+from flipguard.runs.folder import MODEL
 from flipguard.training import Config, Run, Scope, Seeds
-from flipguard.training.folder import MODEL
 from flipguard.training.predict import predict
 from tests.training.covering import Forbidden, Row, covering, is_forbidden, pairs_of
 from tests.training.tiny import DATA, history_of, images_file, tiny, trained

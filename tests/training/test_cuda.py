@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from flipguard.runs.folder import MODEL, Run
 from flipguard.training import Config, Machine, Recipe, Seeds, train
-from flipguard.training.folder import MODEL, Run
 from tests.training.tiny import history_of, images_file, trained
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

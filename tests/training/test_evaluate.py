@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from flipguard.data import ArraySplit
 from flipguard.losses import SharedClasses
-from flipguard.methods import Old
+from flipguard.methods import OldModelInfo
 from flipguard.references import OldModel
+from flipguard.training.batches import BatchSource
 from flipguard.training.evaluate import FlipTracker, classes_of
-from flipguard.training.material import Material
 from tests import plain
 
 SAMPLES, CLASSES = 60, 5
@@ -35,23 +35,23 @@ def drawn(seed: int, classes: int = CLASSES) -> Tensor:
     return torch.randn(SAMPLES, classes, generator=torch.Generator().manual_seed(seed))
 
 
-def source() -> Material:
+def source() -> BatchSource:
     split = ArraySplit(
         inputs=torch.arange(SAMPLES, dtype=torch.float32).unsqueeze(1),
         targets=torch.arange(SAMPLES) % CLASSES,
     )
-    return Material(split, device=torch.device("cpu"), model="mlp")
+    return BatchSource(split, device=torch.device("cpu"), model="mlp")
 
 
-def old_model(seed: int, new_to_old: Sequence[int] | None = None) -> Old:
+def old_model(seed: int, new_to_old: Sequence[int] | None = None) -> OldModelInfo:
     """An old model of all classes, or of those of a map from new's classes to its own."""
     count = CLASSES if new_to_old is None else max(new_to_old) + 1
     model = Table(drawn(seed, count))
     classes = None if new_to_old is None else SharedClasses(new_to_old, old_count=count)
-    return Old(name=f"old {seed}", reference=OldModel(model), model=model, classes=classes)
+    return OldModelInfo(name=f"old {seed}", reference=OldModel(model), model=model, classes=classes)
 
 
-def expected(new: Table, old: Old) -> dict[str, float]:
+def expected(new: Table, old: OldModelInfo) -> dict[str, float]:
     """The rates on the samples whose class old knows."""
     assert isinstance(old.model, Table)
     to_old = range(CLASSES) if old.classes is None else old.classes.new_to_old

@@ -15,13 +15,13 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from flipguard.errors import InputError
 from flipguard.losses import SharedClasses
-from flipguard.methods import Old
+from flipguard.methods import OldModelInfo
 from flipguard.models import build_model, head_of
 from flipguard.references import OldModel
+from flipguard.runs.folder import MODEL
 from flipguard.training import Machine, Run, Seeds
-from flipguard.training.checks import check_layouts, completed
-from flipguard.training.fine_tuning import difference_of, start_from
-from flipguard.training.folder import MODEL
+from flipguard.training.checkpoint import load_old_weights, weight_mismatch
+from flipguard.training.checks import check_layouts, complete_config
 from flipguard.training.trainee import StudentTrainee
 from tests.training.tiny import MODEL_SPEC, bytes_of, make_old, tiny, trained, with_old
 
@@ -42,9 +42,9 @@ def built(spec: str, classes: int, seed: int = SEED) -> nn.Module:
     return build_model(spec, classes=classes, input_shape=shape, seed=seed)
 
 
-def old_of(model: nn.Module, new_to_old: list[int], count: int) -> Old:
+def old_of(model: nn.Module, new_to_old: list[int], count: int) -> OldModelInfo:
     classes = SharedClasses.by_index(new_to_old, old_count=count)
-    return Old(name="old", reference=OldModel(model), model=model, classes=classes)
+    return OldModelInfo(name="old", reference=OldModel(model), model=model, classes=classes)
 
 
 def first_weights(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Tensor]]:
@@ -114,8 +114,8 @@ def test_it_is_stopped_and_goes_on(narrow: Run, tmp_path: Path) -> None:
 def test_heads_of_all_kinds_grow(spec: str) -> None:
     old, new, drawn = built(spec, 2, seed=1), built(spec, 4), built(spec, 4).state_dict()
     places = [1, -1, 0, -1]  # the order of the classes is another one too
-    assert difference_of(old_of(old, places, 2), new) is None
-    start_from(old_of(old, places, 2), new)
+    assert weight_mismatch(old_of(old, places, 2), new) is None
+    load_old_weights(old_of(old, places, 2), new)
     was, grown = old.state_dict(), set()
     for name, tensor in new.state_dict().items():
         if tensor.shape == was[name].shape:
@@ -134,7 +134,7 @@ def test_a_model_of_transformers_grows() -> None:
         for count in (2, 3)
     )
     drawn = new.classifier.weight.detach().clone()
-    start_from(old_of(old, [-1, 0, 1], 2), new)
+    load_old_weights(old_of(old, [-1, 0, 1], 2), new)
     assert torch.equal(new.classifier.weight[1:], old.classifier.weight)
     assert torch.equal(new.classifier.weight[0], drawn[0])
     assert torch.equal(new.bert.pooler.dense.weight, old.bert.pooler.dense.weight)
@@ -144,7 +144,7 @@ def test_a_model_of_transformers_grows() -> None:
 def test_the_same_classes_in_another_order(spec: str) -> None:
     """Also where a hidden layer is as wide as there are classes."""
     old, new = built(spec, 3, seed=1), built(spec, 3)
-    start_from(old_of(old, [2, 0, 1], 3), new)
+    load_old_weights(old_of(old, [2, 0, 1], 3), new)
     head = {id(parameter) for parameter in head_of(new).parameters()}
     was = old.state_dict()
     for name, tensor in new.named_parameters():
@@ -159,9 +159,9 @@ def test_what_differs_in_more_than_classes_is_refused(narrow: Run, tmp_path: Pat
     assert not list(tmp_path.iterdir())
     # As many rows more as there are classes, and a width that is another.
     old, new = built("mlp:hidden=2,depth=1", 2), built("mlp:hidden=4,depth=1", 4)
-    assert difference_of(old_of(old, [0, 1, -1, -1], 2), new) is not None
+    assert weight_mismatch(old_of(old, [0, 1, -1, -1], 2), new) is not None
     wider = built("conv1d:width=4", 3)
-    assert difference_of(old_of(built(MODEL_SPEC, 3), [2, 0, 1], 3), wider) is not None
+    assert weight_mismatch(old_of(built(MODEL_SPEC, 3), [2, 0, 1], 3), wider) is not None
 
 
 class TwoHeads(nn.Module):
@@ -182,20 +182,22 @@ class TwoHeads(nn.Module):
 def test_a_second_tensor_with_a_row_a_class_is_refused() -> None:
     old, new = (TwoHeads(hidden=False) for _ in range(2))
     with pytest.raises(InputError, match="alone has a row a class, but got `first"):
-        start_from(old_of(old, [2, 0, 1], 3), new)
+        load_old_weights(old_of(old, [2, 0, 1], 3), new)
     old, new = (TwoHeads(hidden=True) for _ in range(2))
-    start_from(old_of(old, [2, 0, 1], 3), new)
+    load_old_weights(old_of(old, [2, 0, 1], 3), new)
     assert torch.equal(new.last.weight, old.last.weight[[2, 0, 1]])
     assert torch.equal(new.first.weight, old.first.weight)
     seven = SharedClasses.by_index([1, 0], old_count=2)  # the last layer has three rows, not two
     with pytest.raises(InputError, match="of TwoHeads, which has other rows"):
-        start_from(Old(name="old", reference=OldModel(old), model=old, classes=seven), new)
+        load_old_weights(
+            OldModelInfo(name="old", reference=OldModel(old), model=old, classes=seven), new
+        )
 
 
 def test_rows_that_cannot_be_told_apart_are_refused() -> None:
     old, new = built("torchvision:squeezenet1_1", 3, seed=1), built("torchvision:squeezenet1_1", 3)
     with pytest.raises(InputError, match="one linear head") as refused:
-        start_from(old_of(old, [2, 0, 1], 3), new)
+        load_old_weights(old_of(old, [2, 0, 1], 3), new)
     assert "\n" not in str(refused.value)
 
 
@@ -206,7 +208,7 @@ def test_methods_that_pull_every_weight_keep_the_classes(
     with pytest.raises(InputError, match=f"Expected `{method}` to have old's architecture"):
         trained(with_old(tiny(method), narrow), tmp_path / "run")
     turned = old_of(built(MODEL_SPEC, 3), [2, 0, 1], 3)
-    row, config = completed(tiny(method))
+    row, config = complete_config(tiny(method))
     with pytest.raises(InputError, match=f"Expected `{method}` to keep old's classes and their"):
         check_layouts(row, config, built(MODEL_SPEC, 3), (turned,))
     assert not list(tmp_path.iterdir())

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flipguard.training.folder import RUN, sweep
+from flipguard.runs.folder import remove_leftovers
+from flipguard.runs.history import RUN
 from tests.training.tiny import tiny, trained
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,14 +38,14 @@ def test_what_killed_processes_leave_is_removed(tmp_path: Path) -> None:
         path.write_text("x")
     (run / ".tmpfolder").mkdir()
     (run / ".tmpabcdef").symlink_to(theirs[0])
-    sweep(run)
+    remove_leftovers(run)
     assert not [path for path in left if path.exists()]
     assert all(path.exists() for path in [*theirs, run / ".tmpfolder", run / ".tmpabcdef"])
 
 
 def test_a_folder_without_a_run_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / ".tmpAb3x9Z").write_text("x")
-    sweep(tmp_path)
+    remove_leftovers(tmp_path)
     assert (tmp_path / ".tmpAb3x9Z").exists()
 
 

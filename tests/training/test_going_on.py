@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from flipguard.errors import InputError
+from flipguard.runs.config import PRESETS
+from flipguard.runs.folder import CHECKPOINT, MODEL, PREDICTIONS
+from flipguard.runs.history import HISTORY, RUN, TIMING
 from flipguard.training import Config, Run, Seeds, train
-from flipguard.training.folder import CHECKPOINT, HISTORY, MODEL, PREDICTIONS, RUN, TIMING
-from flipguard.training.presets import PRESETS
 from tests.training.test_refusals import refused, sentence, stopped_run
 from tests.training.tiny import bytes_of, images_file, make_old, tiny, trained, with_old
 
@@ -67,9 +68,14 @@ def test_an_old_that_was_trained_again(tmp_path: Path) -> None:
 def test_members_that_started_from_an_old_that_was_trained_again(fuse: str, tmp_path: Path) -> None:
     old = make_old(tmp_path / "old")
     config = with_old(tiny("elodi", epochs=1, fine_tune=True, machine={"fuse": fuse}), old)
-    trained(config, tmp_path / "first")
+    first = trained(config, tmp_path / "first")
     shutil.rmtree(old.folder)
-    make_old(tmp_path / "old", seed=8)
+    other = make_old(tmp_path / "old", seed=8)
+    # With other settings old has another key, and so have the members that start from it.
+    second = trained(config, tmp_path / "other")
+    assert not {*first.document["members"]} & {*second.document["members"]}
+    document = {**other.document, "key": old.document["key"]}  # the same settings, other data
+    (other.folder / RUN).write_text(json.dumps(document))
     # A new run, which would find its members finished.
     with pytest.raises(InputError) as problem:
         trained(config, tmp_path / "second")

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from flipguard.errors import InputError
-from flipguard.training.checks import completed
-from flipguard.training.config import Config, assigned, fixed, from_dict, read_toml
-from flipguard.training.folder import RUN, Run
+from flipguard.runs.config import Config, fix_randomness, from_dict, read_toml, set_values
+from flipguard.runs.folder import Run
+from flipguard.runs.history import RUN
+from flipguard.training.checks import complete_config
 from tests.training.test_refusals import sentence
 from tests.training.tiny import tiny, trained
 
@@ -120,7 +121,7 @@ TEXTS = {
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_assignments(text: str) -> None:
     with pytest.raises(InputError) as problem:
-        from_dict(assigned({}, [f"recipe.epochs={text}"]))
+        from_dict(set_values({}, [f"recipe.epochs={text}"]))
     assert "`recipe.epochs` to be a whole number, but got '" in sentence(problem)
 
 
@@ -133,7 +134,10 @@ def test_configuration_files(text: str, tmp_path: Path) -> None:
 
 
 def test_tables_that_are_none() -> None:
-    for change in (lambda: fixed({"seeds": 3}, ["init"]), lambda: assigned({"a": 1}, ["a.b=2"])):
+    for change in (
+        lambda: fix_randomness({"seeds": 3}, ["init"]),
+        lambda: set_values({"a": 1}, ["a.b=2"]),
+    ):
         with pytest.raises(InputError) as problem:
             change()
         assert "to be a table" in sentence(problem)
@@ -141,11 +145,11 @@ def test_tables_that_are_none() -> None:
 
 def test_none_is_what_the_setting_makes_of_it() -> None:
     told = ["method=none", "recipe.augment=none", "recipe.clip=none", "preset=none"]
-    config = from_dict(assigned({"recipe": {"clip": 1.0}}, told))
+    config = from_dict(set_values({"recipe": {"clip": 1.0}}, told))
     assert (config.method, config.recipe.augment) == ("none", "none")
     assert (config.recipe.clip, config.preset) == (None, None)
-    config = from_dict(assigned({"method": "elodi"}, ["options.views=none", "options.k=none"]))
-    _, config = completed(config)
+    config = from_dict(set_values({"method": "elodi"}, ["options.views=none", "options.k=none"]))
+    _, config = complete_config(config)
     assert (config.options["views"], config.options["k"]) == (None, None)
 
 

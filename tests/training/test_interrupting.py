@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from flipguard.runs.folder import CHECKPOINT, Run, read_lines
+from flipguard.runs.history import TIMING
 from flipguard.training import interrupting, train
-from flipguard.training.folder import CHECKPOINT, TIMING, Run, read_lines
 from tests.training.tiny import bytes_of, tiny, trained
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +27,7 @@ TINY = ("--data", "mnist1d:train=200,test=100", "--model", "mlp:hidden=16")
 SLOW = """
 ENDLESS = 1000000  # the first epoch that does not end
 import sys, time
-from flipguard.training import material, pool_strategy
+from flipguard.training import batches, pool_strategy
 batches = material.Material.ahead
 def ahead(self, pieces, *, epoch):
     # In short naps: a signal that comes just before a long one would be noticed after it.
@@ -195,8 +196,8 @@ def test_processes_that_share_batches_finish_the_epoch(tmp_path: Path) -> None:
 def test_the_handler_is_put_back_and_nothing_is_remembered() -> None:
     before = signal.getsignal(signal.SIGINT)
     said: list[int] = []
-    with interrupting.epoch_first(lambda: said.append(1)):
-        assert interrupting.waits()
+    with interrupting.finish_epoch_on_interrupt(lambda: said.append(1)):
+        assert interrupting.is_waiting()
         os.kill(os.getpid(), signal.SIGINT)
         assert said == [1]
         assert interrupting.interrupted()
@@ -205,7 +206,7 @@ def test_the_handler_is_put_back_and_nothing_is_remembered() -> None:
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
     assert not interrupting.interrupted()
-    assert not interrupting.waits()
+    assert not interrupting.is_waiting()
     with pytest.raises(KeyboardInterrupt):  # Python's own again
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -214,8 +215,8 @@ def test_only_the_main_thread_waits_and_no_handler_of_others_is_replaced() -> No
     found: list[bool] = []
 
     def within() -> None:
-        with interrupting.epoch_first(lambda: None):
-            found.append(interrupting.waits())
+        with interrupting.finish_epoch_on_interrupt(lambda: None):
+            found.append(interrupting.is_waiting())
 
     other = threading.Thread(target=within)
     other.start()
@@ -231,10 +232,10 @@ def test_only_the_main_thread_waits_and_no_handler_of_others_is_replaced() -> No
 
 def test_listeners_are_told_also_if_they_come_late() -> None:
     told: list[str] = []
-    with interrupting.epoch_first(lambda: None):
-        with interrupting.passed_on(lambda: told.append("early")):
+    with interrupting.finish_epoch_on_interrupt(lambda: None):
+        with interrupting.on_interrupt(lambda: told.append("early")):
             interrupting.interrupt()
-        with interrupting.passed_on(lambda: told.append("late")):
+        with interrupting.on_interrupt(lambda: told.append("late")):
             pass
         interrupting.interrupt()
     assert told == ["early", "late"]
@@ -242,7 +243,7 @@ def test_listeners_are_told_also_if_they_come_late() -> None:
 
 def test_asked_before_an_epoch_was_under_way_it_trains_none(tmp_path: Path) -> None:
     config = tiny("ensemble")
-    with interrupting.epoch_first(lambda: None):
+    with interrupting.finish_epoch_on_interrupt(lambda: None):
         interrupting.interrupt()
         for name, one in {"student": tiny(), "members": config}.items():
             assert trained(one, tmp_path / name / "run").status == "stopped"
@@ -261,7 +262,7 @@ def test_views_that_are_stored_are_kept(tmp_path: Path) -> None:
         if line.startswith("storing"):
             interrupting.interrupt()
 
-    with interrupting.epoch_first(lambda: None):
+    with interrupting.finish_epoch_on_interrupt(lambda: None):
         assert train(config, tmp_path / "stopped" / "run", report=report).status == "stopped"
     (stored,) = (tmp_path / "stopped" / "views").glob("*/views.json")
     assert len(json.loads(stored.read_text())["done"]) == 1

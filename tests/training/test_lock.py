@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 
+from flipguard import locks
 from flipguard.errors import InputError
-from flipguard.training import Run, lock, predict, train
-from flipguard.training.config import as_dict, from_dict
+from flipguard.locks import LOCK, alone_in
+from flipguard.runs.config import as_dict, from_dict
+from flipguard.training import Run, predict, train
 from flipguard.training.devices import fabric_of
-from flipguard.training.lock import LOCK, alone_in
 from flipguard.training.members import member_config, member_folder
 from flipguard.training.monitor import LineMonitor
 from flipguard.training.train import train_with
@@ -34,7 +35,7 @@ HOLDS = f"""
 import importlib.util, os, sys, time
 from pathlib import Path
 
-found = importlib.util.spec_from_file_location("lock", {lock.__file__!r})
+found = importlib.util.spec_from_file_location("lock", {locks.__file__!r})
 lock = importlib.util.module_from_spec(found)
 found.loader.exec_module(lock)
 with lock.alone_in(Path(sys.argv[1]), report=print):
@@ -52,7 +53,7 @@ import json, sys
 from pathlib import Path
 
 from flipguard.training import train
-from flipguard.training.config import from_dict
+from flipguard.runs.config import from_dict
 
 config = from_dict(json.loads(Path(sys.argv[1]).read_text()))
 print("ready", flush=True)

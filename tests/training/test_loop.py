@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 
 from flipguard.data import ArraySplit, load_data
 from flipguard.models import build_model
+from flipguard.runs.folder import MODEL
 from flipguard.training import Config, Recipe, Seeds
-from flipguard.training.folder import MODEL
-from flipguard.training.schedule import learning_rate
+from flipguard.training.trainee import learning_rate
 from tests.training.tiny import history_of, make_old, tiny, trained, with_old
 
 Weights = dict[str, torch.Tensor]

@@ -11,9 +11,8 @@ import torch
 from flipguard.data import build_augmentation, load_data
 from flipguard.models import build_model, classify, encode_texts, tokenizer_for
 from flipguard.training import Config, Machine, Recipe
+from flipguard.training.batches import BatchSource, EncodedTexts
 from flipguard.training.devices import seed_dropout
-from flipguard.training.material import Material
-from flipguard.training.texts import EncodedTexts
 from tests.models.conftest import LABELS, WORDS, bert  # noqa: F401 (a fixture)
 from tests.training.tiny import trained
 
@@ -25,9 +24,9 @@ def test_batches_ahead_are_the_same_batches(
     bytes_at_once: int, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nine of seven samples, each 40 numbers: one at a time, three, or all; to the last bit."""
-    monkeypatch.setattr("flipguard.training.material.AHEAD_ON_CPU", bytes_at_once)
+    monkeypatch.setattr("flipguard.training.batches.AHEAD_ON_CPU", bytes_at_once)
     data = load_data("mnist1d:train=60,test=10").train
-    material = Material(
+    material = BatchSource(
         data,
         device=CPU,
         model="mlp",
@@ -41,7 +40,7 @@ def test_batches_ahead_are_the_same_batches(
     monkeypatch.setattr(
         material, "batch", lambda *given, **named: prepared.append(0) or batch(*given, **named)
     )
-    ahead = list(material.ahead(pieces, epoch=2))
+    ahead = list(material.epoch_batches(pieces, epoch=2))
     assert len(prepared) == times
     for (inputs, target), (alone_inputs, alone_target) in zip(ahead, alone, strict=True):
         assert isinstance(inputs, torch.Tensor)
@@ -58,7 +57,7 @@ def test_a_narrow_batch_of_texts_gives_the_same_logits(
     bert: Path,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flipguard.training.texts.WIDTHS", 4)
+    monkeypatch.setattr("flipguard.training.batches.WIDTHS", 4)
     spec = f"hf:{bert}"
     tokenizer = tokenizer_for(spec)
     model = build_model(spec, classes=LABELS, input_shape=None, seed=0).eval()

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from flipguard.errors import DivergedError, InputError
+from flipguard.runs.config import Config, is_measured
+from flipguard.runs.folder import is_finished, read_lines
+from flipguard.runs.history import TIMING
 from flipguard.training import Seeds
-from flipguard.training.config import Config, is_measured
-from flipguard.training.folder import TIMING, is_finished, read_lines
 from flipguard.training.monitor import LineMonitor
 from flipguard.training.several import train_several
 from tests.training.tiny import bytes_of, history_of, make_old, tiny, trained, with_old

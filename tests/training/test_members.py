@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from flipguard.errors import InputError
+from flipguard.runs.folder import MODEL
 from flipguard.training import Run, Scope, Seeds, load_model, predict
 from flipguard.training.checkpoint import EnsembleModel
 from flipguard.training.checks import check_folder
-from flipguard.training.folder import MODEL
 from flipguard.training.members import member_config, member_folder
 from tests.training.tiny import bytes_of, everything_in, tiny, trained
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flipguard.training.config import as_dict, from_dict
-from flipguard.training.presets import PRESETS
-from flipguard.training.schedule import learning_rate
+from flipguard.runs.config import PRESETS, as_dict, from_dict
+from flipguard.training.trainee import learning_rate
 
 
 def rates(preset: str, epochs: tuple[int, ...]) -> list[float]:

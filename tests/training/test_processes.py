@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from flipguard.errors import InputError
+from flipguard.runs.folder import CHECKPOINT, MODEL
 from flipguard.training import Machine, train
-from flipguard.training.folder import CHECKPOINT, MODEL
 from tests.training.tiny import history_of, make_old, needs_old, tiny, trained, with_old
 
 TWO = Machine(processes=2, device="cpu", threads=1)

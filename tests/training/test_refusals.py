@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from flipguard.errors import InputError
+from flipguard.runs.config import as_dict, fix_randomness, from_dict, read_toml, set_values
+from flipguard.runs.folder import CHECKPOINT, MODEL
+from flipguard.runs.history import RUN
 from flipguard.training import Config, Machine, Run, Seeds, predict
-from flipguard.training.checks import completed
-from flipguard.training.config import as_dict, assigned, fixed, from_dict, read_toml
-from flipguard.training.folder import CHECKPOINT, MODEL, RUN
+from flipguard.training.checks import complete_config
 from tests.training.tiny import (
     bytes_of,
     everything_in,
@@ -161,13 +162,13 @@ def test_configurations_that_are_none(values: dict[str, Any], said: str) -> None
 def test_assignments_that_are_none() -> None:
     for text in ("model", "=3", ""):
         with pytest.raises(InputError) as problem:
-            assigned({}, [text])
+            set_values({}, [text])
         assert "key=value" in sentence(problem)
     with pytest.raises(InputError) as problem:
-        assigned({"model": "mlp"}, ["model.width=3"])
+        set_values({"model": "mlp"}, ["model.width=3"])
     assert "a table" in sentence(problem)
     with pytest.raises(InputError) as problem:
-        fixed({}, ["weather"])
+        fix_randomness({}, ["weather"])
     assert "'weather'" in sentence(problem)
 
 
@@ -191,9 +192,9 @@ def test_folder_in_use(tmp_path: Path) -> None:
     config = stopped_run(tmp_path / "run")
     assert "--resume" in refused(config, tmp_path / "run")
     changed = dataclasses.replace(config, seeds=Seeds(seed=5))
-    assert "'seeds' changed" in refused(changed, tmp_path / "run", resume=True)
+    assert "'seeds.seed' changed" in refused(changed, tmp_path / "run", resume=True)
     assert trained(config, tmp_path / "run", resume=True).finished
-    assert "'seeds' changed" in refused(changed, tmp_path / "run", resume=True)
+    assert "'seeds.seed' changed" in refused(changed, tmp_path / "run", resume=True)
 
 
 def test_state_without_a_description(tmp_path: Path) -> None:
@@ -442,8 +443,8 @@ def test_what_a_machine_cannot_do(machine: dict[str, Any], told: str, tmp_path: 
 def test_dropout_has_one_rate() -> None:
     model = "mlp:hidden=16,dropout=0.2"
     with pytest.raises(InputError, match=r"mlp:hidden=16,dropout=0\.2 has 0\.2, and `options\.rat"):
-        completed(tiny("dropout", model=model, options={"rate": 0.7}))
-    _, config = completed(tiny("dropout", model=model))
+        complete_config(tiny("dropout", model=model, options={"rate": 0.7}))
+    _, config = complete_config(tiny("dropout", model=model))
     assert (config.model, config.options["rate"]) == (model, 0.2)
-    assert completed(config)[1] == config
-    assert completed(tiny("dropout", model="mlp"))[1].model == "mlp:dropout=0.1"
+    assert complete_config(config)[1] == config
+    assert complete_config(tiny("dropout", model="mlp"))[1].model == "mlp:dropout=0.1"

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from flipguard.errors import InputError
-from flipguard.studies.graph import key_of
+from flipguard.runs.config import RetiredError, from_dict
+from flipguard.runs.history import RUN
 from flipguard.training import Run
-from flipguard.training.checks import completed
-from flipguard.training.config import RetiredError, from_dict
-from flipguard.training.folder import RUN
 from tests.training.tiny import bytes_of, tiny, trained
 
 
@@ -59,8 +57,3 @@ def test_a_configuration_may_say_no_to_them() -> None:
     assert from_dict(values) == from_dict({"method": "elodi"})
     with pytest.raises(RetiredError, match=r"`machine\.widen`, which was removed"):
         from_dict({"machine": {"widen": "on"}})
-
-
-def test_runs_keep_their_names() -> None:
-    """The name that such a run had while the option existed."""
-    assert key_of(completed(from_dict({"method": "elodi"}))[1]) == "8d999a9076f7ee5d"

@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file
 
 from flipguard.methods import METHODS
+from flipguard.runs.config import Config, as_dict, fix_randomness, from_dict
+from flipguard.runs.folder import MODEL
 from flipguard.training import Machine, Run, Seeds
-from flipguard.training.config import Config, as_dict, fixed, from_dict
-from flipguard.training.folder import MODEL
 from tests.training.tiny import bytes_of, images_file, make_old, needs_old, tiny, trained, with_old
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,7 +80,7 @@ def test_fixed_sources_are_shared_by_other_seeds(tmp_path: Path) -> None:
     found = {}
     for sources in ((), ("init",), ("init", "order", "augment", "dropout")):
         for seed in (1, 2):
-            values = fixed(as_dict(tiny(epochs=1, seeds=Seeds(seed=seed))), sources)
+            values = fix_randomness(as_dict(tiny(epochs=1, seeds=Seeds(seed=seed))), sources)
             values["recipe"]["learning_rate"] = 0.0 if sources == ("init",) else 5e-3
             out = tmp_path / f"{len(sources)}-{seed}"
             found[len(sources), seed] = load_file(trained(from_dict(values), out).folder / MODEL)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from flipguard.runs.folder import MODEL
+from flipguard.runs.history import RUN
 from flipguard.training import Config, Run, Scope, Seeds
-from flipguard.training.folder import MODEL, RUN
 from tests.training.test_refusals import refused
 from tests.training.tiny import bytes_of, everything_in, make_old, tiny, trained, with_old
 

@@ -19,9 +19,10 @@ from torch import nn
 from flipguard import worker_pool, worker_process
 from flipguard.errors import InputError
 from flipguard.models import build_model
+from flipguard.runs.folder import CHECKPOINT, read_lines
+from flipguard.runs.history import TIMING
 from flipguard.training import Config, Run, pool_strategy, train
-from flipguard.training.checks import completed
-from flipguard.training.folder import CHECKPOINT, TIMING, read_lines
+from flipguard.training.checks import complete_config
 from flipguard.training.members import member_config, member_folder
 from flipguard.training.outcomes import Stopped
 from flipguard.training.pool_strategy import MemberMonitor, train_in_pool
@@ -108,7 +109,7 @@ def test_members_are_those_that_are_trained_alone(
 
 def begun(config: Config, out: Path) -> tuple[list[Config], list[Path]]:
     """Members and their folders."""
-    _, whole = completed(config)
+    _, whole = complete_config(config)
     configs = [member_config(whole, index) for index in range(3)]
     return configs, [member_folder(one, out) for one in configs]
 

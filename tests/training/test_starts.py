@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from flipguard.runs.folder import MODEL
+from flipguard.runs.history import RUN
 from flipguard.training import Config, Machine, Run, Scope, Seeds, pool_strategy
-from flipguard.training.folder import MODEL
 from tests.training.test_fine_tune import NARROW, first_weights
 from tests.training.test_refusals import refused
 from tests.training.tiny import bytes_of, history_of, make_old, tiny, trained, with_old
@@ -58,6 +60,56 @@ def weights_of(*runs: Run) -> list[Weights]:
 
 def equal(first: Weights, second: Weights) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[n], second[n]) for n in first)
+
+
+def test_a_path_of_old_is_no_part_of_a_member(
+    olds: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the path of the same old run is written, its members are the same runs."""
+    old = tmp_path / "v1"
+    shutil.copytree(olds["elodi"].folder.parent, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(olds["elodi"].folder, old)
+    monkeypatch.chdir(tmp_path)
+    configs = [
+        tuned("elodi", dataclasses.replace(Run.read(old), folder=Path(path)), options={"k": k})
+        for k, path in enumerate(["v1", "./v1", str(old)], start=1)
+    ]
+    whole = [trained(config, tmp_path / f"new{i}") for i, config in enumerate(configs)]
+    assert whole[0].document["members"] == whole[1].document["members"]
+    assert whole[0].document["members"] == whole[2].document["members"]
+    # The runs themselves are the same too, but for the option that was changed.
+    resumed = dataclasses.replace(configs[0], old=(str(old),))
+    assert trained(resumed, whole[0].folder, resume=True).finished
+
+
+@pytest.mark.parametrize("fuse", ["off", "on"])
+def test_members_of_a_moved_old_run_are_known_by_its_key(
+    fuse: str, olds: dict[str, Run], tmp_path: Path
+) -> None:
+    """Plain runs have no members, so that each member starts from the old run itself."""
+    first = make_old(tmp_path / "a")
+    shutil.copytree(first.folder, tmp_path / "b")
+    configs = [
+        tuned("ensemble", Run.read(tmp_path / name), fuse=fuse, options={"members": 2})
+        for name in ("a", "b")
+    ]
+    runs = [trained(config, tmp_path / f"of{i}") for i, config in enumerate(configs)]
+    assert runs[0].document["members"] == runs[1].document["members"]
+    for member in members_of(runs[0]):
+        assert member.folder.name == member.document["key"]
+
+
+def test_members_of_an_old_run_with_other_weights_are_refused(tmp_path: Path) -> None:
+    """The same settings on changed data give the same key."""
+    first = make_old(tmp_path / "a")
+    config = tuned("ensemble", first, options={"members": 1})
+    trained(config, tmp_path / "run")
+    other = make_old(tmp_path / "b", seed=8)
+    document = json.loads((other.folder / RUN).read_text())
+    document["key"] = first.document["key"]
+    (other.folder / RUN).write_text(json.dumps(document))
+    said = refused(with_old(config, other), tmp_path / "other")
+    assert "was begun with, but 'old' changed" in said
 
 
 # -- where they start ----------------------------------------------------------------------------

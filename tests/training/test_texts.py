@@ -45,7 +45,7 @@ def test_a_method_trains_and_predicts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flipguard.training.texts.WIDTHS", 1)
+    monkeypatch.setattr("flipguard.training.batches.WIDTHS", 1)
     config = config_of(method, bert, texts, tmp_path)
     run = trained(config, tmp_path / "run")
     told = np.load(run.folder / "predictions" / "test.npz")["logits"]

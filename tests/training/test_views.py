@@ -22,15 +22,15 @@ from safetensors.torch import load_file
 
 from flipguard.data import build_augmentation
 from flipguard.errors import InputError
-from flipguard.methods.views import Views, views_of
+from flipguard.methods.elodi import ViewOptions, views_of
 from flipguard.models import build_model
 from flipguard.references import Ensemble
-from flipguard.references.views import StoredViews, packed, width_of
+from flipguard.references.stored_logits import StoredViews, pack_logits, packed_width
+from flipguard.runs.folder import MODEL
 from flipguard.training import Config, Machine, Run, Seeds, load_model, train
-from flipguard.training.folder import MODEL
-from flipguard.training.material import Material, data_of, held_out_of
-from flipguard.training.views import _refuse_overflow
-from flipguard.training.viewstore import DONE, TABLE, Shape, ViewStore
+from flipguard.training.batches import BatchSource, data_of, held_out_of
+from flipguard.training.stored_views import _refuse_overflow
+from flipguard.training.view_table import DONE, TABLE, TableShape, ViewStore
 from tests.models.conftest import bert  # noqa: F401 (a fixture)
 from tests.training.test_material import texts  # noqa: F401 (a fixture)
 from tests.training.tiny import bytes_of, everything_in, history_of, tiny, trained
@@ -43,8 +43,8 @@ SAMPLES, CLASSES = 200, 10
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several chunks a view, the last of which is a rest; recorded at once."""
-    monkeypatch.setattr("flipguard.training.viewstore.CHUNK", 64)
-    monkeypatch.setattr("flipguard.training.viewstore.BETWEEN", 0.0)
+    monkeypatch.setattr("flipguard.training.view_table.CHUNK", 64)
+    monkeypatch.setattr("flipguard.training.view_table.BETWEEN", 0.0)
 
 
 def with_views(views: int | None = 2, *, epochs: int = 3, **changes: Any) -> Config:
@@ -121,10 +121,10 @@ def test_temperatures_are_in_the_table(tmp_path: Path) -> None:
     document = json.loads((store_in(tmp_path) / DONE).read_text())
     learned, apart = held_out_of(data_of(config).train, config.scope)
     device = torch.device("cpu")
-    held_out = Material(apart, device=device, model=config.model)
+    held_out = BatchSource(apart, device=device, model=config.model)
     ensemble = Ensemble(members_in(tmp_path)).calibrate(held_out.batches())
     assert max(abs(one - 1) for one in ensemble.temperatures) > 0.01
-    seen = Material(
+    seen = BatchSource(
         learned,
         device=device,
         model=config.model,
@@ -144,8 +144,8 @@ def test_the_highest_logits_and_the_mean_of_the_others(
     logits = torch.randn(6, classes, generator=torch.Generator().manual_seed(0))
     logits[0] = 1.0  # of equal ones the first classes are kept
     logits[1, -1] = 9.0  # a class that 15 bits cannot name
-    table = packed(logits, top=top, kept=kept)
-    assert table.shape == (6, width_of(classes=classes, top=top))
+    table = pack_logits(logits, top=top, kept=kept)
+    assert table.shape == (6, packed_width(classes=classes, top=top))
     stored = StoredViews(table.numpy(), views=2, classes=classes, top=top, kept=kept)
     rows = torch.tensor([5, 0, 1, 1])
     found = stored(rows)
@@ -249,7 +249,7 @@ def test_students_of_the_same_members_share_a_table(
 
 
 def test_two_that_want_the_same_table_compute_it_once(tmp_path: Path) -> None:
-    shape = Shape(views=2, samples=150, width=4, number_bytes=2)
+    shape = TableShape(views=2, samples=150, width=4, number_bytes=2)
     computed: list[int] = []
 
     def fill() -> None:
@@ -277,7 +277,7 @@ def test_a_run_that_waits_for_another_stops_in_time(tmp_path: Path) -> None:
     trained(config, tmp_path / "first")
     again = dataclasses.replace(config, machine=Machine(threads=1, device="cpu", minutes=0.005))
     store = ViewStore(
-        store_in(tmp_path), Shape(views=2, samples=SAMPLES, width=10, number_bytes=2), of={}
+        store_in(tmp_path), TableShape(views=2, samples=SAMPLES, width=10, number_bytes=2), of={}
     )
     lines: list[str] = []
     with store.held(deadline=None, report=lines.append):
@@ -432,7 +432,7 @@ def test_options_that_mean_nothing(options: dict[str, Any], said: str, tmp_path:
 
 def test_more_classes_than_two_bytes_can_name() -> None:
     options = {"views": 1, "views_top": 5}
-    assert views_of(options, classes=2**16) == Views(count=1, top=5, kept="float16")
+    assert views_of(options, classes=2**16) == ViewOptions(count=1, top=5, kept="float16")
     with pytest.raises(InputError) as problem:
         views_of(options, classes=2**16 + 1)
     assert one_sentence(problem) == (
@@ -469,7 +469,7 @@ def test_a_disk_without_room_is_refused_before_any_member_is_trained(
 )
 def test_logits_that_cannot_be_stored(kept: Any, value: float, said: str) -> None:
     with pytest.raises(InputError) as problem:
-        _refuse_overflow(torch.tensor([[1.0, value]]), Views(count=1, top=None, kept=kept))
+        _refuse_overflow(torch.tensor([[1.0, value]]), ViewOptions(count=1, top=None, kept=kept))
     assert said in one_sentence(problem)
 
 

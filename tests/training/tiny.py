@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from flipguard.methods import METHODS
+from flipguard.runs.folder import MODEL
+from flipguard.runs.history import HISTORY
 from flipguard.training import Config, Machine, Recipe, Run, Scope, Seeds, train
-from flipguard.training.folder import HISTORY, MODEL
 
 DATA = "mnist1d:train=200,test=100"
 MODEL_SPEC = "mlp:hidden=16"

@@ -9,7 +9,7 @@ import errno
 import os
 import sys
 
-from flipguard.cli import streams
+from flipguard.cli import output
 from flipguard.cli.arguments import with_flags
 from flipguard.errors import FlipguardError, InputError, printable
 
@@ -18,7 +18,7 @@ LEAST_ADDRESS_SPACE = 512 << 20
 # A table of pandas, written with its index, has a column without a name.
 COLUMN_FLAGS = frozenset({"--by", "--cluster", "--id", "--label", "--target"})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-NOT_JUDGED, INTERRUPTED = streams.NOT_DELIVERED, 130
+NOT_JUDGED, INTERRUPTED = output.NOT_DELIVERED, 130
 
 
 def main() -> None:
@@ -28,11 +28,11 @@ def main() -> None:
     whatever is raised, also what is no `Exception`, becomes one sentence and exit code 2.
     """
     try:
-        streams.make_ready()
+        output.make_ready()
         code = _run(sys.argv[1:])
     except BaseException as problem:
         code = _explained(problem)
-    raise SystemExit(streams.flushed(code))
+    raise SystemExit(output.flushed(code))
 
 
 def _run(arguments: list[str]) -> int:
@@ -87,9 +87,9 @@ def _explained(problem: BaseException) -> int:
         if os.environ.get("FLIPGUARD_TRACEBACK"):
             import traceback
 
-            streams.say("".join(traceback.format_exception(problem)).rstrip())
+            output.say("".join(traceback.format_exception(problem)).rstrip())
         else:
-            streams.say(_sentence(problem))
+            output.say(_sentence(problem))
     except BaseException:  # noqa: S110
         # There may be no memory left for a sentence, or a second Ctrl-C: the code says enough.
         pass

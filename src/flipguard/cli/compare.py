@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("compare")(compare)
+    app.command("compare")(compare_command)
 
 
-def compare(
+def compare_command(
     old: options.Old,
     new: options.New,
     by: options.By = None,
@@ -78,7 +78,7 @@ def compare(
         engine=engine,
         wants=wants_of(outputs),
     )
-    page = page_of(result, html, samples=samples, budget=samples_budget)
+    page = report_page(result, html, samples=samples, budget=samples_budget)
     from flipguard.render.terminal import comparison_parts
 
     finished = Finished(destinations=outputs, result=result, page=page)
@@ -104,8 +104,8 @@ def compared(
     rules: Policy | None = None,
 ) -> Comparison:
     """The comparison that the options ask for, and the rules of a policy."""
+    from flipguard.comparison import compare as compare_predictions
     from flipguard.gate import check_columns
-    from flipguard.measuring import compare as compare_predictions
     from flipguard.predictions.read import read_predictions
 
     def read(path: str) -> Predictions:
@@ -132,7 +132,7 @@ def compared(
     return replace(result, notes=tuple(map(with_flags, result.notes)))
 
 
-def page_of(
+def report_page(
     result: Comparison,
     html: str | None,
     *,

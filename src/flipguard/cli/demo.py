@@ -31,10 +31,10 @@ Seed = Annotated[int, typer.Option("--seed", help="Random seed.")]
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("demo")(demo)
+    app.command("demo")(demo_command)
 
 
-def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
+def demo_command(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
     """The whole story on generated data: train updates, see what each breaks, judge, report.
 
     Example: [bold]flipguard demo[/bold]
@@ -42,11 +42,9 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
     for module, package, extra in NEEDED:
         if find_spec(module) is None:
             raise MissingExtraError("The demo", package=package, extra=extra)
-    from flipguard.demo.judging import POLICY, judged
-    from flipguard.demo.plan import CONTROL, described, tasks
-    from flipguard.demo.training import train_all
-    from flipguard.predictions.replacing import replacing
-    from flipguard.render.candidates import candidate_parts
+    from flipguard.demo import CONTROL, POLICY, described, judge_updates, tasks, train_all
+    from flipguard.files import replacing
+    from flipguard.render.terminal import candidate_parts
 
     began = time.monotonic()
     runs, policy = out / "runs", out / "gate.toml"
@@ -68,7 +66,7 @@ def demo(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
         line(f"  {told_of}")
     with progress("training") as told:
         train_all(plan, progress=told)
-    updates = judged(runs, policy)
+    updates = judge_updates(runs, policy)
     results = {update.name: update.comparison for update in updates}
     verdicts = {update.name: update.verdict for update in updates}
     old = results[CONTROL]["error_rate_old"].value
@@ -108,7 +106,7 @@ def _write_page(
     results: dict[str, Comparison],
     verdicts: dict[str, Verdict],
 ) -> None:
-    from flipguard.demo.samples import write_samples
+    from flipguard.demo import write_samples
     from flipguard.report.write import write_report
 
     samples = out / SAMPLES

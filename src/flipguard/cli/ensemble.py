@@ -16,10 +16,10 @@ Out = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("ensemble")(ensemble)
+    app.command("ensemble")(ensemble_command)
 
 
-def ensemble(
+def ensemble_command(
     files: options.Files,
     out: Out,
     id: options.Id = None,

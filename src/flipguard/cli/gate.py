@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.compare import compared, page_of
+from flipguard.cli.compare import compared, report_page
 from flipguard.cli.output import (
     Finished,
     check_destinations,
@@ -23,10 +23,10 @@ PolicyOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("gate")(gate)
+    app.command("gate")(gate_command)
 
 
-def gate(
+def gate_command(
     old: options.Old,
     new: options.New,
     policy: PolicyOption,
@@ -81,7 +81,7 @@ def gate(
         rules=rules,
     )
     verdict = check(result, rules)
-    page = page_of(result, html, samples=samples, budget=samples_budget, verdict=verdict)
+    page = report_page(result, html, samples=samples, budget=samples_budget, verdict=verdict)
     finished = Finished(destinations=outputs, result=result, verdict=verdict, page=page)
     write_outputs(finished, verdict_parts(verdict))
     raise typer.Exit(verdict.exit_code)

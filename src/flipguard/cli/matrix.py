@@ -17,10 +17,10 @@ Plot = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("matrix")(matrix)
+    app.command("matrix")(matrix_command)
 
 
-def matrix(
+def matrix_command(
     files: options.Files,
     json: options.Json = None,
     plot: Plot = None,
@@ -35,8 +35,7 @@ def matrix(
     """
     check_destinations(files, json=json, other=plot)
     from flipguard.matrices import matrix as matrix_of
-    from flipguard.plots.matrix import check_models, plot_matrix
-    from flipguard.plots.picture import check_picture
+    from flipguard.plots import check_models, check_picture, plot_matrix
     from flipguard.predictions.read import read_predictions
     from flipguard.render.terminal import matrix_parts
 

@@ -23,10 +23,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("methods")(methods)
+    app.command("methods")(methods_command)
 
 
-def methods(name: Name = None, json: AsJson = False) -> None:
+def methods_command(name: Name = None, json: AsJson = False) -> None:
     """List the training methods, or show one of them with its options.
 
     Also lists which defaults differ from the paper.
@@ -78,7 +78,7 @@ def _card(name: str, method: Method, named: Mapping[str, str]) -> Iterator[Rende
     """What the documentation says of a method: sentence, paper, needs and options."""
     from rich.table import Table
 
-    from flipguard.methods.base import written
+    from flipguard.methods.base import format_value
 
     yield f"{name}: {method.sentence}"
     facts = Table(box=None, pad_edge=False, show_header=False)
@@ -96,7 +96,7 @@ def _card(name: str, method: Method, named: Mapping[str, str]) -> Iterator[Rende
         choices = f" Choices: {', '.join(option.choices)}." if option.choices else ""
         # A configuration file cannot hold None, so an option without a value is shown in words.
         value = named.get(option.name, option.default)
-        default = "none" if value is None else written(value)
+        default = "none" if value is None else format_value(value)
         table.add_row(option.name, default, f"{option.sentence}{choices}")
     yield table
     yield ""

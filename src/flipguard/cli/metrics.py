@@ -13,10 +13,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("metrics")(metrics)
+    app.command("metrics")(metrics_command)
 
 
-def metrics(json: AsJson = False) -> None:
+def metrics_command(json: AsJson = False) -> None:
     """What is measured, a line each.
 
     Example: [bold]flipguard metrics --json[/bold]

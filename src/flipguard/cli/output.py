@@ -1,4 +1,4 @@
-"""Where results go: the terminal, files written whole or not at all, and standard output."""
+"""Where results go: the terminal, standard output, and files written whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from flipguard import report
-from flipguard.cli import streams
 from flipguard.errors import FlipguardError, InputError, printable
-from flipguard.predictions.replacing import check_writable, replacing
+from flipguard.files import check_writable, replacing
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,6 +27,13 @@ if TYPE_CHECKING:
     from flipguard.gate import Verdict
     from flipguard.report.page import Page
 
+
+# The exit code where there is no verdict, or where it could not be delivered.
+NOT_DELIVERED = 2
+MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
+# Widths at which a page can be read; rich takes any number, and prints nothing in no columns.
+COLUMNS, LINES = range(20, 1_001), range(1, 10_001)
+
 # A plain line no more often than this, where nobody watches a bar.
 SECONDS_PER_LINE = 10.0
 
@@ -36,6 +42,65 @@ SECONDS_PER_LINE = 10.0
 PLAIN_SIGNS = str.maketrans(
     {"→": "->", "–": "-", "…": "...", "▼": "v", "▲": "^", "·": ".", "≤": "<=", "≥": ">="}
 )
+
+
+def make_ready() -> None:
+    """Open what is closed, and leave out a size of the terminal that cannot be true."""
+    for number in range(len(MODES)):
+        # Otherwise the next file that is opened would become standard output or error.
+        with suppress(OSError):
+            os.fstat(number)
+            continue
+        os.open(os.devnull, os.O_RDWR)
+    for name, mode in MODES.items():
+        if getattr(sys, name) is None:
+            nowhere = open(os.devnull, mode, encoding="utf-8", errors="replace")  # noqa: SIM115
+            setattr(sys, name, nowhere)
+    for name, possible in (("COLUMNS", COLUMNS), ("LINES", LINES)):
+        given = os.environ.get(name, "")
+        if given and not (given.isascii() and given.isdigit() and int(given[:9]) in possible):
+            del os.environ[name]
+
+
+def is_closed(stream: TextIO) -> bool:
+    """Whether a standard stream was closed when the program began."""
+    return getattr(stream, "name", None) == os.devnull
+
+
+def say(text: str) -> None:
+    """Print on standard error. What cannot be told there changes no exit code."""
+    if not text:
+        return
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        silence(sys.stderr)
+
+
+def flushed(code: int) -> int:
+    """The exit code after everything was printed; another one if that failed.
+
+    Python itself would end in 120 where its last flush fails.
+    """
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError) as problem:
+        silence(sys.stdout)
+        if not isinstance(problem, BrokenPipeError):
+            code = NOT_DELIVERED
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        silence(sys.stderr)
+    return code
+
+
+def silence(stream: TextIO) -> None:
+    """Send what a stream still holds, and all that follows, to nowhere."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def check_destinations(
@@ -55,7 +120,7 @@ def check_destinations(
     written: set[str] = set()
     for destination in given:
         if destination == "-":
-            if streams.is_closed(sys.stdout):
+            if is_closed(sys.stdout):
                 raise InputError("Standard output (-) is closed; write to a file.")
             continue
         place = os.path.realpath(destination)
@@ -114,14 +179,14 @@ def linked(markdown: str, destination: str | None, html: str | None) -> str:
 
 def check_samples(samples: str | None, budget: str, html: str | None) -> None:
     """Refuses, before any work: a page that nothing draws, samples that nothing shows, no size."""
-    from flipguard.report.samples.base import bytes_of
+    from flipguard.report.samples import bytes_of
 
     bytes_of(budget)
     if html is not None:
         from flipguard.report.write import check_extra
 
         check_extra()
-        from flipguard.report.drawing import prepare
+        from flipguard.report.charts import prepare
 
         prepare()
     if samples is not None and html is None:
@@ -265,8 +330,7 @@ def _compressed(content: bytes, codec: str | None) -> bytes:
 
 
 def _table_format(destination: str) -> tuple[str, str | None]:
-    from flipguard.predictions.read import FORMATS
-    from flipguard.predictions.write import CODECS
+    from flipguard.predictions.formats import CODECS, FORMATS
 
     suffixes = Path(destination.lower()).suffixes
     compression = suffixes.pop() if suffixes[-1:] in ([".gz"], [".zst"]) else None
@@ -296,7 +360,7 @@ def _to_stdout(content: str | bytes) -> None:
         sys.stdout.flush()
     except OSError as problem:
         # Python flushes once more at the end, which must not fail a second time.
-        streams.silence(sys.stdout)
+        silence(sys.stdout)
         # The reader of a pipe may have seen enough, as `| head` does. The exit code stays that of
         # the work: a verdict does not change because it is read no further.
         if not isinstance(problem, BrokenPipeError):
@@ -342,7 +406,7 @@ def progress(what: str) -> Iterator[Progress]:
         if now - last >= SECONDS_PER_LINE and done:
             last = now
             left = (now - started) * (total - done) / done
-            streams.say(f"{what}: {done / total:.0%}, about {left:.0f} s left")
+            say(f"{what}: {done / total:.0%}, about {left:.0f} s left")
 
     yield line
 

@@ -35,10 +35,10 @@ def _as_its_name_says(out: Path, write: Callable[[Path], None]) -> None:
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("predict")(predict)
+    app.command("predict")(predict_command)
 
 
-def predict(run: RunFolder, out: Out, split: Split = "test") -> None:
+def predict_command(run: RunFolder, out: Out, split: Split = "test") -> None:
     """Writes a run's predictions as a table that compare and gate read.
 
     Example: [bold]flipguard predict runs/v2 --split test --out v2.npz[/bold]
@@ -52,8 +52,8 @@ def predict(run: RunFolder, out: Out, split: Split = "test") -> None:
             "Predicting", package=problem.name or "torch", extra="train"
         ) from problem
 
-    from flipguard.predictions.read import format_of
-    from flipguard.report.runs import run_files
+    from flipguard.predictions.formats import format_of
+    from flipguard.runs.history import run_files
 
     check_destinations(run_files(str(run)), other=str(out))
     format_of(out)

@@ -60,10 +60,10 @@ PolicyFile = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("report")(report)
+    app.command("report")(report_command)
 
 
-def report(
+def report_command(
     runs: Runs,
     out: Out,
     old: OldRun = None,
@@ -81,8 +81,8 @@ def report(
     """
     from flipguard.gate import check
     from flipguard.policy import Policy
-    from flipguard.render.text import headline
-    from flipguard.report.runs import chosen_runs
+    from flipguard.render.words import headline
+    from flipguard.report.runs import assign_roles
     from flipguard.report.write import check_extra, report_html
 
     check_extra()
@@ -94,7 +94,7 @@ def report(
             "Expected --confidence or --policy, but got both; a policy says its own confidence."
         )
     rules = None if policy is None else Policy.read(policy)
-    chosen = chosen_runs(runs, old=old, control=control)
+    chosen = assign_roles(runs, old=old, control=control)
     check_destinations(chosen.files, html=out)
     results = _compared(
         chosen.candidates,
@@ -132,8 +132,8 @@ def _compared(
     confidence: float,
     rules: Policy | None,
 ) -> dict[str, Comparison]:
+    from flipguard.comparison import compare
     from flipguard.gate import check_columns
-    from flipguard.measuring import compare
     from flipguard.report import WANTS
     from flipguard.report.runs import run_predictions, same_place
 

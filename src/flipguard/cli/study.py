@@ -1,19 +1,26 @@
-"""`flipguard study`."""
+"""`flipguard study`, and what its commands print."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.output import check_destinations, progress, show, typed, write_text
-from flipguard.cli.streams import say
+from flipguard.cli.output import check_destinations, progress, say, show, typed, write_text
 from flipguard.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod, RenderableType
+
+    from flipguard.studies.job import StudyJob
     from flipguard.studies.results import Result
+    from flipguard.studies.run import Outcome
+
+
+MOST_NAMED = 6
 
 HELP = """The papers' tables and figures: train them at a scale of yours, beside the papers.
 
@@ -98,6 +105,90 @@ Plot = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
 
 
+def named(task: StudyJob) -> str:
+    """What is run, in a word or two."""
+    count = len(task.plans)
+    return task.plans[0].study.id if count == 1 else f"{count} studies"
+
+
+def outcome_parts(task: StudyJob, outcome: Outcome) -> Iterator[RenderableType]:
+    """Every result, and how far all of them agree."""
+    from flipguard.studies.results import result_path
+    from flipguard.studies.show import overview_line, overview_table, result_parts
+
+    for number, result in enumerate(outcome.results):
+        if number:
+            yield ""
+        yield from result_parts(result)
+        yield from ("", str(result_path(task.out, result.study.id, result.scale)))
+    if len(outcome.results) > 1:
+        yield from ("", overview_table(outcome.results), "", overview_line(outcome.results))
+
+
+def what_is_left(task: StudyJob, outcome: Outcome) -> str:
+    """What a later call would go on with."""
+    from flipguard.formatting import format_seconds
+
+    left = task.left
+    return (
+        f"time is up, and {len(left)} of {len(task.nodes)} runs are left, about "
+        f"{format_seconds(task.seconds(left))}, of {_named(outcome.missing)}; run the same command "
+        "again to continue."
+    )
+
+
+def without_results(outcome: Outcome) -> str:
+    """Which studies lack runs, behind the sentence that says why."""
+    if len(outcome.results) + len(outcome.missing) < 2 or not outcome.missing:
+        return ""
+    return f" There is no result of {_named(outcome.missing)}."
+
+
+def _named(studies: Sequence[str]) -> str:
+    return ", ".join(studies) if len(studies) <= MOST_NAMED else f"{len(studies)} studies"
+
+
+def plan_parts(task: StudyJob) -> list[RenderableType]:
+    """What would be trained, and how long it should take."""
+    from rich.table import Table
+
+    from flipguard.studies.job import plan_rows, plan_summary
+
+    table = Table(box=None, pad_edge=False)
+    for head, right in (("method", 0), ("model", 0), ("runs", 1), ("there", 1), ("each", 1)):
+        # Where a terminal is narrow, names give way and not numbers.
+        side: JustifyMethod = "right" if right else "left"
+        table.add_column(head, justify=side, no_wrap=bool(right), overflow="fold")
+    table.add_column("all", justify="right", no_wrap=True)
+    for method, model, runs, there, each, total in plan_rows(task):
+        table.add_row(method, model, str(runs), str(there), each, total)
+    # Labels once each, as the keys of a dictionary keep them in order.
+    not_run: dict[tuple[str, str], dict[str, None]] = {}
+    for plan in task.plans:
+        of = f" of {plan.study.id}" if len(task.plans) > 1 else ""
+        for place, why in plan.left_out.items():
+            line = plan.study.lines[place]
+            label = line.label if line.pair is None else "cells of the matrix"
+            not_run.setdefault((of, why), {})[label] = None
+    left_out = [f"Not run{of}: {'; '.join(labels)}. {why}" for (of, why), labels in not_run.items()]
+    left_out += [f"Left out: {study}. {why}" for study, why in task.left_out.items()]
+    told = [plan_summary(task), *left_out]
+    if task.no_data is not None:
+        told.append(f"To run it, something is missing. {task.no_data}")
+    return [_plan_head(task), "", table, "", *told, "Nothing was trained."]
+
+
+def _plan_head(task: StudyJob) -> str:
+    first = task.plans[0]
+    seeds = f"{len(first.seeds)} seed{'s' * (len(first.seeds) != 1)}"
+    if len(task.plans) > 1:
+        names = ", ".join(plan.study.id for plan in task.plans)
+        return f"{named(task)} at {first.scale.name}, {seeds}: {names}."
+    lines = len({update.line for update in first.updates})
+    title = first.study.title_at(pretrained=first.scale.pretrained)
+    return f"{named(task)} at {first.scale.name}: {title}\n{lines} rows, {seeds}."
+
+
 def register(app: typer.Typer) -> None:
     """Adds the command and its parts."""
     study = typer.Typer(
@@ -107,7 +198,7 @@ def register(app: typer.Typer) -> None:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     study.command("list")(list_studies)
-    study.command("run")(run)
+    study.command("run")(run_command)
     study.command("show")(show_study)
     app.add_typer(study, name="study")
 
@@ -121,7 +212,7 @@ def list_studies(json: AsJson = False) -> None:
 
     from rich.table import Table
 
-    from flipguard.studies.reading import studies
+    from flipguard.studies.read_study import studies
     from flipguard.studies.scales import scales
 
     if json:
@@ -149,7 +240,7 @@ def list_studies(json: AsJson = False) -> None:
     show([table, "", sizes], stdout_taken=json)
 
 
-def run(
+def run_command(
     ids: Ids,
     scale: Scale = DEFAULT_SCALE,
     seeds: Seeds = None,
@@ -172,23 +263,16 @@ def run(
     Example: [bold]flipguard study run elodi.table1 --scale cifar100 --plan[/bold]
     """
     try:
-        from flipguard.studies.running import run_studies
-        from flipguard.studies.tasks import plan_summary, prepared
+        from flipguard.studies.job import plan_summary, prepare_job
+        from flipguard.studies.run import run_studies
     except ModuleNotFoundError as problem:
         raise MissingExtraError(
             "Running a study", package=problem.name or "torch", extra="train"
         ) from problem
-    from flipguard.cli.study_parts import (
-        named,
-        outcome_parts,
-        plan_parts,
-        what_is_left,
-        without_results,
-    )
 
     if minutes is not None and not 0 < minutes < float("inf"):
         raise InputError(f"Expected `--minutes` to be above 0, but got {minutes:g}.")
-    task = prepared(
+    task = prepare_job(
         ids,
         scale=scale,
         out=out,
@@ -241,10 +325,10 @@ def show_study(
     """
     check_destinations([], markdown=markdown, other=plot)
     if plot is not None:
-        from flipguard.plots.picture import check_picture
+        from flipguard.plots import check_picture
 
         check_picture(plot, of="a study")
-    from flipguard.studies.render import markdown_of, result_parts
+    from flipguard.studies.show import markdown_of, result_parts
 
     is_file = id.endswith(".json") or Path(id).is_file()
     result = _of_file(id, scale, out) if is_file else _of_study(id, scale, out)
@@ -252,7 +336,7 @@ def show_study(
         write_text(markdown_of(result), markdown)
     show(result_parts(result), stdout_taken=markdown == "-")
     if plot is not None:
-        from flipguard.studies.drawing import plot_result
+        from flipguard.studies.draw import plot_result
 
         plot_result(result, plot)
 
@@ -272,7 +356,7 @@ def _of_file(name: str, scale: str | None, out: Path) -> Result:
 
 def _of_study(id: str, scale: str | None, out: Path) -> Result:
     """The result of a study in the folder of all."""
-    from flipguard.studies.reading import study_of
+    from flipguard.studies.read_study import study_of
     from flipguard.studies.results import read_result, result_path, results_in
     from flipguard.studies.scales import scale_of
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flipguard.cli.output import line
-from flipguard.cli.streams import say
+from flipguard.cli.output import line, say
 from flipguard.errors import InputError, MissingExtraError, printable
 
 if TYPE_CHECKING:
@@ -70,10 +69,10 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that wa
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("train")(train)
+    app.command("train")(train_command)
 
 
-def train(
+def train_command(
     out: Out,
     method: Method = None,
     data: Data = None,
@@ -93,10 +92,16 @@ def train(
     Example: [bold]flipguard train --method fd-lm --old runs/v1 --seed 2 --out runs/v2[/bold]
     """
     try:
+        from flipguard.runs.config import (
+            fix_randomness,
+            from_dict,
+            read_toml,
+            set_values,
+            with_entries,
+        )
+        from flipguard.runs.folder import check_place
         from flipguard.training import train as trained
-        from flipguard.training.config import assigned, fixed, from_dict, read_toml, with_entries
-        from flipguard.training.folder import check_place
-        from flipguard.training.interrupting import epoch_first, interrupted
+        from flipguard.training.interrupting import finish_epoch_on_interrupt, interrupted
     except ModuleNotFoundError as problem:
         raise MissingExtraError(
             "Training", package=problem.name or "torch", extra="train"
@@ -113,13 +118,13 @@ def train(
     if seed is not None:
         values = with_entries(values, "seeds", {"seed": seed})
     if fix is not None:
-        values = fixed(values, [source.strip() for source in fix.split(",")])
+        values = fix_randomness(values, [source.strip() for source in fix.split(",")])
     if fuse is not None:
         values = with_entries(values, "machine", {"fuse": fuse})
-    settings = from_dict(assigned(values, set or []))
+    settings = from_dict(set_values(values, set or []))
     stopped_by_hand = False
     try:
-        with epoch_first(_say_that_the_epoch_is_finished):
+        with finish_epoch_on_interrupt(_say_that_the_epoch_is_finished):
             run = trained(settings, out, resume=resume, report=line)
             stopped_by_hand = interrupted() and not run.finished
     except KeyboardInterrupt:
@@ -144,9 +149,9 @@ def _say_that_the_epoch_is_finished() -> None:
 
 def _way_on(out: Path, settings: Config) -> str:
     """What was kept of a run that was interrupted, and how it goes on."""
+    from flipguard.runs.folder import CHECKPOINT
     from flipguard.training import Run
     from flipguard.training.checks import trains_members
-    from flipguard.training.folder import CHECKPOINT
 
     if not (out / "run.json").exists():
         if trains_members(settings):
@@ -165,8 +170,8 @@ def _way_on(out: Path, settings: Config) -> str:
 
 
 def _begun(out: Path) -> dict[str, Any]:
+    from flipguard.runs.config import as_dict
     from flipguard.training import Run
-    from flipguard.training.config import as_dict
 
     if not (out / "run.json").exists():
         raise InputError(

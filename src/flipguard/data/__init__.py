@@ -19,13 +19,11 @@ from flipguard.data.augment import (
     NoAugmentation,
     ShiftScaleNoise,
 )
-from flipguard.data.augmentations import AUGMENTATIONS, build_augmentation
-from flipguard.data.base import ArraySplit, DataSet, Split, TextSplit
-from flipguard.data.crops import RandomResizedCrop
-from flipguard.data.folders import FolderSplit
-from flipguard.data.loading import load_data
-from flipguard.data.registry import DATA_SETS, KnownData
-from flipguard.data.splits import first_classes, part, seen_before, stratified
+from flipguard.data.augmentations import AUGMENTATIONS, RandomResizedCrop, build_augmentation
+from flipguard.data.dataset import ArraySplit, DataSet, Split, TextSplit
+from flipguard.data.image_folders import FolderSplit
+from flipguard.data.registry import DATA_SETS, KnownData, load_data
+from flipguard.data.subsets import first_classes, part, seen_before, stratified
 
 __all__ = [
     "AUGMENTATIONS",

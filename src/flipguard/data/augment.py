@@ -14,9 +14,9 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from flipguard.data.base import Split
-from flipguard.data.counter import bell, integers, uniform
+from flipguard.data.dataset import Split
 from flipguard.errors import InputError
+from flipguard.randomness import bell, integers, uniform
 
 Fill: TypeAlias = Literal["reflect", "zero"]
 Flip: TypeAlias = Literal["random", "alternating", "none"]
@@ -101,9 +101,9 @@ class CropFlip(Augmentation):
     flip: Flip = "random"
 
     def __post_init__(self) -> None:
-        at_least("padding", self.padding, 0)
-        one_of("fill", self.fill, FILLS)
-        one_of("flip", self.flip, FLIPS)
+        check_at_least("padding", self.padding, 0)
+        check_one_of("fill", self.fill, FILLS)
+        check_one_of("flip", self.flip, FLIPS)
 
     def __call__(
         self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
@@ -141,7 +141,7 @@ class Cutout(Augmentation):
     size: int = 8
 
     def __post_init__(self) -> None:
-        at_least("size", self.size, 1)
+        check_at_least("size", self.size, 1)
 
     def __call__(
         self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
@@ -174,9 +174,9 @@ class ShiftScaleNoise(Augmentation):
     noise: float = 0.02
 
     def __post_init__(self) -> None:
-        at_least("shift", self.shift, 0)
-        at_least("scale", self.scale, 0)
-        at_least("noise", self.noise, 0)
+        check_at_least("shift", self.shift, 0)
+        check_at_least("scale", self.scale, 0)
+        check_at_least("noise", self.noise, 0)
 
     def __call__(
         self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
@@ -280,7 +280,7 @@ def must_match(inputs: Tensor, ids_index: Tensor) -> None:
         )
 
 
-def at_least(name: str, value: float, low: int) -> None:
+def check_at_least(name: str, value: float, low: int) -> None:
     """Refuses an option that is too small, or no number."""
     if isinstance(value, bool) or not low <= value < 2**31:
         raise InputError(
@@ -288,7 +288,7 @@ def at_least(name: str, value: float, low: int) -> None:
         )
 
 
-def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+def check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     """Refuses an option that is none of a few words."""
     if value not in known:
         options = ", ".join(repr(option) for option in known)

@@ -1,12 +1,21 @@
-"""Augmentations by name: ``crop-flip:padding=4+cutout:size=8``."""
+"""Augmentations by name: ``crop-flip:padding=4+cutout:size=8``, and the random crop of ImageNet."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
 
+import torch
+from torch import Tensor
+
 from flipguard.data.augment import (
+    BOX_COLUMN,
+    BOX_MIRROR,
+    BOX_ROW,
+    BOX_TRIES,
     FILLS,
     FLIPS,
     Augmentation,
@@ -17,10 +26,141 @@ from flipguard.data.augment import (
     InTurn,
     NoAugmentation,
     ShiftScaleNoise,
+    check_at_least,
+    check_one_of,
+    image_size,
+    mirrored,
 )
-from flipguard.data.crops import RandomResizedCrop
-from flipguard.data.options import Options
+from flipguard.data.dataset import Split
+from flipguard.data.image_folders import FolderSplit
+from flipguard.data.resampling import Boxes, resampled
 from flipguard.errors import InputError, listed
+from flipguard.randomness import integers, uniform
+from flipguard.specs import Options
+
+WIDEST = 4 / 3  # width over height; its inverse is the narrowest
+TRIES = 10
+TERMS = 10  # of the exponential; they leave 3e-14
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomResizedCrop(Augmentation):
+    """Cuts a random box, resizes it to `size` by `size` pixels, and mirrors it left to right.
+
+    The box is torchvision's: a share of the area from `scale` to 1, its width over its height
+    log-uniform from 3/4 to 4/3; the best box in the middle where ten of them do not fit. It is
+    resized bilinearly with antialiasing, to Pillow's bytes. Without a `size` the images keep
+    theirs. Samples of an image folder are cut from the whole image by `views`.
+
+    >>> images = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8)
+    >>> RandomResizedCrop(size=4)(images, ids_index=torch.tensor([3]), epoch=0, seed=0).shape
+    torch.Size([1, 1, 4, 4])
+    """
+
+    size: int | None = None
+    scale: float = 0.08
+    flip: Flip = "random"
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            check_at_least("size", self.size, 1)
+        if isinstance(self.scale, bool) or not 0 <= self.scale <= 1:
+            raise InputError(
+                f"Expected `scale` to be a number from 0 to 1, but got {self.scale!r}; give the "
+                "least share of an image's area."
+            )
+        check_one_of("flip", self.flip, FLIPS)
+
+    def __call__(
+        self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
+    ) -> Tensor:
+        height, width = image_size(inputs, ids_index)
+        ids = ids_index.to(inputs.device)
+        boxes = self.boxes(
+            torch.full_like(ids, height, dtype=torch.int64),
+            torch.full_like(ids, width, dtype=torch.int64),
+            ids_index=ids,
+            epoch=epoch,
+            seed=seed,
+        )
+        return resampled(
+            inputs,
+            boxes,
+            height=self.size or height,
+            width=self.size or width,
+            mirrored=mirrored(self.flip, ids, epoch, seed, BOX_MIRROR),
+        )
+
+    def views(
+        self,
+        split: Split,
+        indices: Tensor,
+        *,
+        epoch: int | Tensor,
+        seed: int,
+        device: torch.device | str | None = None,
+    ) -> Tensor:
+        if not isinstance(split, FolderSplit):
+            return Augmentation.views(self, split, indices, epoch=epoch, seed=seed, device=device)
+        positions = split.positions(indices).cpu()
+        ids, shapes = split.ids_index[positions], split.shapes(positions)
+        if isinstance(epoch, Tensor):
+            epoch = epoch.cpu()
+        boxes = self.boxes(shapes[:, 0], shapes[:, 1], ids_index=ids, epoch=epoch, seed=seed)
+        images = split.cut(positions, boxes, size=self.size)
+        turned = mirrored(self.flip, ids, epoch, seed, BOX_MIRROR)
+        if turned is not None:
+            images[turned] = images[turned].flip(3)
+        return images if device is None else images.to(device)
+
+    def boxes(
+        self,
+        heights: Tensor,
+        widths: Tensor,
+        *,
+        ids_index: Tensor,
+        epoch: int | Tensor,
+        seed: int,
+    ) -> Boxes:
+        """The boxes in images of so many pixels, int64 [n] each."""
+        draws = torch.arange(BOX_TRIES, BOX_TRIES + 2 * TRIES, 2, device=ids_index.device)[:, None]
+        share = uniform(seed, epoch, ids_index, draws).to(torch.float64)
+        slant = uniform(seed, epoch, ids_index, draws + 1).to(torch.float64)
+        area = (heights * widths) * (share * (1 - self.scale) + self.scale)
+        ratio = _exp((slant * 2 - 1) * math.log(WIDEST))
+        tried_heights = (area / ratio).sqrt().round().to(torch.int64)
+        tried_widths = (area * ratio).sqrt().round().to(torch.int64)
+        fits = (tried_heights > 0) & (tried_heights <= heights)
+        fits = fits & (tried_widths > 0) & (tried_widths <= widths)
+        first = fits.to(torch.uint8).argmax(0, keepdim=True)  # the first of equals
+        found = fits.any(0)
+        whole_heights, whole_widths = _largest(heights, widths)
+        height = torch.where(found, tried_heights.gather(0, first)[0], whole_heights)
+        width = torch.where(found, tried_widths.gather(0, first)[0], whole_widths)
+        down, right = heights - height, widths - width
+        top = integers(seed, epoch, ids_index, BOX_ROW, below=down + 1)
+        left = integers(seed, epoch, ids_index, BOX_COLUMN, below=right + 1)
+        return Boxes(
+            top=torch.where(found, top, down // 2),
+            left=torch.where(found, left, right // 2),
+            height=height,
+            width=width,
+        )
+
+
+def _largest(heights: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
+    """The sides of the largest boxes that are not too wide and not too narrow."""
+    highest = (widths.to(torch.float64) * WIDEST).round().to(torch.int64)
+    widest = (heights.to(torch.float64) * WIDEST).round().to(torch.int64)
+    return torch.minimum(heights, highest), torch.minimum(widths, widest)
+
+
+def _exp(x: Tensor) -> Tensor:
+    """The exponential of small numbers, as a series: a library's differs between devices."""
+    total = torch.ones_like(x)
+    for term in range(TERMS, 0, -1):
+        total = total * x * (1 / term) + 1
+    return total
 
 
 def _crop_flip(options: Options) -> Augmentation:

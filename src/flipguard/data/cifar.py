@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from flipguard.data.base import ArraySplit, DataSet
-from flipguard.data.files import absent, read_bytes, unreadable
-from flipguard.data.labels import class_names_of, indices_of
-from flipguard.data.npz import read_npz
-from flipguard.data.options import Options
+from flipguard.data.arrays import read_npz
+from flipguard.data.dataset import ArraySplit, DataSet
+from flipguard.data.readers import absent, class_names_of, indices_of, read_bytes, unreadable_file
 from flipguard.errors import InputError
+from flipguard.specs import Options
 
 WHAT = "a batch of CIFAR images"
 CIFAR10 = (
@@ -78,7 +77,7 @@ def _of_batches(name: str, folder: Path) -> DataSet:
         labels = [label for path, batch in batches for label in _wanted(batch, key, path)]
         flat = np.concatenate(pixels)
         if flat.ndim != 2 or flat.shape[1] != 3 * 32 * 32:
-            raise unreadable(folder / files[0], WHAT, f"its data is {list(flat.shape)}")
+            raise unreadable_file(folder / files[0], WHAT, f"its data is {list(flat.shape)}")
         images = flat.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         splits.append(_split(images, labels, names, str(folder / files[0])))
     return DataSet.of(name=name, kind="image", class_names=names, train=splits[0], test=splits[1])
@@ -122,16 +121,16 @@ def _unpickled(path: Path) -> Mapping[Any, Any]:
     try:
         found = _Arrays(io.BytesIO(content), encoding="bytes").load()
     except Exception as problem:  # a damaged pickle raises nearly anything
-        raise unreadable(path, WHAT, problem) from problem
+        raise unreadable_file(path, WHAT, problem) from problem
     if not isinstance(found, dict):
-        raise unreadable(path, WHAT, f"it holds a {type(found).__name__}")
+        raise unreadable_file(path, WHAT, f"it holds a {type(found).__name__}")
     return found
 
 
 def _wanted(batch: Mapping[Any, Any], key: str, path: Path) -> Any:
     found = batch.get(key.encode(), batch.get(key))
     if found is None:
-        raise unreadable(path, WHAT, f"it holds no {key!r}")
+        raise unreadable_file(path, WHAT, f"it holds no {key!r}")
     return found
 
 

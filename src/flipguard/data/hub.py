@@ -10,13 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flipguard.data.base import ArraySplit, DataSet, Split, TextSplit
-from flipguard.data.files import located
-from flipguard.data.images import as_pixels
-from flipguard.data.labels import Label, class_names_of, indices_of
-from flipguard.data.options import Options
-from flipguard.data.splits import part
+from flipguard.data.dataset import ArraySplit, DataSet, Split, TextSplit
+from flipguard.data.readers import Label, as_pixels, class_names_of, indices_of, located
+from flipguard.data.subsets import part
 from flipguard.errors import InputError, listed
+from flipguard.specs import Options
 
 TEXT, IMAGE, LABEL = (
     ("text", "sentence", "content"),

@@ -7,12 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flipguard.data.base import DataSet, TextSplit
-from flipguard.data.files import absent, packed_or_not, read_bytes, unreadable
-from flipguard.data.labels import Label, class_names_of, indices_of
-from flipguard.data.options import Options
-from flipguard.data.splits import part
+from flipguard.data.dataset import DataSet, TextSplit
+from flipguard.data.readers import (
+    Label,
+    absent,
+    class_names_of,
+    indices_of,
+    packed_or_not,
+    read_bytes,
+    unreadable_file,
+)
+from flipguard.data.subsets import part
 from flipguard.errors import InputError, listed
+from flipguard.specs import Options
 
 WHAT = 'lines of {"text": …, "label": …}'
 TRAIN = ("train.jsonl",)
@@ -85,7 +92,7 @@ def read_jsonl(path: Path) -> tuple[list[str], list[Label]]:
     try:
         content = read_bytes(path, WHAT).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        raise unreadable(path, WHAT, problem) from problem
+        raise unreadable_file(path, WHAT, problem) from problem
     # Not splitlines: a text may hold other line breaks, which JSON leaves as they are.
     for number, line in enumerate(content.split("\n"), start=1):
         if line.strip():

@@ -1,16 +1,20 @@
-"""Rows laid side by side as the files have them, and the watch over their ids while they pass."""
+"""Rows of several files side by side: in the order of the files if their ids agree, else joined."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
+from flipguard.counts import IntArray
+from flipguard.engines.joining import joined_frames
+from flipguard.engines.outcomes import RowCheck
 from flipguard.engines.pairing import Pairing
-from flipguard.engines.refusals import Refusal
+from flipguard.engines.plan import RowCounts, summed_rows
 from flipguard.engines.tally import Part
-from flipguard.predictions.faults import naming_any
+from flipguard.predictions.read import name_any_file_on_error
 
 # Rows that are looked at together: few enough to be nothing in memory, enough to be fast.
 ROWS_PER_LOOK = 1 << 20
@@ -25,7 +29,7 @@ def id_columns(names: Sequence[str]) -> list[str]:
     return [name for name in names if re.fullmatch(r"\d+\|id", name)]
 
 
-class IdWatch:
+class IdOrderCheck:
     """Sees ids pass, batch by batch: are they equal row for row, is one missing, do they rise?
 
     Ids that rise are unique, and seeing that takes the memory of one batch. Ids in no order take
@@ -67,7 +71,7 @@ def aligned_parts(
     """
     refusals = pairing.refusals(frame.collect_schema().names())
     canonical = pairing.canonical(frame)
-    with naming_any(pairing.sides):
+    with name_any_file_on_error(pairing.sides):
         if pairing.columnar:
             yield from _column_by_column(pairing, canonical, refusals, list(sums))
         else:
@@ -75,10 +79,10 @@ def aligned_parts(
 
 
 def _column_by_column(
-    pairing: Pairing, rows: pl.LazyFrame, refusals: list[Refusal], sums: list[pl.Expr]
+    pairing: Pairing, rows: pl.LazyFrame, refusals: list[RowCheck], sums: list[pl.Expr]
 ) -> Iterator[Part]:
     """Columns that are stored apart: ids alone first, then the rest, is faster than all at once."""
-    watch = IdWatch()
+    watch = IdOrderCheck()
     ids = id_columns(rows.collect_schema().names())
     if ids:
         for batch in rows.select(ids).collect_batches(
@@ -94,10 +98,10 @@ def _column_by_column(
     yield Part(rows=rows, sums=counted)
 
 
-def _all_at_once(pairing: Pairing, rows: pl.LazyFrame, refusals: list[Refusal]) -> Iterator[Part]:
+def _all_at_once(pairing: Pairing, rows: pl.LazyFrame, refusals: list[RowCheck]) -> Iterator[Part]:
     """Text is parsed whole for every query, so one pass does everything, batch by batch."""
     by_id = "0|id" in rows.collect_schema().names()
-    watch, start = IdWatch(), 0
+    watch, start = IdOrderCheck(), 0
     flags = _flags(refusals)
     refused = [False] * len(flags)
     for batch in rows.collect_batches(
@@ -114,13 +118,116 @@ def _all_at_once(pairing: Pairing, rows: pl.LazyFrame, refusals: list[Refusal]) 
     _refuse(pairing, rows, refusals, refused)
 
 
-def _flags(refusals: Sequence[Refusal]) -> list[pl.Expr]:
+def _flags(refusals: Sequence[RowCheck]) -> list[pl.Expr]:
     return [refusal.where.any().alias(f"__refusal{i}") for i, refusal in enumerate(refusals)]
 
 
 def _refuse(
-    pairing: Pairing, rows: pl.LazyFrame, refusals: Sequence[Refusal], refused: Sequence[bool]
+    pairing: Pairing, rows: pl.LazyFrame, refusals: Sequence[RowCheck], refused: Sequence[bool]
 ) -> None:
     for refusal, is_refused in zip(refusals, refused, strict=True):
         if is_refused:
             raise pairing.refuse(rows, refusal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedRows:
+    """The samples that all files have, in the order of the first.
+
+    `positions[i]` is the row of file i that each sample is in; None if that is the sample's own
+    place, so that the file can be read front to back.
+    """
+
+    table: pl.DataFrame
+    positions: tuple[IntArray | None, ...]
+    rows: RowCounts
+
+
+def paired_rows(pairing: Pairing, want: frozenset[str]) -> PairedRows:
+    """The wanted columns of the samples that all files have, under canonical names."""
+    sides = range(len(pairing.sides))
+    if pairing.may_be_aligned():
+        frame = pairing.aligned_frame(want | {"id"})
+        try:
+            parts = [
+                _wanted(part.rows, want).collect(engine="streaming")
+                for part in aligned_parts(pairing, frame)
+            ]
+        except OrderDiffersError:
+            pass
+        else:
+            rows = RowCounts(matched=pairing.heights[0])
+            return PairedRows(
+                table=pl.concat(parts), positions=tuple(None for _ in sides), rows=rows
+            )
+    tally: list[RowCounts] = []
+    frames = list(_joined_frames(pairing, want | {"id", "row"}, tally))
+    joined = pl.concat([frame.collect() for frame in frames]).sort("0|row")
+    places = [joined[f"{i}|row"].to_numpy() for i in sides]
+    in_order = len(joined) == pairing.heights[0]
+    return PairedRows(
+        table=_wanted(pairing.canonical(joined.lazy()), want).collect(),
+        positions=(None if in_order else places[0], *places[1:]),
+        rows=summed_rows(tally),
+    )
+
+
+def checked_frames(
+    pairing: Pairing, want: frozenset[str], tally: list[RowCounts]
+) -> Iterator[pl.LazyFrame]:
+    """Paired tables in which nothing is to be refused: one, or a part of a join each.
+
+    The row counts go to `tally`; files that must not be compared are refused at the latest after
+    the last table.
+    """
+    if pairing.may_be_aligned():
+        frame = pairing.aligned_frame(want | {"id"})
+        if _is_aligned(pairing, frame):
+            tally.append(RowCounts(matched=pairing.heights[0]))
+            yield pairing.canonical(frame)
+            return
+    for frame in _joined_frames(pairing, want | {"id"}, tally):
+        yield pairing.canonical(frame)
+
+
+def _is_aligned(pairing: Pairing, frame: pl.LazyFrame) -> bool:
+    try:
+        for _ in aligned_parts(pairing, frame):
+            pass
+    except OrderDiffersError:
+        return False
+    return True
+
+
+def _joined_frames(
+    pairing: Pairing, want: frozenset[str], tally: list[RowCounts]
+) -> Iterator[pl.LazyFrame]:
+    for frame in joined_frames(pairing, want, tally):
+        refuse_joined(pairing, frame)
+        yield frame
+
+
+def refuse_joined(pairing: Pairing, frame: pl.LazyFrame) -> None:
+    """Refuses rows of a joined table that cannot be compared, naming ids if the table has them."""
+    names = frame.collect_schema().names()
+    refusals = pairing.refusals(names)
+    flags = [refusal.where.any().alias(str(i)) for i, refusal in enumerate(refusals)]
+    if not flags:
+        return
+    found = frame.select(flags).collect(engine="streaming").row(0)
+    for refusal, refused in zip(refusals, found, strict=True):
+        if refused:
+            # A join leaves rows in the order of their hashes, in which no one would look for them.
+            order = [name for name in ("0|row", "0|id") if name in names]
+            raise pairing.refuse(frame.sort(order[0]) if order else frame, refusal)
+
+
+def _wanted(canonical: pl.LazyFrame, want: frozenset[str]) -> pl.LazyFrame:
+    kept = [
+        name
+        for name in canonical.collect_schema().names()
+        # The sides' columns begin with the number of the side.
+        if name.startswith("__") and not name.startswith("__hash")
+        if "id" in want or name != "__id"
+    ]
+    return canonical.select(kept)

@@ -20,7 +20,7 @@ import polars as pl
 from flipguard.engines.pairing import IDS_TO_NAME, SEED, Pairing
 from flipguard.engines.plan import RowCounts
 from flipguard.errors import InputError
-from flipguard.predictions.faults import naming
+from flipguard.predictions.read import name_file_on_error
 
 HASHES = ("__hash_a", "__hash_b")
 SEEDS = (SEED, 0x85EBCA6B)
@@ -110,7 +110,7 @@ def _common(
 
 
 def _ids(pairing: Pairing, i: int) -> pl.Series:
-    with naming(pairing.sides[i]):
+    with name_file_on_error(pairing.sides[i]):
         return pairing.id_list(i).collect(engine="streaming").to_series()
 
 
@@ -170,7 +170,7 @@ def _gathered(
     for i, rows in enumerate(kept):
         # Ids are told by those of the first side.
         asked = want - {"row"} if i == 0 else want - {"row", "id"}
-        with naming(pairing.sides[i]):
+        with name_file_on_error(pairing.sides[i]):
             table = pairing.side_frame(i, asked).collect(engine="streaming")
         columns = [c if rows is None else _gather(c, rows) for c in table.get_columns()]
         if "row" in want:
@@ -223,7 +223,7 @@ def _hashed(pairing: Pairing, i: int, want: frozenset[str], part: int) -> pl.Dat
     if "id" not in want:
         frame = frame.drop(f"{i}|id")
     first = HASHES[0]
-    with naming(pairing.sides[i]):
+    with name_file_on_error(pairing.sides[i]):
         # One key sorts four times as fast as two; the second decides in the one case in a
         # hundred thousand where two different ids share the first.
         table = frame.sort(first).collect(engine="streaming")

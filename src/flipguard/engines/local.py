@@ -8,9 +8,16 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from flipguard.engines.labelled import count_labels
+from flipguard.engines.alignment import (
+    OrderDiffersError,
+    aligned_parts,
+    checked_frames,
+    refuse_joined,
+)
+from flipguard.engines.joining import joined_frames
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import (
+    COLUMNS,
     ID,
     NOTHING_MORE,
     Counted,
@@ -18,20 +25,57 @@ from flipguard.engines.plan import (
     Details,
     RowCounts,
     Want,
+    summed_rows,
 )
-from flipguard.engines.positions import checked_frames
 from flipguard.engines.scored import ScoredCounting
-from flipguard.engines.tally import Tally
+from flipguard.engines.tally import Part, Tally
 from flipguard.engines.unusable import usable_batches
 from flipguard.errors import InputError
-from flipguard.predictions.faults import naming, naming_any
+from flipguard.predictions.read import name_any_file_on_error, name_file_on_error
 from flipguard.predictions.scores import width
 from flipguard.predictions.table import Predictions
 
 
+def count_labels(plan: CountingPlan, begin: Callable[[], Tally]) -> tuple[Tally, RowCounts]:
+    """One pass over files of labels: row for row if the ids allow it, else by a join."""
+    pairing = Pairing(plan)
+    if pairing.may_be_aligned():
+        tally = begin()
+        # One query makes sure of the rows and counts them all; groups take a query each.
+        whole = tally.tables.get(None)
+        sums = tally.sums if whole is not None and not whole.keys else []
+        frame = pairing.aligned_frame(COLUMNS)
+        try:
+            for part in aligned_parts(pairing, frame, sums):
+                tally.add(part)
+        except OrderDiffersError:
+            pass
+        else:
+            return tally, RowCounts(matched=pairing.heights[0])
+    tally = begin()
+    return tally, _joined(pairing, tally)
+
+
+def _joined(pairing: Pairing, tally: Tally) -> RowCounts:
+    rows: list[RowCounts] = []
+    # Ids are carried along only if they are told: their hashes do the joining.
+    want = COLUMNS if "flips" in tally.wants else COLUMNS - {"id"}
+    for frame in joined_frames(pairing, want, rows):
+        try:
+            refuse_joined(pairing, frame)
+        except InputError:
+            # Only now are the ids themselves worth their memory: the same again, naming them.
+            for named in joined_frames(pairing, COLUMNS, []):
+                refuse_joined(pairing, named)
+            raise
+        with name_any_file_on_error(pairing.sides):
+            tally.add(Part(rows=pairing.canonical(frame)))
+    return summed_rows(rows)
+
+
 def count(plan: CountingPlan, wants: frozenset[Want] = NOTHING_MORE) -> Counted:
     """The counts of a plan and what else is wanted, in one pass over its files."""
-    with naming_any(plan.sides):
+    with name_any_file_on_error(plan.sides):
         plan = with_control_labels(plan)
         tally, rows, odd_labels = _pass(plan, lambda: Tally(plan, wants))
         found = Counted.of(plan, tally.tables, rows, odd_labels, tally.details())
@@ -48,7 +92,7 @@ def count(plan: CountingPlan, wants: frozenset[Want] = NOTHING_MORE) -> Counted:
 
 def details(plan: CountingPlan, wants: frozenset[Want]) -> Details:
     """What is wanted beyond the counts of a plan that was counted before."""
-    with naming_any(plan.sides):
+    with name_any_file_on_error(plan.sides):
         # A control matters here only if it decides which samples were compared, or has targets.
         dropped = plan.on_missing == "drop"
         needed = dropped or any(control.target is not None for control in plan.controls)
@@ -75,7 +119,7 @@ def _pass(
 
 def compared_ids(plan: CountingPlan, wanted: pl.Series) -> pl.Series | None:
     """Those of the wanted ids that are among the samples compared; None if rows have no ids."""
-    with naming_any(plan.sides):
+    with name_any_file_on_error(plan.sides):
         pairing = Pairing(with_control_labels(plan))
         if pairing.by_position:
             return None
@@ -96,7 +140,7 @@ def with_control_labels(plan: CountingPlan) -> CountingPlan:
 
 def with_labels(predictions: Predictions) -> Predictions:
     """Predictions whose label is the class of the largest score."""
-    with naming(predictions):
+    with name_file_on_error(predictions):
         if predictions.height == 0:
             raise InputError(
                 f"{predictions.name} is empty; expected at least one row of predictions."

@@ -1,10 +1,12 @@
-"""The definition of a flip as Polars expressions over a paired table, and all that follows from it.
+"""The definition of a flip as Polars expressions, what follows from it, and pairs to refuse.
 
-Cells, kinds of flips and counts follow from which labels equal the target and which each other.
-`flipguard.counts.flip_cells` says the same in numpy.
+Column names belong to `plan`; counting belongs to `local`, `scored` and `spark`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -16,10 +18,62 @@ from flipguard.counts import (
     control_name,
     joint_name,
 )
-from flipguard.engines.plan import ID, NEW, OLD, TARGET, CountingPlan, control_column, cut_column
+from flipguard.engines.plan import ID, NEW, OLD, TARGET, CountingPlan, control_column, group_column
 
 RESERVED = ("id", "kind", "target", "old", "new", *FLIP_CONFIDENCES)
 ROW = "__row"
+
+
+@dataclass(frozen=True, slots=True)
+class RowCheck:
+    """Rows that must not be, and the sentence for them."""
+
+    where: pl.Expr
+    sentence: Callable[[str], str]
+
+
+def no_label(i: int, name: str, column: str | None) -> RowCheck:
+    """A row without a predicted class."""
+    return RowCheck(
+        pl.col(f"{i}|label").is_null(),
+        lambda rows: (
+            f"{name} has no predicted class in column '{column}' for {rows}; "
+            "give every row a label, or leave the row out."
+        ),
+    )
+
+
+def no_cluster(i: int, place: int, cluster: str, name: str) -> RowCheck:
+    """A row of no cluster, where rows are clustered."""
+    return RowCheck(
+        pl.col(f"{i}|cut|{place}").is_null(),
+        lambda ids: (
+            f"{name} has no value in column '{cluster}', by which rows are clustered, for "
+            f"{ids}; give every row a cluster, or leave the row out."
+        ),
+    )
+
+
+def two_targets(i: int, j: int, first: str, second: str) -> RowCheck:
+    """A sample with two true classes."""
+    return RowCheck(
+        (pl.col(f"{i}|target") != pl.col(f"{j}|target")).fill_null(False),
+        lambda rows: (
+            f"{first} and {second} disagree on the target of {rows}; a sample has one true class: "
+            "correct the wrong file, or leave the target out of it."
+        ),
+    )
+
+
+def two_cuts(place: int, cut: str, old: str, new: str) -> RowCheck:
+    """A sample in two groups of one column."""
+    return RowCheck(
+        pl.col(f"0|cut|{place}").ne_missing(pl.col(f"1|cut|{place}")),
+        lambda rows: (
+            f"{old} and {new} disagree on column '{cut}' of {rows}, so it cannot group "
+            "their rows; leave the column out of one of them."
+        ),
+    )
 
 
 # -- one row -----------------------------------------------------------------------------------
@@ -131,7 +185,7 @@ def flip_rows(rows: pl.LazyFrame, plan: CountingPlan) -> pl.LazyFrame:
         pl.col(NEW).alias("new"),
         *[pl.col(c) for c in FLIP_CONFIDENCES if c in names],
         *[
-            pl.col(cut_column(place)).alias(cut)
+            pl.col(group_column(place)).alias(cut)
             for place, cut in enumerate(plan.cuts)
             if cut not in RESERVED
         ],

@@ -13,27 +13,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from flipguard.engines.classes import spelled
-from flipguard.engines.plan import (
-    ID,
-    NEW,
-    OLD,
-    TARGET,
-    CountingPlan,
-    control_column,
-    cut_column,
-)
+from flipguard.engines.outcomes import RowCheck, no_cluster, no_label, two_cuts, two_targets
+from flipguard.engines.plan import ID, NEW, OLD, TARGET, CountingPlan, control_column, group_column
 from flipguard.engines.readings import Readings, readings_of
-from flipguard.engines.refusals import (
-    Refusal,
-    no_cluster,
-    no_label,
-    two_cuts,
-    two_targets,
-)
 from flipguard.errors import InputError, listed
-from flipguard.predictions.faults import naming, naming_any
-from flipguard.predictions.identical import identical_parquet_column
-from flipguard.predictions.read import TEXT_FORMATS, format_of
+from flipguard.predictions.formats import TEXT_FORMATS, format_of
+from flipguard.predictions.read import name_any_file_on_error, name_file_on_error
+from flipguard.predictions.same_bytes import identical_parquet_column
 
 if TYPE_CHECKING:
     from flipguard.predictions.table import Predictions
@@ -105,7 +91,7 @@ class Pairing:
         if self._heights is None:
             heights = []
             for side in self.sides:
-                with naming(side):
+                with name_file_on_error(side):
                     heights.append(side.height)
                 if heights[-1] == 0:
                     raise self.empty(len(heights) - 1)
@@ -133,18 +119,18 @@ class Pairing:
                 columns.append(pl.col(f"{i}|label").alias(label))
         for place, cut in enumerate(self.plan.cuts):
             if self._cut_is_target(cut):
-                columns.append(columns[0].alias(cut_column(place)))
+                columns.append(columns[0].alias(group_column(place)))
                 continue
             found = [f"{i}|cut|{place}" for i in range(2) if f"{i}|cut|{place}" in names]
             if found:
-                columns.append(pl.col(found[0]).alias(cut_column(place)))
+                columns.append(pl.col(found[0]).alias(group_column(place)))
         if "0|id" in names:
             columns.append(pl.col("0|id").alias(ID))
         return frame.with_columns(columns)
 
-    def refusals(self, names: list[str]) -> list[Refusal]:
+    def refusals(self, names: list[str]) -> list[RowCheck]:
         """Everything about a pair of rows that makes a comparison impossible."""
-        found: list[Refusal] = []
+        found: list[RowCheck] = []
         for i, side in enumerate(self.sides):
             if f"{i}|label" in names:
                 found.append(no_label(i, side.name, side.label))
@@ -160,7 +146,7 @@ class Pairing:
                     found.append(no_cluster(i, place, cut, side.name))
         return found
 
-    def refuse(self, frame: pl.LazyFrame, refusal: Refusal) -> InputError:
+    def refuse(self, frame: pl.LazyFrame, refusal: RowCheck) -> InputError:
         """The error for a refusal, naming the first ids that it is about."""
         names = frame.collect_schema().names()
         rows = frame.with_row_index("__row").filter(refusal.where)
@@ -191,7 +177,7 @@ class Pairing:
             return False
         heads = []
         for i, side in enumerate(self.sides):
-            with naming(side):
+            with name_file_on_error(side):
                 heads.append(self.side_frame(i, frozenset({"id"})).head(ROWS_TO_PEEK).collect())
         return all(heads[0][:, 0].equals(head[:, 0]) for head in heads[1:])
 
@@ -313,7 +299,7 @@ def settled(plan: CountingPlan) -> tuple[CountingPlan, Readings]:
     """The plan with the reading of each column decided, if it is not yet, and these readings."""
     readings = plan.readings
     if readings is None:
-        with naming_any(plan.sides):
+        with name_any_file_on_error(plan.sides):
             readings = readings_of(plan.sides, plan.cuts)
         plan = replace(plan, readings=readings)
     return plan, readings

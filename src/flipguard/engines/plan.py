@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from flipguard.counts import FlipCounts, FloatArray, Layout, Side
+from flipguard.counts import FlipCounts, FloatArray, Side, StatisticsLayout
 from flipguard.engines.classes import is_scalar
 from flipguard.engines.readings import Readings
 from flipguard.errors import InputError, listed
@@ -33,13 +33,15 @@ MOST_GROUPS = 100_000
 ID, OLD, NEW, TARGET = "__id", "__old", "__new", "__target"
 LABELS = (OLD, NEW)
 
+COLUMNS = frozenset({"id", "label", "target", "cuts"})
+
 
 def control_column(index: int) -> str:
     """The labels of one control in a paired table."""
     return f"__control{index}"
 
 
-def cut_column(index: int) -> str:
+def group_column(index: int) -> str:
     """A grouping column in a paired table, by its place among them: no user's name can clash."""
     return f"__cut{index}"
 
@@ -98,7 +100,7 @@ class CountingPlan:
         return (*self.by, *extra)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> StatisticsLayout:
         """The statistics that these inputs allow."""
         old, new = self.old.scores, self.new.scores
         scored: set[Side] = set()
@@ -106,7 +108,7 @@ class CountingPlan:
             scored.add("old")
         if new is not None:
             scored.add("new")
-        return Layout(
+        return StatisticsLayout(
             has_target=any(side.target is not None for side in self.sides),
             scored=frozenset(scored),
             has_logits=_share_a_class(old, new)
@@ -116,7 +118,7 @@ class CountingPlan:
 
     def tables(self) -> dict[str | None, CountTable]:
         """An empty table of counts for the whole (None) and for each column to group by."""
-        place = {cut: cut_column(i) for i, cut in enumerate(self.cuts)}
+        place = {cut: group_column(i) for i, cut in enumerate(self.cuts)}
         cluster = (place[self.cluster],) if self.cluster else ()
         targets = {"target", self.old.target, self.new.target}
         tables: dict[str | None, CountTable] = {None: CountTable(self.layout, cluster)}
@@ -131,9 +133,9 @@ class CountingPlan:
 
     def target_table(self) -> CountTable:
         """An empty table of label counts by target."""
-        cluster = (cut_column(self.cuts.index(self.cluster)),) if self.cluster else ()
+        cluster = (group_column(self.cuts.index(self.cluster)),) if self.cluster else ()
         return CountTable(
-            Layout(has_target=True),
+            StatisticsLayout(has_target=True),
             (TARGET, *cluster),
             group=TARGET,
             name="target",
@@ -253,7 +255,7 @@ class CountTable:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: StatisticsLayout,
         keys: tuple[str, ...],
         *,
         group: str | None = None,

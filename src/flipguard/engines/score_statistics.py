@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flipguard.counts import BINS, FloatArray, IntArray, Side, bin_name, fixed_point
-from flipguard.engines.kernel import PairRows, SideRows
+from flipguard.engines.score_kernel import PairRows, SideScores
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -38,7 +38,7 @@ class RowStatistic:
 
 
 def side_statistics(
-    side: Side, rows: SideRows, *, right: BoolArray, known: BoolArray
+    side: Side, rows: SideScores, *, right: BoolArray, known: BoolArray
 ) -> Iterator[RowStatistic]:
     """Margin and calibration of one model; `known` says which rows have a target."""
     yield from _plain(fixed_point(f"{side}_margin", rows.margin))

@@ -12,20 +12,19 @@ import numpy.typing as npt
 import polars as pl
 
 from flipguard.counts import SIDES, FloatArray, IntArray
+from flipguard.engines.alignment import paired_rows
 from flipguard.engines.classes import class_series
-from flipguard.engines.kernel import (
+from flipguard.engines.outcomes import ROW, differs, flip_rows, is_right
+from flipguard.engines.pairing import Pairing
+from flipguard.engines.plan import COLUMNS, LABELS, TARGET, CountingPlan, CountTable, RowCounts
+from flipguard.engines.score_kernel import (
     Matching,
     PairRows,
-    SideRows,
+    SideScores,
     match_classes,
     probabilities_of,
     side_and_pair_rows,
 )
-from flipguard.engines.labelled import COLUMNS
-from flipguard.engines.outcomes import ROW, differs, flip_rows, is_right
-from flipguard.engines.pairing import Pairing
-from flipguard.engines.plan import LABELS, TARGET, CountingPlan, CountTable, RowCounts
-from flipguard.engines.positions import paired_rows
 from flipguard.engines.score_statistics import (
     RowStatistic,
     pair_statistics,
@@ -35,7 +34,7 @@ from flipguard.engines.score_statistics import (
 from flipguard.engines.tally import Part, Tally
 from flipguard.engines.unusable import unusable
 from flipguard.errors import InputError, listed
-from flipguard.predictions.faults import naming
+from flipguard.predictions.read import name_file_on_error
 from flipguard.predictions.scores import (
     ScoreReader,
     name_of_row,
@@ -63,7 +62,7 @@ class ScoredPart(Part):
     models: tuple[Predictions, Predictions]
     classes: tuple[pl.Series | None, pl.Series | None]
     scores: tuple[Array | None, Array | None]
-    sides: tuple[SideRows | None, SideRows | None]
+    sides: tuple[SideScores | None, SideScores | None]
     pair: PairRows | None
     classes_of_both: int
     keeps_distances: bool
@@ -205,7 +204,7 @@ class ScoredCounting:
                     self.plan.progress(stop, table.height)
 
     def _with_labels(
-        self, table: pl.DataFrame, sides: tuple[SideRows | None, SideRows | None]
+        self, table: pl.DataFrame, sides: tuple[SideScores | None, SideScores | None]
     ) -> pl.DataFrame:
         """The table with a label of each model: its own column, or the class it scores highest."""
         for i, column in enumerate(LABELS):
@@ -283,17 +282,17 @@ def refuse_nameless(model: Predictions, names: pl.Series) -> None:
 
 
 def _width(model: Predictions) -> int:
-    with naming(model):
+    with name_file_on_error(model):
         return width(model)
 
 
 def _reader(model: Predictions, positions: IntArray | None, spool: Path) -> ScoreReader:
-    with naming(model):
+    with name_file_on_error(model):
         return reader(model, positions, spool)
 
 
 def _read(source: ScoreReader, model: Predictions, start: int, stop: int) -> Array:
-    with naming(model):
+    with name_file_on_error(model):
         return source.read(start, stop)
 
 

@@ -1,14 +1,19 @@
-"""Counting on a Spark cluster: Spark reads, joins and adds up, and the local engine counts.
+"""Counting on a Spark cluster: the session, and what the driver does.
 
-Each worker pairs the rows that Spark brings together by their id and hands them, some at a time,
-to the local engine. Counts are whole numbers, so adding up what the workers found gives the local
-engine's counts to the last bit, whatever the cluster does with the rows.
+What workers do belongs to `spark_workers`.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,18 +25,17 @@ from flipguard.engines.pairing import Pairing, settled
 from flipguard.engines.plan import NOTHING_MORE, Counted, CountingPlan, RowCounts, Want
 from flipguard.engines.readings import Readings
 from flipguard.engines.scored import ScoredCounting, refuse_nameless
-from flipguard.engines.spark_pairs import Findings, PairedRows
-from flipguard.engines.spark_rows import SideRows, unpacked
-from flipguard.engines.spark_session import quietly, spark_session
-from flipguard.errors import FlipguardError, InputError
-from flipguard.predictions.faults import naming_any
+from flipguard.engines.spark_workers import Findings, SparkCounter, SparkSide, from_spark
+from flipguard.errors import FlipguardError, InputError, MissingExtraError
+from flipguard.predictions.formats import TEXT_FORMATS, format_of
 from flipguard.predictions.names import exactly
-from flipguard.predictions.read import TEXT_FORMATS, format_of
+from flipguard.predictions.read import name_any_file_on_error
 from flipguard.predictions.scores import rows_per_read, score_matrix, width
 from flipguard.predictions.table import Predictions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 # Types of Parquet columns that Spark and Polars read alike.
 FLAT = frozenset(
@@ -57,6 +61,81 @@ PATTERN = frozenset("{}[]*?\\%:")
 ROWS_TO_SEND = 100_000
 
 
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without what PySpark says about the version of pandas, which nothing here uses."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        yield
+
+
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """The user's session, or one on this machine that ends with the counting."""
+    try:
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as problem:
+        raise MissingExtraError("The Spark engine", package="pyspark", extra="spark") from problem
+    active = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:
+        active = SparkSession.builder.getOrCreate()
+    if active is not None:
+        yield active
+        return
+    own = _own_session()
+    try:
+        yield own
+    finally:
+        own.stop()
+
+
+def _own_session() -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=None if home is None else str(Path(home, "bin"))) is None:
+        raise _no_java("none was found")
+    conf = SparkConf().setMaster("local[*]").setAppName("flipguard")
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        # Few rows need few tasks, each of which has its price.
+        "spark.sql.shuffle.partitions": "64",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    }.items():
+        conf.set(key, value)
+    # Workers must be of this Python, which has flipguard, not of the first one on the path.
+    python = os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = python or sys.executable
+    try:
+        if SparkContext._gateway is None:
+            # What Java says while it starts is for no one; what goes wrong is raised.
+            silent = {"stderr": subprocess.DEVNULL}
+            gateway = launch_gateway(conf, popen_kwargs=silent)  # type: ignore[no-untyped-call]
+            SparkContext._ensure_initialized(gateway=gateway)
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+    except PySparkException as problem:
+        raise _no_java("the one that was found does not start it") from problem
+    finally:
+        if python is None:
+            del os.environ["PYSPARK_PYTHON"]
+
+
+def _no_java(told: str) -> FlipguardError:
+    return FlipguardError(
+        f"The Spark engine needs a Java runtime, 17 or newer, and {told}; install one, set "
+        "JAVA_HOME to it, or use `engine='local'`."
+    )
+
+
 def count(plan: CountingPlan, wants: frozenset[Want] = NOTHING_MORE) -> Counted:
     """The counts of a plan, the same as the local engine's, which looks for what else is wanted."""
     counted = _count(plan)
@@ -64,7 +143,7 @@ def count(plan: CountingPlan, wants: frozenset[Want] = NOTHING_MORE) -> Counted:
 
 
 def _count(plan: CountingPlan) -> Counted:
-    with naming_any(plan.sides), quietly(), spark_session() as session:
+    with name_any_file_on_error(plan.sides), quietly(), spark_session() as session:
         _refuse_without_ids(plan)
         # What all rows say of a column is looked up here: a worker sees a part of them.
         plan, readings = settled(_as_needed(plan))
@@ -95,7 +174,7 @@ def _told(plan: CountingPlan, problem: Exception) -> FlipguardError:
     """The sentence for what Spark gave up on."""
     try:
         # A file that the local engine cannot read either is refused in its words.
-        with naming_any(plan.sides):
+        with name_any_file_on_error(plan.sides):
             for side in plan.sides:
                 side.frame.select(pl.all().null_count()).collect(engine="streaming")
     except FlipguardError as known:
@@ -125,11 +204,11 @@ def _as_needed(plan: CountingPlan) -> CountingPlan:
     return replace(plan, controls=tuple(controls))
 
 
-def _side_rows(i: int, side: Predictions, plan: CountingPlan, readings: Readings) -> SideRows:
+def _side_rows(i: int, side: Predictions, plan: CountingPlan, readings: Readings) -> SparkSide:
     cuts = [side.column(cut) for cut in plan.cuts] if i < 2 else []
     columns = [c for c in (side.label, side.target, *cuts) if c is not None and c != side.id]
     schema = side.frame.collect_schema()
-    rows = SideRows(
+    rows = SparkSide(
         index=i,
         side=_without_rows(side),
         columns=tuple(dict.fromkeys(columns)),
@@ -156,7 +235,7 @@ def _without_rows(side: Predictions) -> Predictions:
     return replace(side, frame=empty.lazy(), scores=scores, path=None)
 
 
-def _read_by_spark(side: Predictions, rows: SideRows) -> str | None:
+def _read_by_spark(side: Predictions, rows: SparkSide) -> str | None:
     """The format of a file that Spark reads itself; None if the local reader must."""
     if side.path is None:
         return None
@@ -176,17 +255,17 @@ def _read_by_spark(side: Predictions, rows: SideRows) -> str | None:
     return kind if all(t in FLAT for t in inner) else None
 
 
-def _paired_rows(plan: CountingPlan, sides: tuple[SideRows, ...]) -> PairedRows:
+def _paired_rows(plan: CountingPlan, sides: tuple[SparkSide, ...]) -> SparkCounter:
     old, new, *controls = (side.side for side in sides)
     bare = replace(plan, old=old, new=new, controls=tuple(controls), progress=None)
-    paired = PairedRows(plan=bare, sides=sides, keys={})
+    paired = SparkCounter(plan=bare, sides=sides, keys={})
     return replace(paired, keys=paired.key_types())
 
 
 # -- Spark's part ------------------------------------------------------------------------------
 
 
-def _travelling(session: SparkSession, side: Predictions, rows: SideRows) -> DataFrame:
+def _travelling(session: SparkSession, side: Predictions, rows: SparkSide) -> DataFrame:
     """The rows of one side as they travel, each with its number among the rows of its id."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
@@ -230,7 +309,7 @@ def _joined(frames: list[DataFrame]) -> DataFrame:
     return old
 
 
-def _summed(frame: DataFrame, paired: PairedRows) -> pl.DataFrame:
+def _summed(frame: DataFrame, paired: SparkCounter) -> pl.DataFrame:
     """The counts of every group, and what each worker saw."""
     from pyspark.sql import functions as sql
 
@@ -245,7 +324,7 @@ def _summed(frame: DataFrame, paired: PairedRows) -> pl.DataFrame:
 # -- back on this machine ----------------------------------------------------------------------
 
 
-def _counted(plan: CountingPlan, paired: PairedRows, table: pl.DataFrame) -> Counted:
+def _counted(plan: CountingPlan, paired: SparkCounter, table: pl.DataFrame) -> Counted:
     findings = Findings()
     for text in table["findings"].drop_nulls():
         findings.add(Findings.from_json(text))
@@ -254,7 +333,7 @@ def _counted(plan: CountingPlan, paired: PairedRows, table: pl.DataFrame) -> Cou
     for number, counts in enumerate(tables.values()):
         rows = table.filter(pl.col("table_number") == number)
         keys = [
-            unpacked(rows[f"key{j}"], dtype).alias(key)
+            from_spark(rows[f"key{j}"], dtype).alias(key)
             for j, (key, dtype) in enumerate(paired.keys.items())
             if key in counts.keys
         ]

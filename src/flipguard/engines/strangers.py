@@ -11,8 +11,8 @@ from flipguard.engines.classes import class_series
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import CountingPlan
 from flipguard.errors import InputError, listed
-from flipguard.predictions.faults import naming
 from flipguard.predictions.names import is_integer
+from flipguard.predictions.read import name_file_on_error
 from flipguard.predictions.scores import width
 
 
@@ -88,7 +88,7 @@ def _classes(pairing: Pairing, i: int) -> set[object]:
     side = pairing.sides[i]
     if side.label is not None:
         return _values(pairing, [i], "label")
-    with naming(side):
+    with name_file_on_error(side):
         names = class_series(side, width(side), pairing.classes, pairing.readings.names)
     return set(names.to_list())
 
@@ -100,7 +100,7 @@ def _values(pairing: Pairing, sides: Iterable[int], role: str) -> set[object]:
         column = f"{i}|{role}"
         frame = pairing.side_frame(i, frozenset({role}))
         if column in frame.collect_schema():
-            with naming(pairing.sides[i]):
+            with name_file_on_error(pairing.sides[i]):
                 values = frame.select(pl.col(column).drop_nulls().unique())
                 found |= set(values.collect(engine="streaming").to_series().to_list())
     return found

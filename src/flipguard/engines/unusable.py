@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from flipguard.engines.kernel import PROBABILITY_TOLERANCE, ROUNDING
+from flipguard.engines.score_kernel import PROBABILITY_TOLERANCE, ROUNDING
 from flipguard.errors import InputError
 from flipguard.predictions.scores import name_of_row, score_batches
 from flipguard.predictions.table import Predictions, ScoreKind

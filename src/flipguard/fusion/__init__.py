@@ -10,25 +10,12 @@ torch.Size([4, 5, 10])
 
 from __future__ import annotations
 
-from flipguard.fusion.base import Fused
-from flipguard.fusion.convert import fuse
-from flipguard.fusion.graphs import CapturedStep
-from flipguard.fusion.memory import Needs, needs
-from flipguard.fusion.regions import Compiling, compile_parts
-from flipguard.fusion.segments import checkpoint_segments
-from flipguard.fusion.teachers import FusedMean, teachers
+from flipguard.fusion.conversion import fuse
+from flipguard.fusion.fused import Fused
 from flipguard.fusion.tuning import tune
 
 __all__ = [
-    "CapturedStep",
-    "Compiling",
     "Fused",
-    "FusedMean",
-    "Needs",
-    "checkpoint_segments",
-    "compile_parts",
     "fuse",
-    "needs",
-    "teachers",
     "tune",
 ]

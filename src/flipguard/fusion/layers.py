@@ -1,7 +1,4 @@
-"""Layers of m members at once; their parameters are the members', stacked along a first axis.
-
-Each is made from one member's layer, which gives the settings, and is then given the tensors.
-"""
+"""Layers of m members at once; their parameters are the members', stacked along a first axis."""
 
 from __future__ import annotations
 
@@ -13,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flipguard.fusion.grouped import merged
-from flipguard.fusion.layout import repeated
+from flipguard.fusion.operation import repeated
 
 CONVOLUTIONS = {nn.Conv1d: F.conv1d, nn.Conv2d: F.conv2d, nn.Conv3d: F.conv3d}
 
@@ -164,3 +160,25 @@ class ManyLayerNorm(nn.Module):
 
 def _flat(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.flatten()
+
+
+def merged(kernel: Tensor, groups: int, merge: int) -> Tensor:
+    """Kernels [groups * out, in, ...] of neighbours as one: [groups * out, merge * in, ...].
+
+    >>> merged(torch.tensor([1.0, 2.0, 3.0, 4.0]).view(4, 1, 1, 1), groups=4, merge=2).squeeze()
+    tensor([[1., 0.],
+            [0., 2.],
+            [3., 0.],
+            [0., 4.]])
+    """
+    if merge == 1:
+        return kernel
+    (out, inside), places = kernel.shape[:2], kernel.shape[2:]
+    apart = kernel.reshape(groups // merge, merge, out // groups, 1, inside, *places)
+    own = torch.eye(merge, dtype=torch.bool, device=kernel.device)
+    own = own.view(1, merge, 1, merge, 1, *[1] * len(places))
+    # Not a product: what is infinite in one group must not reach another.
+    whole = torch.where(own, apart, torch.zeros((), dtype=kernel.dtype, device=kernel.device))
+    whole = whole.reshape(out, merge * inside, *places)
+    last = kernel.dim() == 4 and kernel.is_contiguous(memory_format=torch.channels_last)
+    return whole.contiguous(memory_format=torch.channels_last) if last else whole

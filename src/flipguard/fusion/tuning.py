@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from flipguard.fusion.base import Fused
+from flipguard.fusion.fused import Fused
 from flipguard.fusion.layers import ManyConv
 
 # Groups are not merged beyond so many channels: there the zeros cost more than they save.
@@ -22,7 +22,7 @@ WIDEST = 128
 TRIES = 5
 
 
-class Way(NamedTuple):
+class GroupingChoice(NamedTuple):
     """How a convolution of all members is done."""
 
     merge: int = 1
@@ -31,7 +31,7 @@ class Way(NamedTuple):
 
 Key = tuple[Any, ...]
 # What was measured: the same network is often fused again, for another seed.
-_known: dict[Key, Way] = {}
+_known: dict[Key, GroupingChoice] = {}
 
 
 def tune(
@@ -52,7 +52,7 @@ def tune(
             tune(part, own, autocast)
         return
 
-    def choose(layer: ManyConv, values: Tensor, shared: bool) -> Way:
+    def choose(layer: ManyConv, values: Tensor, shared: bool) -> GroupingChoice:
         needs = (shared, values.requires_grad, layer.weight.requires_grad)
         key = (*layer.settings(values), *needs, torch.is_autocast_enabled("cuda"), device)
         if key not in _known:
@@ -65,7 +65,7 @@ def tune(
 def each_layer(
     fused: Fused,
     example: Tensor,
-    choose: Callable[[ManyConv, Tensor, bool], Way],
+    choose: Callable[[ManyConv, Tensor, bool], GroupingChoice],
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> None:
     """Sets the way of every convolution that could be done in several, as it is chosen.
@@ -76,7 +76,7 @@ def each_layer(
     layers = [layer for layer in fused.modules() if isinstance(layer, ManyConv)]
     if not layers:
         return
-    ways: dict[ManyConv, Way] = {}
+    ways: dict[ManyConv, GroupingChoice] = {}
 
     def watch(layer: ManyConv, values: Tensor, shared: bool) -> None:
         # Nobody asks for the gradient of what comes first, the images.
@@ -102,15 +102,15 @@ def each_layer(
         layer.merge, layer.spread = way
 
 
-def choices(layer: ManyConv, shared: bool) -> Iterator[Way]:
+def choices(layer: ManyConv, shared: bool) -> Iterator[GroupingChoice]:
     """The ways that may be fast."""
     members, channels = layer.weight.shape[0], layer.weight.shape[2]
     if shared:
-        yield Way()
+        yield GroupingChoice()
     for merge in merges(members, channels):
         # What has few channels for one member has some for all of them.
         if not shared or merge > 1:
-            yield Way(merge, spread=shared)
+            yield GroupingChoice(merge, spread=shared)
 
 
 def merges(groups: int, channels: int) -> Iterator[int]:
@@ -125,17 +125,17 @@ def merges(groups: int, channels: int) -> Iterator[int]:
         merge *= 2
 
 
-def _fastest(layer: ManyConv, values: Tensor, shared: bool) -> Way:
+def _fastest(layer: ManyConv, values: Tensor, shared: bool) -> GroupingChoice:
     was = layer.merge, layer.spread
 
-    def time(way: Way) -> float:
+    def time(way: GroupingChoice) -> float:
         layer.merge, layer.spread = way
         return milliseconds(partial(_pass, layer, values, shared))
 
     try:
         return min(choices(layer, shared), key=time)
     except torch.OutOfMemoryError:
-        return Way()  # what needs least memory
+        return GroupingChoice()  # what needs least memory
     finally:
         layer.merge, layer.spread = was
 

@@ -23,16 +23,32 @@ from flipguard.losses.bayes import (
     bayesian_update,
     estimate_confusion,
 )
+from flipguard.losses.churn import (
+    CoDistillation,
+    EntropyRegularizer,
+    Ramp,
+    UniformDivergence,
+    codistillation,
+    entropy_regularizer,
+    uniform_divergence,
+)
 from flipguard.losses.classes import SharedClasses
-from flipguard.losses.codistillation import CoDistillation, codistillation
 from flipguard.losses.compatible import (
     BackwardCompatible,
     RegressionAlleviating,
     backward_compatible,
     regression_alleviating,
 )
-from flipguard.losses.congruence import NaiveCongruence, naive_congruence
-from flipguard.losses.dissonance import NewError, StrictImitation, new_error, strict_imitation
+from flipguard.losses.dissonance import (
+    Muscle,
+    NaiveCongruence,
+    NewError,
+    StrictImitation,
+    muscle,
+    naive_congruence,
+    new_error,
+    strict_imitation,
+)
 from flipguard.losses.distillation import (
     FocalDistillation,
     KnowledgeDistillation,
@@ -40,14 +56,6 @@ from flipguard.losses.distillation import (
     knowledge_distillation,
 )
 from flipguard.losses.inhibition import LogitDifferenceInhibition, logit_difference_inhibition
-from flipguard.losses.muscle import Muscle, muscle
-from flipguard.losses.ramps import Ramp
-from flipguard.losses.regularizers import (
-    EntropyRegularizer,
-    UniformDivergence,
-    entropy_regularizer,
-    uniform_divergence,
-)
 
 __all__ = [
     "BackwardCompatible",

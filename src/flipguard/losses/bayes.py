@@ -12,24 +12,24 @@ import torch
 from torch import Tensor
 
 from flipguard.errors import InputError, listed
-from flipguard.losses.divergences import surprise
-from flipguard.losses.inputs import (
+from flipguard.losses.base import (
     IGNORED,
     REDUCTIONS,
     Labels,
     Logits,
     Loss,
+    LossTerm,
     PerSample,
     Reduction,
     check_same_shape,
     check_scores,
-    computed,
+    loss_precision,
     one_of,
     positive,
+    reduce_loss,
 )
-from flipguard.losses.slopes import reduced
+from flipguard.losses.divergences import negative_log_likelihood
 from flipguard.losses.targets import read_hard_target
-from flipguard.losses.terms import Term
 
 
 class BayesianDecision(NamedTuple):
@@ -104,7 +104,7 @@ def bayesian_update(
 
 def _log(probabilities: Tensor) -> Tensor:
     # What never happened is very unlikely: minus infinity would leave no class possible.
-    wide = computed(probabilities.detach())
+    wide = loss_precision(probabilities.detach())
     return wide.clamp(min=torch.finfo(wide.dtype).tiny).log()
 
 
@@ -128,7 +128,7 @@ def bayesian_imitation(
         prior=prior,
         cost_ratio=cost_ratio,
     )
-    return reduced((new,), surprise(new, decision.label), reduction=reduction)
+    return reduce_loss((new,), negative_log_likelihood(new, decision.label), reduction=reduction)
 
 
 def _check_tables(
@@ -160,7 +160,7 @@ def _check_confusions(old_confusion: Tensor, new_confusion: Tensor, prior: Tenso
             )
 
 
-class _OfVotes(Term):
+class _OfVotes(LossTerm):
     """What both modules hold: how each model confuses classes, and what a flip costs."""
 
     old_confusion: Tensor

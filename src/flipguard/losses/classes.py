@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from flipguard.errors import InputError, listed
-from flipguard.losses.inputs import IGNORED, Labels, check_same_samples, check_scores
+from flipguard.losses.base import IGNORED, Labels, check_same_samples, check_scores
 
 # What old's prediction is among new's classes if new lacks it: nothing that a target could be.
 NO_CLASS = -(2**62)
 SHOWN = 20
 
 
-class Positions(NamedTuple):
+class ClassIndices(NamedTuple):
     """The matching as index tensors on one device."""
 
     shared_old: Tensor  # int64 [S]: where the shared classes stand among old's
@@ -66,7 +66,7 @@ class SharedClasses:
                 "in the index map."
             )
         # Index tensors are made once a device, so that no call copies from the host.
-        self._on_device: dict[torch.device, Positions] = {}
+        self._on_device: dict[torch.device, ClassIndices] = {}
 
     @classmethod
     def by_name(cls, *, old: Sequence[Hashable], new: Sequence[Hashable]) -> SharedClasses:
@@ -102,7 +102,7 @@ class SharedClasses:
         """How many classes new has."""
         return len(self.new_to_old)
 
-    def on(self, device: torch.device) -> Positions:
+    def on(self, device: torch.device) -> ClassIndices:
         """The matching as index tensors on a device."""
         if device in self._on_device:
             return self._on_device[device]
@@ -115,12 +115,12 @@ class SharedClasses:
             self._on_device[device] = made
         return made
 
-    def _made(self, device: torch.device) -> Positions:
+    def _made(self, device: torch.device) -> ClassIndices:
         pairs = [(old, new) for new, old in enumerate(self.new_to_old) if old >= 0]
         old_to_new = [NO_CLASS] * self.old_count
         for old, new in pairs:
             old_to_new[old] = new
-        return Positions(
+        return ClassIndices(
             shared_old=torch.tensor([old for old, _ in pairs], device=device),
             shared_new=torch.tensor([new for _, new in pairs], device=device),
             old_to_new=torch.tensor(old_to_new, device=device),
@@ -164,7 +164,9 @@ def _rebuilt(new_to_old: tuple[int, ...], old_count: int) -> SharedClasses:
     return SharedClasses(new_to_old, old_count=old_count)
 
 
-def check_classes(name: str, *, old: Tensor, new: Tensor, classes: SharedClasses | None) -> None:
+def check_class_match(
+    name: str, *, old: Tensor, new: Tensor, classes: SharedClasses | None
+) -> None:
     """Refuses old and new scores whose classes cannot be told to be the same."""
     check_scores("new", new)
     check_same_samples(name, old, "new", new)

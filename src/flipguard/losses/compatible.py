@@ -7,25 +7,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from flipguard.errors import InputError
-from flipguard.losses.classes import SharedClasses
-from flipguard.losses.divergences import surprise
-from flipguard.losses.inputs import (
+from flipguard.losses.base import (
     IGNORED,
     REDUCTIONS,
     Features,
     Labels,
     Loss,
+    LossTerm,
     Reduction,
     Target,
+    averaged,
     check_same_samples,
     check_scores,
-    computed,
+    loss_precision,
     one_of,
     positive,
+    reduce_loss,
 )
-from flipguard.losses.slopes import averaged, reduced
+from flipguard.losses.classes import SharedClasses
+from flipguard.losses.divergences import negative_log_likelihood
 from flipguard.losses.targets import HardTarget, read_hard_target, read_target
-from flipguard.losses.terms import Term
 
 # A feature shorter than this has no direction, and a gradient that half precision cannot hold.
 SHORTEST = 1e-4
@@ -71,8 +72,8 @@ def backward_compatible(
         place = aim.index()
         if classes is not None:
             place = classes.on(place.device).new_to_old[place].clamp(min=0)
-        sloped = surprise(logits, place)
-        return reduced((logits,), sloped, weight=known, count=aim.count(), reduction=reduction)
+        sloped = negative_log_likelihood(logits, place)
+        return reduce_loss((logits,), sloped, weight=known, count=aim.count(), reduction=reduction)
     log_p = torch.log_softmax(logits, -1)
     mixture = aim.mixture
     if classes is not None:
@@ -111,7 +112,7 @@ def regression_alleviating(
         features = features.masked_fill(ignored, 0)
         old_features = old_features.masked_fill(ignored, 0)
         new = F.normalize(features, dim=-1, eps=SHORTEST)
-        old = F.normalize(computed(old_features.detach()), dim=-1, eps=SHORTEST)
+        old = F.normalize(loss_precision(old_features.detach()), dim=-1, eps=SHORTEST)
         scaled = new / temperature
         own = (scaled * old).sum(-1)
         to_old, to_new = scaled @ old.T, scaled @ new.T
@@ -127,7 +128,7 @@ def regression_alleviating(
 
 def _projected(features: Features, projection: Tensor | None, *, width: int) -> Tensor:
     """New's features at old's width, in the precision that losses are computed in."""
-    wide = computed(features)
+    wide = loss_precision(features)
     if projection is not None and projection.shape == (width, wide.shape[-1]):
         return F.linear(wide, projection.to(wide.dtype))
     if projection is not None or wide.shape[-1] != width:
@@ -151,7 +152,7 @@ def _projection(width: int | None, old_width: int | None) -> nn.Linear | None:
     return nn.Linear(width, old_width, bias=False)
 
 
-class BackwardCompatible(Term):
+class BackwardCompatible(LossTerm):
     """Backward-compatible training (BCT, Shen et al. 2020): old's head works on new's features.
 
     The term is the cross-entropy of old's frozen classification head applied to new's features,
@@ -212,7 +213,7 @@ class BackwardCompatible(Term):
         )
 
 
-class RegressionAlleviating(Term):
+class RegressionAlleviating(LossTerm):
     """Regression-alleviating training (RACT, Zhang et al. 2022): new features near old ones.
 
     A sample's new feature must be nearer to its own old feature than to the old *and the new*

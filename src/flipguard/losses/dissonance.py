@@ -1,68 +1,69 @@
-"""Dissonance losses (Bansal et al., 2019): what a new model must not unlearn."""
+"""Losses on what old gets right: naive congruence, dissonance (Bansal et al.), and MUSCLE."""
 
 from __future__ import annotations
 
-from flipguard.losses.classes import (
-    SharedClasses,
-    check_classes,
-    old_prediction,
-    shared_scores,
-)
-from flipguard.losses.congruence import NaiveCongruence, naive_congruence
-from flipguard.losses.divergences import cross_entropy
-from flipguard.losses.inputs import (
+from dataclasses import dataclass
+from typing import Any
+
+from flipguard.losses.base import (
     IGNORED,
-    REDUCTIONS,
     Logits,
     Loss,
+    LossTerm,
     OldLogits,
+    PerSample,
     Reduction,
     Target,
-    one_of,
+    check_same_shape,
+    options_of,
+    positive,
+    reduce_loss,
 )
-from flipguard.losses.slopes import reduced
-from flipguard.losses.targets import read_target
-from flipguard.losses.terms import Term
+from flipguard.losses.classes import SharedClasses, check_class_match, old_prediction, shared_scores
+from flipguard.losses.divergences import cross_entropy, kl_to_student, negative_log_likelihood
+from flipguard.losses.targets import missed, read_target
 
 
-def new_error(
-    *,
-    new: Logits,
-    old: OldLogits,
-    target: Target,
-    classes: SharedClasses | None = None,
-    ignore_index: int = IGNORED,
-    reduction: Reduction = "mean",
-) -> Loss:
-    """``-[old right] log p_new(target)`` a sample. See :class:`NewError`."""
-    return naive_congruence(
-        new=new,
-        old=old,
-        target=target,
-        classes=classes,
-        ignore_index=ignore_index,
-        reduction=reduction,
-    )
+@dataclass(kw_only=True, eq=False, repr=False)
+class NaiveCongruence(LossTerm):
+    """The naive congruence loss (PCT, equation 6): cross-entropy again on what old gets right.
+
+    The term is the mean over the batch of ``-[old right] log p_new(target)``.
+
+    Args:
+        classes: which classes are the same, if old knows other ones than new.
+        ignore_index: a target that marks samples without one.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
+
+    >>> import torch
+    >>> pull = NaiveCongruence()
+    >>> new = torch.zeros(2, 2, requires_grad=True)
+    >>> old = torch.tensor([[1.0, 0.0], [2.0, 1.0]])
+    >>> pull(new=new, old=old, target=torch.tensor([0, 1]))  # log(2) / 2
+    tensor(0.3466, grad_fn=<...>)
+    """
+
+    classes: SharedClasses | None = None
+    ignore_index: int = IGNORED
+    reduction: Reduction = "mean"
+
+    def forward(self, *, new: Logits, old: OldLogits, target: Target) -> Loss:
+        """The term for a batch."""
+        check_class_match("old", old=old, new=new, classes=self.classes)
+        aim = read_target(target, new=new, ignore_index=self.ignore_index)
+        # Where old is right, the target is what old says; elsewhere the weight is 0.
+        says = old_prediction(old.detach(), self.classes)
+        sloped = negative_log_likelihood(new, says if self.classes is None else says.clamp(min=0))
+        weight = aim.mass_at(says).to(sloped.value.dtype)
+        return reduce_loss(
+            (new,), sloped, weight=weight, count=aim.count(), reduction=self.reduction
+        )
 
 
-def strict_imitation(
-    *,
-    new: Logits,
-    old: OldLogits,
-    target: Target,
-    classes: SharedClasses | None = None,
-    ignore_index: int = IGNORED,
-    reduction: Reduction = "mean",
-) -> Loss:
-    """``-[old right] sum_c p_old(c) log p_new(c)`` a sample. See :class:`StrictImitation`."""
-    one_of("reduction", reduction, REDUCTIONS)
-    check_classes("old", old=old, new=new, classes=classes)
-    aim = read_target(target, new=new, ignore_index=ignore_index)
-    old = old.detach()
-    student, teacher = shared_scores(new=new, old=old, classes=classes)
-    sloped = cross_entropy(student, teacher)
-    weight = aim.mass_at(old_prediction(old, classes)).to(sloped.value.dtype)
-    return reduced((student,), sloped, weight=weight, count=aim.count(), reduction=reduction)
+@options_of(NaiveCongruence)
+def naive_congruence(*, new: Logits, old: OldLogits, target: Target, **options: Any) -> Loss:
+    """``-[old right] log p_new(target)`` per sample. See :class:`NaiveCongruence`."""
+    return NaiveCongruence(**options).forward(new=new, old=old, target=target)
 
 
 class NewError(NaiveCongruence):
@@ -84,7 +85,14 @@ class NewError(NaiveCongruence):
     """
 
 
-class StrictImitation(Term):
+@options_of(NewError)
+def new_error(*, new: Logits, old: OldLogits, target: Target, **options: Any) -> Loss:
+    """``-[old right] log p_new(target)`` per sample. See :class:`NewError`."""
+    return NewError(**options).forward(new=new, old=old, target=target)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class StrictImitation(LossTerm):
     """The strict-imitation dissonance (Bansal et al., 2019): copy old where it is right.
 
     The term is the mean over the batch of ``-[old right] sum_c p_old(c) log p_new(c)``.
@@ -101,26 +109,87 @@ class StrictImitation(Term):
     tensor(0.3466, grad_fn=<...>)
     """
 
-    def __init__(
-        self,
-        *,
-        classes: SharedClasses | None = None,
-        ignore_index: int = IGNORED,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__()
-        one_of("reduction", reduction, REDUCTIONS)
-        self.classes = classes
-        self.ignore_index = ignore_index
-        self.reduction = reduction
+    classes: SharedClasses | None = None
+    ignore_index: int = IGNORED
+    reduction: Reduction = "mean"
 
     def forward(self, *, new: Logits, old: OldLogits, target: Target) -> Loss:
         """The term for a batch."""
-        return strict_imitation(
-            new=new,
-            old=old,
-            target=target,
-            classes=self.classes,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
+        check_class_match("old", old=old, new=new, classes=self.classes)
+        aim = read_target(target, new=new, ignore_index=self.ignore_index)
+        old = old.detach()
+        student, teacher = shared_scores(new=new, old=old, classes=self.classes)
+        sloped = cross_entropy(student, teacher)
+        weight = aim.mass_at(old_prediction(old, self.classes)).to(sloped.value.dtype)
+        return reduce_loss(
+            (student,), sloped, weight=weight, count=aim.count(), reduction=self.reduction
         )
+
+
+@options_of(StrictImitation)
+def strict_imitation(*, new: Logits, old: OldLogits, target: Target, **options: Any) -> Loss:
+    """``-[old right] sum_c p_old(c) log p_new(c)`` per sample. See :class:`StrictImitation`."""
+    return StrictImitation(**options).forward(new=new, old=old, target=target)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Muscle(LossTerm):
+    """MUSCLE's filter (Echterhoff et al., 2024): follow old where the new model is wrong.
+
+    The term is the mean over the batch of ``[new wrong] T^2 KL(old || new)``, and, if an untreated
+    new model's logits are given as ``control``, of ``[new right] T^2 KL(control || new)`` beside
+    it: errors are drawn back to old, what is right keeps to the update.
+
+    Args:
+        temperature: of the softmax on both sides.
+        classes: which classes are the same, if old knows other ones than new.
+        ignore_index: a target that marks samples without one.
+        reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
+
+    >>> import torch
+    >>> new = torch.tensor([[2.0, 0.0], [2.0, 0.0]], requires_grad=True)
+    >>> old = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> Muscle(reduction="none")(new=new, old=old, target=torch.tensor([0, 1]))
+    tensor([0.0000, 1.0068], grad_fn=<...>)
+    """
+
+    temperature: float = 1.0
+    classes: SharedClasses | None = None
+    ignore_index: int = IGNORED
+    reduction: Reduction = "mean"
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        positive("temperature", self.temperature)
+        super().__post_init__()
+
+    def forward(
+        self, *, new: Logits, old: OldLogits, target: Target, control: Logits | None = None
+    ) -> Loss:
+        """The term for a batch."""
+        check_class_match("old", old=old, new=new, classes=self.classes)
+        aim = read_target(target, new=new, ignore_index=self.ignore_index)
+        says = new.detach().argmax(-1)
+        wrong, right = missed(says, target=aim), aim.mass_at(says)
+
+        def pull(student: Logits, teacher: Logits, weight: PerSample) -> Loss:
+            sloped = kl_to_student(student, teacher, temperature=self.temperature)
+            weight = weight.to(sloped.value.dtype)
+            return reduce_loss(
+                (student,), sloped, weight=weight, count=aim.count(), reduction=self.reduction
+            )
+
+        student, teacher = shared_scores(new=new, old=old.detach(), classes=self.classes)
+        to_old = pull(student, teacher, wrong)
+        if control is None:
+            return to_old
+        check_same_shape("control", control, "new", new)
+        return to_old + pull(new, control.detach(), right)
+
+
+@options_of(Muscle)
+def muscle(
+    *, new: Logits, old: OldLogits, target: Target, control: Logits | None = None, **options: Any
+) -> Loss:
+    """Distillation from old where new is wrong. See :class:`Muscle`."""
+    return Muscle(**options).forward(new=new, old=old, target=target, control=control)

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from dataclasses import InitVar, dataclass
+from typing import Any, Literal, TypeAlias
 
 import torch
 
 from flipguard.errors import InputError
-from flipguard.losses.classes import SharedClasses, check_classes, shared_scores
-from flipguard.losses.divergences import kl_from_student, kl_to_student, squared_difference
-from flipguard.losses.filters import FILTERS, Filter, focal_weight
-from flipguard.losses.inputs import (
+from flipguard.losses.base import (
     CLASS_REDUCTIONS,
+    FROM_PRESET,
     IGNORED,
-    REDUCTIONS,
     ClassReduction,
     Logits,
     Loss,
+    LossTerm,
     OldLogits,
     Preset,
     Reduction,
     Target,
+    ValueWithGradient,
     at_least,
+    given_or,
+    is_paper_preset,
     one_of,
+    options_of,
     positive,
+    reduce_loss,
 )
-from flipguard.losses.slopes import Sloped, reduced
-from flipguard.losses.targets import read_target
-from flipguard.losses.terms import Term, as_printed
+from flipguard.losses.classes import SharedClasses, check_class_match, shared_scores
+from flipguard.losses.divergences import kl_from_student, kl_to_student, squared_difference
+from flipguard.losses.targets import FILTERS, Filter, focal_weight, read_target
 
 Distance: TypeAlias = Literal["logits", "kl"]
 Direction: TypeAlias = Literal["forward", "reverse"]
@@ -36,130 +40,8 @@ DIRECTIONS = ("forward", "reverse")
 HOTTEST = 1_000
 
 
-def focal_distillation(
-    *,
-    new: Logits,
-    old: OldLogits,
-    target: Target,
-    base: float = 1.0,
-    focus: float = 5.0,
-    distance: Distance = "logits",
-    temperature: float = 100.0,
-    class_reduction: ClassReduction | None = None,
-    filter: Filter = "old_right",
-    direction: Direction | None = None,
-    t_squared: bool | None = None,
-    classes: SharedClasses | None = None,
-    ignore_index: int = IGNORED,
-    reduction: Reduction = "mean",
-    preset: Preset | None = None,
-) -> Loss:
-    """Distance of new from old, times ``base + focus * [old right]`` a sample.
-
-    ``distance="logits"`` is half the squared difference of the logits (FD-LM); ``"kl"`` is
-    ``T^2 KL(old || new)`` of the softened probabilities (FD-KL), or ``T^2 KL(new || old)`` with
-    ``direction="reverse"``. See :class:`FocalDistillation`.
-    """
-    class_reduction, direction, t_squared = _chosen(class_reduction, direction, t_squared, preset)
-    _check_focal(base, focus, distance, temperature, class_reduction, filter, direction, reduction)
-    check_classes("old", old=old, new=new, classes=classes)
-    aim = read_target(target, new=new, ignore_index=ignore_index)
-    student, teacher = shared_scores(new=new, old=old.detach(), classes=classes)
-    if distance == "logits":
-        sloped = squared_difference(student, teacher, over=class_reduction)
-    else:
-        sloped = divergence(student, teacher, temperature=temperature, direction=direction)
-        if not t_squared:
-            value, slopes, value_factor, slope_factor = sloped
-            square = temperature**2
-            sloped = Sloped(value, slopes, value_factor / square, slope_factor / square)
-    weight = focal_weight(
-        filter,
-        base=base,
-        focus=focus,
-        new=new.detach(),
-        old=old.detach(),
-        target=aim,
-        classes=classes,
-        dtype=sloped.value.dtype,
-    )
-    return reduced((student,), sloped, weight=weight, count=aim.count(), reduction=reduction)
-
-
-def knowledge_distillation(
-    *,
-    new: Logits,
-    reference: OldLogits,
-    temperature: float = 100.0,
-    direction: Direction = "forward",
-    classes: SharedClasses | None = None,
-    reduction: Reduction = "mean",
-) -> Loss:
-    """``T^2 KL(reference || new)`` of the softened probabilities, for every sample alike.
-
-    See :class:`KnowledgeDistillation`.
-    """
-    _check_divergence(temperature, direction, reduction)
-    check_classes("reference", old=reference, new=new, classes=classes)
-    student, teacher = shared_scores(new=new, old=reference.detach(), classes=classes)
-    sloped = divergence(student, teacher, temperature=temperature, direction=direction)
-    return reduced((student,), sloped, reduction=reduction)
-
-
-def divergence(
-    student: Logits, teacher: Logits, *, temperature: float, direction: Direction
-) -> Sloped:
-    """The divergence of softened probabilities, in the direction that is asked for."""
-    if temperature > HOTTEST and student.dtype != torch.float64:
-        raise InputError(
-            f"Expected `temperature` to be at most {HOTTEST:,} below float64, but got "
-            f"{temperature:g}; probabilities then differ by less than they are rounded. Match the "
-            'logits instead (`distance="logits"`), which is what the divergence tends to.'
-        )
-    measure = kl_to_student if direction == "forward" else kl_from_student
-    return measure(student, teacher, temperature=temperature)
-
-
-def _chosen(
-    class_reduction: ClassReduction | None,
-    direction: Direction | None,
-    t_squared: bool | None,
-    preset: Preset | None,
-) -> tuple[ClassReduction, Direction, bool]:
-    """Fill in the options that are not given, from the preset or the defaults."""
-    printed = as_printed(preset)
-    return (
-        class_reduction or ("sum" if printed else "mean"),
-        direction or ("reverse" if printed else "forward"),
-        not printed if t_squared is None else t_squared,
-    )
-
-
-def _check_focal(
-    base: float,
-    focus: float,
-    distance: str,
-    temperature: float,
-    class_reduction: str,
-    filter: str,
-    direction: str,
-    reduction: str,
-) -> None:
-    at_least("base", base, 0)
-    at_least("focus", focus, 0)
-    one_of("distance", distance, DISTANCES)
-    one_of("class_reduction", class_reduction, CLASS_REDUCTIONS)
-    one_of("filter", filter, FILTERS)
-    _check_divergence(temperature, direction, reduction)
-
-
-def _check_divergence(temperature: float, direction: str, reduction: str) -> None:
-    positive("temperature", temperature)
-    one_of("direction", direction, DIRECTIONS)
-    one_of("reduction", reduction, REDUCTIONS)
-
-
-class FocalDistillation(Term):
+@dataclass(kw_only=True, eq=False, repr=False)
+class FocalDistillation(LossTerm):
     """Focal distillation (PCT, equations 7 to 9): follow old, and more so where it is right.
 
     The term to add to the task's loss is, over the ``N`` samples of the batch::
@@ -196,66 +78,78 @@ class FocalDistillation(Term):
     tensor(1.2500, grad_fn=<...>)
     """
 
-    def __init__(
-        self,
-        base: float = 1.0,
-        focus: float = 5.0,
-        distance: Distance = "logits",
-        temperature: float = 100.0,
-        class_reduction: ClassReduction | None = None,
-        *,
-        filter: Filter = "old_right",
-        direction: Direction | None = None,
-        t_squared: bool | None = None,
-        classes: SharedClasses | None = None,
-        ignore_index: int = IGNORED,
-        reduction: Reduction = "mean",
-        preset: Preset | None = None,
-    ) -> None:
-        super().__init__()
-        self.base = base
-        self.focus = focus
-        self.distance = distance
-        self.temperature = temperature
-        self.class_reduction, self.direction, self.t_squared = _chosen(
-            class_reduction, direction, t_squared, preset
-        )
-        self.filter = filter
-        self.classes = classes
-        self.ignore_index = ignore_index
-        self.reduction = reduction
-        _check_focal(
-            base,
-            focus,
-            distance,
-            temperature,
-            self.class_reduction,
-            filter,
-            self.direction,
-            reduction,
-        )
+    base: float = 1.0
+    focus: float = 5.0
+    distance: Distance = "logits"
+    temperature: float = 100.0
+    class_reduction: ClassReduction = FROM_PRESET
+    filter: Filter = "old_right"
+    direction: Direction = FROM_PRESET
+    t_squared: bool = FROM_PRESET
+    classes: SharedClasses | None = None
+    ignore_index: int = IGNORED
+    reduction: Reduction = "mean"
+    preset: InitVar[Preset | None] = None
+
+    def __post_init__(self, preset: Preset | None) -> None:
+        """Fill in what depends on the preset, and check all."""
+        printed = is_paper_preset(preset)
+        self.class_reduction = given_or(self.class_reduction, "sum" if printed else "mean")
+        self.direction = given_or(self.direction, "reverse" if printed else "forward")
+        self.t_squared = given_or(self.t_squared, not printed)
+        at_least("base", self.base, 0)
+        at_least("focus", self.focus, 0)
+        one_of("distance", self.distance, DISTANCES)
+        one_of("class_reduction", self.class_reduction, CLASS_REDUCTIONS)
+        one_of("filter", self.filter, FILTERS)
+        positive("temperature", self.temperature)
+        one_of("direction", self.direction, DIRECTIONS)
+        super().__post_init__()
 
     def forward(self, *, new: Logits, old: OldLogits, target: Target) -> Loss:
         """The term for a batch."""
-        return focal_distillation(
-            new=new,
-            old=old,
-            target=target,
+        check_class_match("old", old=old, new=new, classes=self.classes)
+        aim = read_target(target, new=new, ignore_index=self.ignore_index)
+        student, teacher = shared_scores(new=new, old=old.detach(), classes=self.classes)
+        sloped = self._distance(student, teacher)
+        weight = focal_weight(
+            self.filter,
             base=self.base,
             focus=self.focus,
-            distance=self.distance,
-            temperature=self.temperature,
-            class_reduction=self.class_reduction,
-            filter=self.filter,
-            direction=self.direction,
-            t_squared=self.t_squared,
+            new=new.detach(),
+            old=old.detach(),
+            target=aim,
             classes=self.classes,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
+            dtype=sloped.value.dtype,
+        )
+        return reduce_loss(
+            (student,), sloped, weight=weight, count=aim.count(), reduction=self.reduction
         )
 
+    def _distance(self, student: Logits, teacher: Logits) -> ValueWithGradient:
+        if self.distance == "logits":
+            return squared_difference(student, teacher, over=self.class_reduction)
+        heat = self.temperature
+        sloped = divergence(student, teacher, temperature=heat, direction=self.direction)
+        if self.t_squared:
+            return sloped
+        value, slopes, value_factor, slope_factor = sloped
+        return ValueWithGradient(value, slopes, value_factor / heat**2, slope_factor / heat**2)
 
-class KnowledgeDistillation(Term):
+
+@options_of(FocalDistillation)
+def focal_distillation(*, new: Logits, old: OldLogits, target: Target, **options: Any) -> Loss:
+    """Distance of new from old, times ``base + focus * [old right]`` per sample.
+
+    ``distance="logits"`` is half the squared difference of the logits (FD-LM); ``"kl"`` is
+    ``T^2 KL(old || new)`` of the softened probabilities (FD-KL), or ``T^2 KL(new || old)`` with
+    ``direction="reverse"``. See :class:`FocalDistillation`.
+    """
+    return FocalDistillation(**options).forward(new=new, old=old, target=target)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class KnowledgeDistillation(LossTerm):
     """Knowledge distillation: follow the reference on every sample, right or wrong.
 
     The term is the mean over the batch of ``T^2 KL(reference || new)`` of the softened
@@ -274,28 +168,45 @@ class KnowledgeDistillation(Term):
     tensor(0.1118, grad_fn=<...>)
     """
 
-    def __init__(
-        self,
-        temperature: float = 100.0,
-        *,
-        direction: Direction = "forward",
-        classes: SharedClasses | None = None,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__()
-        _check_divergence(temperature, direction, reduction)
-        self.temperature = temperature
-        self.direction = direction
-        self.classes = classes
-        self.reduction = reduction
+    temperature: float = 100.0
+    direction: Direction = "forward"
+    classes: SharedClasses | None = None
+    reduction: Reduction = "mean"
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        positive("temperature", self.temperature)
+        one_of("direction", self.direction, DIRECTIONS)
+        super().__post_init__()
 
     def forward(self, *, new: Logits, reference: OldLogits) -> Loss:
         """The term for a batch."""
-        return knowledge_distillation(
-            new=new,
-            reference=reference,
-            temperature=self.temperature,
-            direction=self.direction,
-            classes=self.classes,
-            reduction=self.reduction,
+        check_class_match("reference", old=reference, new=new, classes=self.classes)
+        student, teacher = shared_scores(new=new, old=reference.detach(), classes=self.classes)
+        sloped = divergence(
+            student, teacher, temperature=self.temperature, direction=self.direction
         )
+        return reduce_loss((student,), sloped, reduction=self.reduction)
+
+
+@options_of(KnowledgeDistillation)
+def knowledge_distillation(*, new: Logits, reference: OldLogits, **options: Any) -> Loss:
+    """``T^2 KL(reference || new)`` of the softened probabilities, for every sample alike.
+
+    See :class:`KnowledgeDistillation`.
+    """
+    return KnowledgeDistillation(**options).forward(new=new, reference=reference)
+
+
+def divergence(
+    student: Logits, teacher: Logits, *, temperature: float, direction: Direction
+) -> ValueWithGradient:
+    """The divergence of softened probabilities, in the direction that is asked for."""
+    if temperature > HOTTEST and student.dtype != torch.float64:
+        raise InputError(
+            f"Expected `temperature` to be at most {HOTTEST:,} below float64, but got "
+            f"{temperature:g}; probabilities then differ by less than they are rounded. Match the "
+            'logits instead (`distance="logits"`), which is what the divergence tends to.'
+        )
+    measure = kl_to_student if direction == "forward" else kl_from_student
+    return measure(student, teacher, temperature=temperature)

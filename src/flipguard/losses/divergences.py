@@ -1,8 +1,4 @@
-"""Distances between two distributions or two sets of logits, each with its slope.
-
-All compute in float32, or float64 if given, and work in place on what they have made themselves:
-no more than three tensors of the logits' size are alive at a time.
-"""
+"""Distances between distributions or logits, with gradients; the highest classes."""
 
 from __future__ import annotations
 
@@ -11,27 +7,68 @@ import math
 import torch
 from torch import Tensor
 
-from flipguard.losses.inputs import ClassReduction, Labels, Logits, computed, is_wide
-from flipguard.losses.slopes import Sloped
+from flipguard.losses.base import (
+    ClassReduction,
+    Labels,
+    Logits,
+    ValueWithGradient,
+    is_wide,
+    loss_precision,
+)
+
+# With fewer classes for each one that is wanted, groups only add work.
+FEW = 256
+SIZE = 32  # classes in a group
 
 
-def difference_of(student: Logits, teacher: Logits) -> Tensor:
+@torch.no_grad()
+def highest(logits: Logits, k: int) -> Labels:
+    """The k classes of the highest logits, in no order; of equal ones, any.
+
+    >>> import torch
+    >>> highest(torch.tensor([[0.5, 3.0, -1.0, 2.0]]), 2).sort().values
+    tensor([[1, 3]])
+    """
+    classes = logits.shape[-1]
+    if classes < FEW * k:
+        return logits.topk(k, -1, sorted=False).indices
+    # Only k groups of classes can hold the k highest: those whose own highest is highest. A group
+    # is every so-manieth class, since neighbours in memory are read best by neighbouring threads.
+    groups = classes // SIZE
+    grouped = logits[..., : groups * SIZE].view(*logits.shape[:-1], SIZE, groups)
+    best = grouped.amax(-2).topk(k, -1, sorted=False).indices
+    steps = torch.arange(SIZE, device=logits.device) * groups
+    places = (best.unsqueeze(-1) + steps).flatten(-2)
+    if groups * SIZE < classes:
+        rest = torch.arange(groups * SIZE, classes, device=logits.device)
+        places = torch.cat([places, rest.expand(*places.shape[:-1], len(rest))], -1)
+    chosen = logits.gather(-1, places).topk(k, -1, sorted=False).indices
+    return places.gather(-1, chosen)
+
+
+def logit_difference(student: Logits, teacher: Logits) -> Tensor:
     """``student - teacher``, in the precision that losses are computed in."""
     # A copy in higher precision is our own, to be worked on in place; the student's logits are not.
-    return student - computed(teacher) if is_wide(student) else computed(student).sub_(teacher)
+    return (
+        student - loss_precision(teacher)
+        if is_wide(student)
+        else loss_precision(student).sub_(teacher)
+    )
 
 
 @torch.no_grad()
-def squared_difference(student: Logits, teacher: Logits, *, over: ClassReduction) -> Sloped:
+def squared_difference(
+    student: Logits, teacher: Logits, *, over: ClassReduction
+) -> ValueWithGradient:
     """``1/2 sum_c (s_c - t_c)^2``, or half the mean over classes."""
-    difference = difference_of(student, teacher)
+    difference = logit_difference(student, teacher)
     share = 1.0 if over == "sum" else 1 / difference.shape[-1]
     value = torch.linalg.vector_norm(difference, dim=-1).square_()
-    return Sloped(value, (difference,), value_factor=0.5 * share, slope_factor=share)
+    return ValueWithGradient(value, (difference,), value_factor=0.5 * share, slope_factor=share)
 
 
 @torch.no_grad()
-def kl_to_student(student: Logits, teacher: Logits, *, temperature: float) -> Sloped:
+def kl_to_student(student: Logits, teacher: Logits, *, temperature: float) -> ValueWithGradient:
     """``T^2 KL(softmax(teacher / T) || softmax(student / T))``: what distillation minimises."""
     log_p = _log_softmax(teacher, temperature)
     log_q = _log_softmax(student, temperature)
@@ -39,11 +76,13 @@ def kl_to_student(student: Logits, teacher: Logits, *, temperature: float) -> Sl
     p, q = log_p.exp_(), log_q.exp_()
     excess = q.sub_(p)  # which is the slope, but for a factor of T
     value = _divergence(ratio.mul_(p), excess)
-    return Sloped(value, (excess,), value_factor=temperature**2, slope_factor=temperature)
+    return ValueWithGradient(
+        value, (excess,), value_factor=temperature**2, slope_factor=temperature
+    )
 
 
 @torch.no_grad()
-def kl_from_student(student: Logits, teacher: Logits, *, temperature: float) -> Sloped:
+def kl_from_student(student: Logits, teacher: Logits, *, temperature: float) -> ValueWithGradient:
     """``T^2 KL(softmax(student / T) || softmax(teacher / T))``: the other direction."""
     log_q = _log_softmax(student, temperature)
     log_p = _log_softmax(teacher, temperature)
@@ -53,11 +92,11 @@ def kl_from_student(student: Logits, teacher: Logits, *, temperature: float) -> 
     value = _divergence(weighted, p.sub_(q))
     # d/ds_j = q_j (log q_j - log p_j - KL) / T
     slope = weighted.sub_(q.mul_(value.unsqueeze(-1)))
-    return Sloped(value, (slope,), value_factor=temperature**2, slope_factor=temperature)
+    return ValueWithGradient(value, (slope,), value_factor=temperature**2, slope_factor=temperature)
 
 
 @torch.no_grad()
-def symmetric_kl(first: Logits, second: Logits) -> Sloped:
+def symmetric_kl(first: Logits, second: Logits) -> ValueWithGradient:
     """``KL(p || q) + KL(q || p)`` of two models, with the slopes for both."""
     log_p, log_q = _log_softmax(first), _log_softmax(second)
     ratio = log_p - log_q
@@ -68,42 +107,42 @@ def symmetric_kl(first: Logits, second: Logits) -> Sloped:
     # d/da_j = p_j (r_j - KL(p || q)) + p_j - q_j, and the mirror image for b.
     to_first = (ratio - forth).mul_(p).add_(excess)
     to_second = ratio.add_(value.unsqueeze(-1) - forth).mul_(q).add_(excess).neg_()
-    return Sloped(value, (to_first, to_second))
+    return ValueWithGradient(value, (to_first, to_second))
 
 
 @torch.no_grad()
-def cross_entropy(student: Logits, teacher: Logits) -> Sloped:
+def cross_entropy(student: Logits, teacher: Logits) -> ValueWithGradient:
     """``-sum_c softmax(teacher)_c log softmax(student)_c``."""
     log_q = _log_softmax(student)
-    p = torch.softmax(computed(teacher), -1)
+    p = torch.softmax(loss_precision(teacher), -1)
     value = (p * log_q).sum(-1).neg_()
-    return Sloped(value, (log_q.exp_().sub_(p),))
+    return ValueWithGradient(value, (log_q.exp_().sub_(p),))
 
 
 @torch.no_grad()
-def surprise(student: Logits, at: Labels) -> Sloped:
+def negative_log_likelihood(student: Logits, at: Labels) -> ValueWithGradient:
     """``-log softmax(student)_at``."""
     place = at.unsqueeze(-1)
     log_q = _log_softmax(student)
     value = log_q.gather(-1, place).squeeze(-1).neg_()
     slope = log_q.exp_()
     slope.scatter_add_(-1, place, slope.new_full((), -1).expand(place.shape))
-    return Sloped(value, (slope,))
+    return ValueWithGradient(value, (slope,))
 
 
 @torch.no_grad()
-def entropy(logits: Logits) -> Sloped:
+def entropy_with_gradient(logits: Logits) -> ValueWithGradient:
     """``-sum_c p_c log p_c``."""
     log_p = _log_softmax(logits)
     p = log_p.exp()
     value = (p * log_p).sum(-1).neg_()
     # d/dz_j = -p_j (log p_j + H)
     slope = log_p.add_(value.unsqueeze(-1)).mul_(p)
-    return Sloped(value, (slope,), slope_factor=-1.0)
+    return ValueWithGradient(value, (slope,), slope_factor=-1.0)
 
 
 @torch.no_grad()
-def divergence_from_uniform(logits: Logits, floor: float = 0.0) -> Sloped:
+def divergence_from_uniform(logits: Logits, floor: float = 0.0) -> ValueWithGradient:
     """``KL(p || uniform) + KL(uniform || p) = sum_c (p_c - 1/C) log p_c``.
 
     With a floor, ``sum_c (p_c - 1/C) log(C (p_c + floor))``, which has a bound.
@@ -112,41 +151,45 @@ def divergence_from_uniform(logits: Logits, floor: float = 0.0) -> Sloped:
     if floor:
         p = log_p.exp_()
         value, elastic = _bounded(p, floor, logits.shape[-1])
-        return Sloped(value, (elastic.addcmul_(p, elastic.sum(-1, keepdim=True), value=-1),))
+        return ValueWithGradient(
+            value, (elastic.addcmul_(p, elastic.sum(-1, keepdim=True), value=-1),)
+        )
     p = log_p.exp()
     certainty = (p * log_p).sum(-1)
     value = certainty - log_p.mean(-1)
     # d/dz_j = p_j (log p_j + H) + p_j - 1/C
     slope = log_p.sub_(certainty.unsqueeze(-1)).add_(1).mul_(p).sub_(1 / logits.shape[-1])
-    return Sloped(value, (slope,))
+    return ValueWithGradient(value, (slope,))
 
 
 @torch.no_grad()
-def top_entropy(logits: Logits, places: Labels) -> Sloped:
+def top_entropy(logits: Logits, places: Labels) -> ValueWithGradient:
     """``-sum_c p_c log p_c`` over the classes at `places`; p is the softmax over all."""
     log_p = _log_softmax(logits)
     log_top = log_p.gather(-1, places)
     top = log_top.exp()
     value = (top * log_top).sum(-1).neg_()
     slope = _slope_at(log_p, places, log_top.add_(1).mul_(top))
-    return Sloped(value, (slope,), slope_factor=-1.0)
+    return ValueWithGradient(value, (slope,), slope_factor=-1.0)
 
 
 @torch.no_grad()
-def top_divergence_from_uniform(logits: Logits, places: Labels, floor: float = 0.0) -> Sloped:
+def top_divergence_from_uniform(
+    logits: Logits, places: Labels, floor: float = 0.0
+) -> ValueWithGradient:
     """``sum_c (p_c - 1/C) log(C p_c)`` over the classes at `places`; p is the softmax over all."""
     classes = logits.shape[-1]
     log_p = _log_softmax(logits)
     log_top = log_p.gather(-1, places)
     if floor:
         value, elastic = _bounded(log_top.exp_(), floor, classes)
-        return Sloped(value, (_slope_at(log_p, places, elastic),))
+        return ValueWithGradient(value, (_slope_at(log_p, places, elastic),))
     top = log_top.exp()
     # Filled and not copied from the host: a captured graph may not wait for it.
     log_top.add_(log_p.new_full((), classes).log_())
     excess = top - 1 / classes
     value = (excess * log_top).sum(-1)
-    return Sloped(value, (_slope_at(log_p, places, log_top.mul_(top).add_(excess)),))
+    return ValueWithGradient(value, (_slope_at(log_p, places, log_top.mul_(top).add_(excess)),))
 
 
 def _bounded(p: Tensor, floor: float, classes: int) -> tuple[Tensor, Tensor]:
@@ -175,8 +218,8 @@ def _slope_at(log_p: Tensor, places: Tensor, elastic: Tensor) -> Tensor:
 
 def _log_softmax(logits: Logits, temperature: float = 1.0) -> Tensor:
     if temperature == 1:
-        return torch.log_softmax(computed(logits), -1)
-    softened = logits / temperature if is_wide(logits) else computed(logits).div_(temperature)
+        return torch.log_softmax(loss_precision(logits), -1)
+    softened = logits / temperature if is_wide(logits) else loss_precision(logits).div_(temperature)
     return torch.log_softmax(softened, -1)
 
 

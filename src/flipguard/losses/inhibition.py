@@ -2,156 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from dataclasses import InitVar, dataclass
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from flipguard.errors import InputError
-from flipguard.losses.classes import SharedClasses, check_classes, shared_scores
-from flipguard.losses.divergences import difference_of
-from flipguard.losses.filters import FILTERS, Filter, focal_weight
-from flipguard.losses.inputs import (
+from flipguard.losses.base import (
     CLASS_REDUCTIONS,
+    FROM_PRESET,
     IGNORED,
-    REDUCTIONS,
     ClassReduction,
     Logits,
     Loss,
+    LossTerm,
     OldLogits,
     Preset,
     Reduction,
     Target,
+    ValueWithGradient,
     at_least,
+    given_or,
+    is_paper_preset,
     one_of,
+    options_of,
+    reduce_loss,
     whole,
 )
-from flipguard.losses.ranking import highest
-from flipguard.losses.slopes import Sloped, reduced
-from flipguard.losses.targets import read_target
-from flipguard.losses.terms import Term, as_printed
+from flipguard.losses.classes import SharedClasses, check_class_match, shared_scores
+from flipguard.losses.divergences import highest, logit_difference
+from flipguard.losses.targets import FILTERS, Filter, focal_weight, read_target
 
 RankBy: TypeAlias = Literal["student", "reference", "both"]
 RANKINGS = ("student", "reference", "both")
 
 
-def logit_difference_inhibition(
-    *,
-    new: Logits,
-    reference: OldLogits,
-    target: Target | None = None,
-    k: int | None = 10,
-    p: float = 2.0,
-    rank_by: RankBy = "student",
-    class_reduction: ClassReduction | None = None,
-    margin: float = 0.0,
-    base: float = 1.0,
-    focus: float = 0.0,
-    filter: Filter = "old_right",
-    classes: SharedClasses | None = None,
-    ignore_index: int = IGNORED,
-    reduction: Reduction = "mean",
-    preset: Preset | None = None,
-) -> Loss:
-    """``|new - reference|^p`` over the k highest logits. See :class:`LogitDifferenceInhibition`."""
-    class_reduction = class_reduction or ("sum" if as_printed(preset) else "mean")
-    _check_options(k, p, rank_by, class_reduction, margin, base, focus, filter, reduction)
-    check_classes("reference", old=reference, new=new, classes=classes)
-    reference = reference.detach()
-    student, teacher = shared_scores(new=new, old=reference, classes=classes)
-    student, teacher, counted = _highest(student, teacher, k=k, rank_by=rank_by)
-    sloped = _inhibited(student, teacher, counted, p=p, margin=margin, over=class_reduction)
-    if target is None:
-        if focus != 0:
-            raise InputError(
-                "Expected `target` where `focus` is not 0, but got none; the filter asks whether "
-                "the reference is right."
-            )
-        weight = None if base == 1 else torch.full_like(sloped.value, base)
-        return reduced((student,), sloped, weight=weight, reduction=reduction)
-    aim = read_target(target, new=new, ignore_index=ignore_index)
-    weight = focal_weight(
-        filter,
-        base=base,
-        focus=focus,
-        new=new.detach(),
-        old=reference,
-        target=aim,
-        classes=classes,
-        dtype=sloped.value.dtype,
-    )
-    return reduced((student,), sloped, weight=weight, count=aim.count(), reduction=reduction)
-
-
-def _highest(
-    student: Logits, teacher: Logits, *, k: int | None, rank_by: RankBy
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Both logits at the classes that count, and which of those are no repetition."""
-    if k is None or k >= student.shape[-1]:
-        return student, teacher, None
-    # Ranked in the precision that came in: a copy of all logits would cost more than the loss.
-    ranked = teacher if rank_by == "reference" else student.detach()
-    places = highest(ranked, k)
-    counted = None
-    if rank_by == "both":
-        others = highest(teacher, k)
-        fresh = (others.unsqueeze(-1) != places.unsqueeze(-2)).all(-1)
-        counted = torch.cat([torch.ones_like(fresh), fresh], -1)
-        places = torch.cat([places, others], -1)
-    return student.gather(-1, places), teacher.gather(-1, places), counted
-
-
-@torch.no_grad()
-def _inhibited(
-    student: Logits,
-    teacher: Logits,
-    counted: Tensor | None,
-    *,
-    p: float,
-    margin: float,
-    over: ClassReduction,
-) -> Sloped:
-    """``max(|s - t| - margin, 0)^p``, summed or averaged over the classes that count."""
-    difference = difference_of(student, teacher)
-    share = 1.0 if over == "sum" or counted is not None else 1 / difference.shape[-1]
-    if p == 2 and margin == 0 and counted is None:
-        value = torch.linalg.vector_norm(difference, dim=-1).square_()
-        return Sloped(value, (difference,), value_factor=share, slope_factor=2 * share)
-    excess = (difference.abs() - margin).clamp_(min=0)
-    if counted is not None:
-        excess.mul_(counted)
-    # p |d|^(p-1) sign(d), and nothing within the margin, also for p = 1
-    slope = difference.sign_().mul_(excess > 0).mul_(excess.pow(p - 1))
-    value = excess.pow_(p).sum(-1)
-    if over == "mean" and counted is not None:
-        members = counted.sum(-1, keepdim=True)
-        value, slope = value.div_(members.squeeze(-1)), slope.div_(members)
-    return Sloped(value, (slope,), value_factor=share, slope_factor=p * share)
-
-
-def _check_options(
-    k: int | None,
-    p: float,
-    rank_by: str,
-    class_reduction: str,
-    margin: float,
-    base: float,
-    focus: float,
-    filter: str,
-    reduction: str,
-) -> None:
-    whole("k", k)
-    at_least("p", p, 1)
-    one_of("rank_by", rank_by, RANKINGS)
-    one_of("class_reduction", class_reduction, CLASS_REDUCTIONS)
-    at_least("margin", margin, 0)
-    at_least("base", base, 0)
-    at_least("focus", focus, 0)
-    one_of("filter", filter, FILTERS)
-    one_of("reduction", reduction, REDUCTIONS)
-
-
-class LogitDifferenceInhibition(Term):
+@dataclass(kw_only=True, eq=False, repr=False)
+class LogitDifferenceInhibition(LossTerm):
     """Logit difference inhibition (ELODI, equations 7 and 8): stay near the reference's logits.
 
     The term is the mean over the batch of the mean (or sum) over the classes in ``K(x)`` of
@@ -183,53 +71,114 @@ class LogitDifferenceInhibition(Term):
     tensor(0.5000, grad_fn=<...>)
     """
 
-    def __init__(
-        self,
-        k: int | None = 10,
-        p: float = 2.0,
-        rank_by: RankBy = "student",
-        class_reduction: ClassReduction | None = None,
-        *,
-        margin: float = 0.0,
-        base: float = 1.0,
-        focus: float = 0.0,
-        filter: Filter = "old_right",
-        classes: SharedClasses | None = None,
-        ignore_index: int = IGNORED,
-        reduction: Reduction = "mean",
-        preset: Preset | None = None,
-    ) -> None:
-        super().__init__()
-        self.k = k
-        self.p = p
-        self.rank_by = rank_by
-        self.class_reduction: ClassReduction = class_reduction or (
-            "sum" if as_printed(preset) else "mean"
-        )
-        self.margin = margin
-        self.base = base
-        self.focus = focus
-        self.filter = filter
-        self.classes = classes
-        self.ignore_index = ignore_index
-        self.reduction = reduction
-        _check_options(k, p, rank_by, self.class_reduction, margin, base, focus, filter, reduction)
+    k: int | None = 10
+    p: float = 2.0
+    rank_by: RankBy = "student"
+    class_reduction: ClassReduction = FROM_PRESET
+    margin: float = 0.0
+    base: float = 1.0
+    focus: float = 0.0
+    filter: Filter = "old_right"
+    classes: SharedClasses | None = None
+    ignore_index: int = IGNORED
+    reduction: Reduction = "mean"
+    preset: InitVar[Preset | None] = None
+
+    def __post_init__(self, preset: Preset | None) -> None:
+        """Fill in what depends on the preset, and check all."""
+        printed = is_paper_preset(preset)
+        self.class_reduction = given_or(self.class_reduction, "sum" if printed else "mean")
+        whole("k", self.k)
+        at_least("p", self.p, 1)
+        one_of("rank_by", self.rank_by, RANKINGS)
+        one_of("class_reduction", self.class_reduction, CLASS_REDUCTIONS)
+        at_least("margin", self.margin, 0)
+        at_least("base", self.base, 0)
+        at_least("focus", self.focus, 0)
+        one_of("filter", self.filter, FILTERS)
+        super().__post_init__()
 
     def forward(self, *, new: Logits, reference: OldLogits, target: Target | None = None) -> Loss:
         """The term for a batch; the target is needed for a focus, or to leave samples out."""
-        return logit_difference_inhibition(
-            new=new,
-            reference=reference,
-            target=target,
-            k=self.k,
-            p=self.p,
-            rank_by=self.rank_by,
-            class_reduction=self.class_reduction,
-            margin=self.margin,
+        check_class_match("reference", old=reference, new=new, classes=self.classes)
+        reference = reference.detach()
+        student, teacher = shared_scores(new=new, old=reference, classes=self.classes)
+        student, teacher, counted = _highest(student, teacher, k=self.k, rank_by=self.rank_by)
+        over = self.class_reduction
+        sloped = _inhibited(student, teacher, counted, p=self.p, margin=self.margin, over=over)
+        if target is None:
+            if self.focus != 0:
+                raise InputError(
+                    "Expected `target` where `focus` is not 0, but got none; the filter asks "
+                    "whether the reference is right."
+                )
+            weight = None if self.base == 1 else torch.full_like(sloped.value, self.base)
+            return reduce_loss((student,), sloped, weight=weight, reduction=self.reduction)
+        aim = read_target(target, new=new, ignore_index=self.ignore_index)
+        weight = focal_weight(
+            self.filter,
             base=self.base,
             focus=self.focus,
-            filter=self.filter,
+            new=new.detach(),
+            old=reference,
+            target=aim,
             classes=self.classes,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
+            dtype=sloped.value.dtype,
         )
+        return reduce_loss(
+            (student,), sloped, weight=weight, count=aim.count(), reduction=self.reduction
+        )
+
+
+@options_of(LogitDifferenceInhibition)
+def logit_difference_inhibition(
+    *, new: Logits, reference: OldLogits, target: Target | None = None, **options: Any
+) -> Loss:
+    """``|new - reference|^p`` over the k highest logits. See :class:`LogitDifferenceInhibition`."""
+    return LogitDifferenceInhibition(**options).forward(new=new, reference=reference, target=target)
+
+
+def _highest(
+    student: Logits, teacher: Logits, *, k: int | None, rank_by: RankBy
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Both logits at the classes that count, and which of those are no repetition."""
+    if k is None or k >= student.shape[-1]:
+        return student, teacher, None
+    # Ranked in the precision that came in: a copy of all logits would cost more than the loss.
+    ranked = teacher if rank_by == "reference" else student.detach()
+    places = highest(ranked, k)
+    counted = None
+    if rank_by == "both":
+        others = highest(teacher, k)
+        fresh = (others.unsqueeze(-1) != places.unsqueeze(-2)).all(-1)
+        counted = torch.cat([torch.ones_like(fresh), fresh], -1)
+        places = torch.cat([places, others], -1)
+    return student.gather(-1, places), teacher.gather(-1, places), counted
+
+
+@torch.no_grad()
+def _inhibited(
+    student: Logits,
+    teacher: Logits,
+    counted: Tensor | None,
+    *,
+    p: float,
+    margin: float,
+    over: ClassReduction,
+) -> ValueWithGradient:
+    """``max(|s - t| - margin, 0)^p``, summed or averaged over the classes that count."""
+    difference = logit_difference(student, teacher)
+    share = 1.0 if over == "sum" or counted is not None else 1 / difference.shape[-1]
+    if p == 2 and margin == 0 and counted is None:
+        value = torch.linalg.vector_norm(difference, dim=-1).square_()
+        return ValueWithGradient(value, (difference,), value_factor=share, slope_factor=2 * share)
+    excess = (difference.abs() - margin).clamp_(min=0)
+    if counted is not None:
+        excess.mul_(counted)
+    # p |d|^(p-1) sign(d), and nothing within the margin, also for p = 1
+    slope = difference.sign_().mul_(excess > 0).mul_(excess.pow(p - 1))
+    value = excess.pow_(p).sum(-1)
+    if over == "mean" and counted is not None:
+        members = counted.sum(-1, keepdim=True)
+        value, slope = value.div_(members.squeeze(-1)), slope.div_(members)
+    return ValueWithGradient(value, (slope,), value_factor=share, slope_factor=p * share)

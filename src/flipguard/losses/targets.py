@@ -1,19 +1,19 @@
-"""Hard and soft targets behind one face: how much of a sample's target lies on a class.
-
-A soft target is a mixture of hard ones (mixup, label smoothing), and every loss that takes a
-target is linear in it, so the loss of the mixture is the mixture of the losses.
-"""
+"""Hard and soft targets, and how much each sample weighs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from flipguard.errors import InputError, listed
-from flipguard.losses.classes import SharedClasses
-from flipguard.losses.inputs import Labels, Logits, PerSample, check_tensor
+from flipguard.losses.base import Labels, Logits, OldLogits, PerSample, check_tensor
+from flipguard.losses.classes import SharedClasses, old_prediction
+
+Filter: TypeAlias = Literal["old_right", "all", "new_wrong", "negative_flip"]
+FILTERS = ("old_right", "all", "new_wrong", "negative_flip")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,3 +160,53 @@ def _holds_any(wrong: Tensor) -> bool:
         return bool(wrong.any())
     except RuntimeError:  # inside vmap, or with no values at all, there is no answer
         return False
+
+
+def focal_weight(
+    which: Filter,
+    *,
+    base: float,
+    focus: float,
+    new: Logits,
+    old: OldLogits,
+    target: HardTarget | SoftTarget,
+    classes: SharedClasses | None,
+    dtype: torch.dtype,
+) -> PerSample:
+    """The weight ``base + focus * [picked]``; 0 for ignored samples.
+
+    A sample of a class that old lacks has the weight base (PCT, equation 7): old is wrong on it.
+    """
+    weight = target.mass().to(dtype, copy=True)
+    if base != 1:
+        weight.mul_(base)
+    if focus == 0:
+        return weight
+    chosen = focus_share(which, new=new, old=old, target=target, classes=classes)
+    return weight.add_(chosen, alpha=focus)
+
+
+def focus_share(
+    which: Filter,
+    *,
+    new: Logits,
+    old: OldLogits,
+    target: HardTarget | SoftTarget,
+    classes: SharedClasses | None,
+) -> PerSample:
+    """How much of each sample's target the filter picks, from 0 to 1."""
+    if which == "all":
+        return target.mass()
+    if which == "old_right":
+        return target.mass_at(old_prediction(old, classes))
+    if which == "negative_flip":
+        old_says = old_prediction(old, classes)
+        return target.mass_at(old_says) * (old_says != new.argmax(-1))
+    return missed(new.argmax(-1), target=target)
+
+
+def missed(says: Labels, *, target: HardTarget | SoftTarget) -> PerSample:
+    """How much of each sample's target lies on other classes than the predicted one."""
+    if isinstance(target, HardTarget):
+        return target.valid & (target.labels != says)
+    return target.mass() - target.mass_at(says)

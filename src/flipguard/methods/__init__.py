@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from flipguard.methods.base import Method, Objective, Old, Option, Setting, Step
+from flipguard.methods.base import Method, Option
+from flipguard.methods.objective import BuildContext, Objective, OldModelInfo, Step
 from flipguard.methods.registry import METHODS, method_of
 
-__all__ = ["METHODS", "Method", "Objective", "Old", "Option", "Setting", "Step", "method_of"]
+__all__ = [
+    "METHODS",
+    "BuildContext",
+    "Method",
+    "Objective",
+    "OldModelInfo",
+    "Option",
+    "Step",
+    "method_of",
+]

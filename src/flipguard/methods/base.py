@@ -8,24 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flipguard.errors import InputError, listed, nearest
 from flipguard.methods.needs import Needs, RunFacts
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from flipguard.losses import SharedClasses
-    from flipguard.methods.views import Views
-    from flipguard.models import Inputs
-    from flipguard.references import OldModel, Reference, StoredLogits
-    from flipguard.references.views import StoredViews
+    from flipguard.methods.elodi import ViewOptions
+    from flipguard.methods.objective import BuildContext, Objective
 
 Scalar: TypeAlias = bool | int | float | str | None
 Options: TypeAlias = Mapping[str, Scalar]
-Parts: TypeAlias = "dict[str, Tensor]"
-"""The parts of a loss by name, weighted: their sum is what is minimised."""
 
 NEEDS: Mapping[str, str] = {
     "old": "an old run",
@@ -67,11 +60,12 @@ class Option:
 
     name: str
     default: Scalar
+    # With this value the option is no part of the key of a run. Of a new option: the value that
+    # says what runs did before. It never changes, even if the default does.
+    key_default: Scalar
     sentence: str
     choices: tuple[str, ...] = ()
     printed: Printed | None = None
-    # Added after runs had been named: at its default it is not part of the name of a run.
-    added: bool = False
     # What it is a number of, where it cannot be more than a study's scale has.
     counts: Literal["members", "classes"] | None = None
 
@@ -92,6 +86,7 @@ class Option:
 PRESET = Option(
     name="preset",
     default=None,
+    key_default=None,
     sentence="Use the paper's value for every option that is not given, if the paper states one.",
     choices=("paper",),
 )
@@ -104,7 +99,7 @@ class Method:
     name: str
     sentence: str
     paper: str
-    build: Callable[[Setting], Objective] | None  # None: the result is the mean of its members
+    build: Callable[[BuildContext], Objective] | None  # None: the result is the mean of its members
     options: tuple[Option, ...] = ()
     needs: Callable[[Options], Needs] = lambda _: Needs()
     # Refuses what only this method can refuse, before data are read.
@@ -115,7 +110,7 @@ class Method:
         options,
     )
     # Which views of the samples are stored, by the number of classes.
-    views: Callable[[Options, int], Views | None] = lambda *_: None
+    views: Callable[[Options, int], ViewOptions | None] = lambda *_: None
     # How long a step takes in steps of an untreated model, by how many other models it asks.
     cost: Callable[[Options, int], float] = lambda _, others: 1 + FORWARD * others
     unlike: tuple[str, ...] = ()  # differences from the paper that no option changes
@@ -136,7 +131,7 @@ class Method:
         """Whether the result is the mean of its members, and nothing else is trained."""
         return self.build is None
 
-    def objective(self, setting: Setting) -> Objective:
+    def objective(self, setting: BuildContext) -> Objective:
         """Build the objective of a run."""
         if self.build is None:
             raise InputError(
@@ -173,15 +168,10 @@ class Method:
                 found[option.name] = None  # all of them
         return found
 
-    def named(self, options: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Return the options that are part of the name of a run.
-
-        Runs from before an option was added or removed keep their names: an option that was added
-        later is left out if it has its default, and one that was removed has its last value.
-        """
-        usual = {option.name: option.default for option in self.options if option.added}
-        kept = {n: v for n, v in options.items() if n not in usual or v != usual[n]}
-        return {**self.retired, **kept}
+    @property
+    def key_defaults(self) -> dict[str, Scalar]:
+        """The values with which options are no part of the key of a run."""
+        return {option.name: option.key_default for option in self.options}
 
     def complete(self, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Return all options: the given ones, checked, and the preset or defaults for the others.
@@ -262,13 +252,13 @@ Fact: TypeAlias = Literal["clip", "new_classes", "other_model"]
 """A property of a run that decides whether a change of a formula applies to it."""
 
 
-def written(value: Scalar) -> str:
+def format_value(value: Scalar) -> str:
     """A value as it is written in a configuration, and behind ``--set options.NAME=``."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _said(value: Scalar) -> str:
-    return "none" if value is None else written(value)
+    return "none" if value is None else format_value(value)
 
 
 def _checked(
@@ -297,7 +287,7 @@ def _checked(
     if default is not None and value is not None and type(value) is not type(default):
         raise InputError(
             f"Expected `{option.name}` of `{method}` to be {KINDS[type(default)]}, such as "
-            f"{written(default)}, but got {listed([value])}."
+            f"{format_value(default)}, but got {listed([value])}."
         )
     return value
 
@@ -307,151 +297,9 @@ def _is_below_nothing(value: Scalar) -> bool:
     return isinstance(value, int | float) and not (math.isfinite(value) and value >= 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Old:
-    """An old model, and which of its classes are which of new's."""
-
-    name: str
-    reference: OldModel
-    model: nn.Module
-    classes: SharedClasses | None  # None if both know the same, in the same order
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What an objective is built from."""
-
-    options: Mapping[str, Scalar]
-    model: nn.Module
-    olds: tuple[Old, ...]
-    classes: int
-    steps: int  # of the whole training
-    label_smoothing: float
-    new_model: Callable[[str], nn.Module]  # another model like the student, by a name of its own
-    members: Callable[[], Reference] | None = None  # the ensemble that guides the student
-    stored: Callable[[Reference], StoredLogits] | None = None  # of the samples as they are
-    views: StoredViews | None = None  # of augmented samples, if the options ask for them
-    held_out: Callable[[], Iterator[tuple[Inputs, Tensor]]] | None = None
-
-    def number(self, name: str) -> float:
-        """An option that is a number."""
-        return number_in(self.options, name)
-
-    def word(self, name: str) -> Any:
-        """An option that is a word, one of its choices."""
-        return self.options[name]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One batch, as the student has just seen it."""
-
-    inputs: Inputs
-    target: Tensor
-    # Where the samples stand among the training samples; with stored views, among those of all
-    # views one after the other.
-    places: Tensor
-    logits: Tensor
-    features: Tensor | None
-    number: int | Tensor  # of steps taken before; a tensor where steps are replayed
-    model: nn.Module
-
-    def call(self, model: nn.Module | Reference) -> Tensor:
-        """Another model's logits on the same inputs, augmented as the student's."""
-        from torch import nn
-
-        from flipguard.models import classify
-
-        if isinstance(model, nn.Module):
-            return classify(model, self.inputs)
-        return model(**self.inputs) if isinstance(self.inputs, dict) else model(self.inputs)
-
-
-@dataclass(slots=True, kw_only=True)
-class Objective:
-    """What is minimised, and what has to be trained, stepped and saved along with it."""
-
-    parts: Callable[[Step], Parts]
-    # What the method trains along with the student: one model, or a container of several.
-    trained: nn.Module = field(default_factory=lambda: _nothing())
-    after_step: Callable[[], None] = lambda: None
-    after_epoch: Callable[[], None] = lambda: None
-    state: Callable[[], dict[str, Any]] = dict
-    restore: Callable[[dict[str, Any]], None] = lambda _: None
-    needs_features: bool = False
-    # How the student is called, if not plainly.
-    forward: Callable[[nn.Module, Inputs], Tensor] | None = None
-    # Whether a step may be captured and replayed: what it decides must not be Python's decision.
-    replayable: bool = True
-    # After how many epochs inputs are augmented as in the first one; never if None.
-    views: int | None = None
-
-
-def _nothing() -> nn.Module:
-    from torch import nn
-
-    return nn.ModuleDict()
-
-
-def number_in(options: Options, name: str) -> float:
-    """Return an option that is a number."""
-    value = options[name]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"Expected `{name}` to be a number, but got {listed([value])}.")
-    return float(value)
-
-
-def top_in(options: Options) -> int | None:
-    """Return the option `k`: how many of the highest classes count, or None for all."""
-    k = options["k"]
-    if k is not None and (isinstance(k, bool) or not isinstance(k, int)):
-        raise InputError(f"Expected `k` to be a whole number or none, but got {k!r}.")
-    return k
-
-
-def task(setting: Setting, logits: Tensor, target: Tensor) -> Tensor:
-    """The task's own loss."""
-    import torch.nn.functional as F
-
-    return F.cross_entropy(logits, target, label_smoothing=setting.label_smoothing)
-
-
-def with_task(setting: Setting, name: str, term: Callable[[Step], Tensor]) -> Objective:
-    """Cross-entropy and one more term, weighted by the option `weight`."""
-    weight = setting.number("weight")
-
-    def parts(step: Step) -> Parts:
-        return {"task": task(setting, step.logits, step.target), name: weight * term(step)}
-
-    return Objective(parts=parts)
-
-
-def over_olds(setting: Setting, term: Callable[[Step, Old], Tensor]) -> Callable[[Step], Tensor]:
-    """The mean of a term over all old models: one in an update, several in a chain of them."""
-
-    def mean(step: Step) -> Tensor:
-        terms = [term(step, old) for old in setting.olds]
-        total = terms[0]
-        for one in terms[1:]:
-            total = total + one
-        return total / len(terms)
-
-    return mean
-
-
-def beside_old(setting: Setting, name: str, loss: Callable[[Old], nn.Module]) -> Objective:
-    """The task, and a loss of what new and each old model say about the same inputs.
-
-    The losses are built here, once, so that their options are refused before any work.
-    """
-    losses = {old.name: loss(old) for old in setting.olds}
-
-    def term(step: Step, old: Old) -> Tensor:
-        answers = {"new": step.logits, "old": step.call(old.reference), "target": step.target}
-        found: Tensor = losses[old.name](**answers)
-        return found
-
-    return with_task(setting, name, over_olds(setting, term))
-
-
-WEIGHT = Option(name="weight", default=1.0, sentence="Weight of the term next to the task's loss.")
+WEIGHT = Option(
+    name="weight",
+    default=1.0,
+    key_default=1.0,
+    sentence="Weight of the term next to the task's loss.",
+)

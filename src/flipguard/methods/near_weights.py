@@ -5,18 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flipguard.errors import InputError
-from flipguard.methods.base import Method, Objective, Option, Parts, Setting, Step, task
+from flipguard.methods.base import Method, Option
 from flipguard.methods.needs import Needs
+from flipguard.methods.objective import BuildContext, LossParts, Objective, Step, task_loss
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from flipguard.models import Inputs
 
-STRENGTH = Option(name="strength", default=0.01, sentence="Strength of the pull to old's weights.")
+STRENGTH = Option(
+    name="strength",
+    default=0.01,
+    key_default=0.01,
+    sentence="Strength of the pull to old's weights.",
+)
 
 
-def _anchors(setting: Setting) -> dict[str, Tensor]:
+def _anchors(setting: BuildContext) -> dict[str, Tensor]:
     """Old's weights by name; fixed, and on the device of the student's when they are used."""
     (old,) = setting.olds
     return {name: p.detach().clone() for name, p in old.model.named_parameters()}
@@ -37,32 +43,32 @@ def _distance(model: nn.Module, anchors: dict[str, Tensor], by: dict[str, Tensor
     return total / 2
 
 
-def _build_l2_sp(setting: Setting) -> Objective:
+def _build_l2_sp(setting: BuildContext) -> Objective:
     anchors, strength = _anchors(setting), setting.number("strength")
 
-    def parts(step: Step) -> Parts:
+    def parts(step: Step) -> LossParts:
         return {
-            "task": task(setting, step.logits, step.target),
+            "task": task_loss(setting, step.logits, step.target),
             "distance": strength * _distance(setting.model, anchors, None),
         }
 
     return Objective(parts=parts)
 
 
-def _build_ewc(setting: Setting) -> Objective:
+def _build_ewc(setting: BuildContext) -> Objective:
     anchors, strength = _anchors(setting), setting.number("strength")
     importance = _fisher(setting, samples=int(setting.number("samples")))
 
-    def parts(step: Step) -> Parts:
+    def parts(step: Step) -> LossParts:
         return {
-            "task": task(setting, step.logits, step.target),
+            "task": task_loss(setting, step.logits, step.target),
             "distance": strength * _distance(setting.model, anchors, importance),
         }
 
     return Objective(parts=parts)
 
 
-def _fisher(setting: Setting, *, samples: int) -> dict[str, Tensor]:
+def _fisher(setting: BuildContext, *, samples: int) -> dict[str, Tensor]:
     """The diagonal of old's Fisher information, from classes that old itself draws."""
     import torch
     from torch import Tensor
@@ -105,14 +111,19 @@ EWC = Method(
     paper="EWC, Kirkpatrick et al., 2017",
     build=_build_ewc,
     options=(
-        Option(name="strength", default=10.0, sentence=STRENGTH.sentence),
-        Option(name="samples", default=200, sentence="Samples that the importance is measured on."),
+        Option(name="strength", default=10.0, key_default=10.0, sentence=STRENGTH.sentence),
+        Option(
+            name="samples",
+            default=200,
+            key_default=200,
+            sentence="Samples that the importance is measured on.",
+        ),
     ),
     needs=lambda _: Needs(old=True, one_old=True, same_layout=True, held_out=True),
 )
 
 
-def _build_mixout(setting: Setting) -> Objective:
+def _build_mixout(setting: BuildContext) -> Objective:
     import torch
     from torch import Tensor
 
@@ -135,8 +146,8 @@ def _build_mixout(setting: Setting) -> Objective:
         output = torch.func.functional_call(model, mixed, *arguments)
         return output if isinstance(output, Tensor) else output.logits
 
-    def parts(step: Step) -> Parts:
-        return {"task": task(setting, step.logits, step.target)}
+    def parts(step: Step) -> LossParts:
+        return {"task": task_loss(setting, step.logits, step.target)}
 
     return Objective(parts=parts, forward=forward)
 
@@ -146,6 +157,10 @@ MIXOUT = Method(
     sentence="Fine-tuning in which weights fall back to old's at random.",
     paper="Mixout, Lee et al., 2020",
     build=_build_mixout,
-    options=(Option(name="share", default=0.5, sentence="Share of weights that fall back."),),
+    options=(
+        Option(
+            name="share", default=0.5, key_default=0.5, sentence="Share of weights that fall back."
+        ),
+    ),
     needs=lambda _: Needs(old=True, one_old=True, same_layout=True),
 )

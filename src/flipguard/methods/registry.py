@@ -7,17 +7,21 @@ from types import MappingProxyType
 
 from flipguard.errors import InputError, listed, nearest
 from flipguard.methods.base import Method
-from flipguard.methods.bayesian import BU_CR
-from flipguard.methods.codistilled import CODISTILL_CE, CODISTILL_SKL
-from flipguard.methods.compatible import BCT, RACT
-from flipguard.methods.dissonant import MUSCLE, NEW_ERROR, STRICT_IMITATION
+from flipguard.methods.baselines import BCT, BU_CR, RACT
+from flipguard.methods.codistillation import CODISTILL_CE, CODISTILL_SKL
+from flipguard.methods.distillation import (
+    FD_KL,
+    FD_LM,
+    KD,
+    LABEL_MIX,
+    MUSCLE,
+    NAIVE,
+    NEW_ERROR,
+    STRICT_IMITATION,
+)
 from flipguard.methods.elodi import ELODI
-from flipguard.methods.ensembled import ENSEMBLE
-from flipguard.methods.focal import FD_KL, FD_LM, KD, NAIVE
-from flipguard.methods.label_mix import LABEL_MIX
 from flipguard.methods.near_weights import EWC, L2_SP, MIXOUT
-from flipguard.methods.plain import DROPOUT, NONE
-from flipguard.methods.regularized import ENTROPY, SKL
+from flipguard.methods.without_old import DROPOUT, ENSEMBLE, ENTROPY, NONE, SKL
 
 _ROWS = (
     NONE,

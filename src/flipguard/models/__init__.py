@@ -10,14 +10,12 @@
 
 from __future__ import annotations
 
-from flipguard.models.build import build_model
-from flipguard.models.calling import Inputs, classify
+from flipguard.models.calling import Classified, Inputs, classify, head_of, with_features
 from flipguard.models.checkpointing import checkpoint_blocks
 from flipguard.models.describe import Description, architecture, describe, same_layout
-from flipguard.models.features import Classified, head_of, with_features
-from flipguard.models.options import ModelOption
-from flipguard.models.registry import MODELS, ModelRow
-from flipguard.models.text import encode_texts, tokenizer_for
+from flipguard.models.hugging_face import encode_texts, tokenizer_for
+from flipguard.models.registry import MODELS, ModelRow, build_model
+from flipguard.specs import ModelOption
 
 __all__ = [
     "MODELS",

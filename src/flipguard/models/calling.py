@@ -1,9 +1,10 @@
-"""Calling any model with any batch: a tensor, or the named tensors of a text model."""
+"""Calling any model with any batch: logits, the features before its head, and the head."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -11,6 +12,9 @@ from flipguard.errors import InputError
 
 Inputs = Tensor | Mapping[str, Any]
 """What a model is called with: a tensor of samples, or tensors by the names of its arguments."""
+
+# Where libraries keep their last layer: own nets and timm, torchvision, Transformers.
+PLACES = ("head", "fc", "heads", "classifier", "score", "classification_head", "logits_proj")
 
 
 def classify(model: nn.Module, inputs: Inputs) -> Tensor:
@@ -54,3 +58,117 @@ def wrappers(model: nn.Module) -> list[nn.Module]:
         if inner is None or len(children) != 1:
             return found
         found.append(inner)
+
+
+class Classified(NamedTuple):
+    """What one forward pass gave: scores, and the features that they were made from."""
+
+    logits: Tensor  # float [N, C]
+    features: Tensor  # float [N, D]: exactly what the head was given
+
+
+def head_of(model: nn.Module) -> nn.Linear:
+    """The layer that turns a model's features into its logits.
+
+    It is what timm's `get_classifier()` names, or the last linear layer of the attribute `head`,
+    `fc`, `heads`, `classifier`, `score`, `classification_head` or `logits_proj`, whichever is there
+    first; in a model with none of these, the last linear layer that it defines.
+
+    >>> head_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
+    Linear(in_features=8, out_features=3, bias=True)
+    """
+    model = unwrapped(model)
+    named = getattr(model, "get_classifier", None)
+    if callable(named):
+        layers = named()
+        if not isinstance(layers, nn.Module):
+            raise InputError(
+                f"Expected {_name(model)} to have one head, but got "
+                f"{len(layers) if isinstance(layers, tuple | list) else type(layers).__name__}; "
+                "name the one to use, or choose a model without distillation."
+            )
+        return _last_linear(layers, of=model)
+    for place in PLACES:
+        layer = getattr(model, place, None)
+        if isinstance(layer, nn.Module):
+            return _last_linear(layer, of=model)
+    return _last_linear(model, of=model)
+
+
+class with_features:
+    """A model that is called as ever, and gives its features along with its logits.
+
+    One forward pass gives both. A hook on the head is there during the call alone, so that nothing
+    of the model changes: not its state dict, nor how others see it. It is no module itself.
+    `head` is :func:`head_of` the model if it is not given.
+
+    A compiled model does not look for hooks again: compile the function that calls this instead.
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> logits, features = with_features(model)(torch.zeros(2, 4))
+    >>> logits.shape, features.shape, bool((model[-1](features) == logits).all())
+    (torch.Size([2, 3]), torch.Size([2, 8]), True)
+    """
+
+    __slots__ = ("head", "model")
+
+    def __init__(self, model: nn.Module, *, head: nn.Linear | None = None) -> None:
+        if any(hasattr(layer, "_orig_mod") for layer in wrappers(model)):
+            raise InputError(
+                f"Expected {_name(model)} not to be compiled, but got a compiled one; compile the "
+                "function that calls `with_features(model)`, of which the model is a part."
+            )
+        self.model = model
+        self.head = head_of(model) if head is None else head
+
+    def __call__(self, inputs: Inputs) -> Classified:
+        with _seen_by(self.head) as seen:
+            logits = classify(self.model, inputs)
+        if len(seen) != 1:
+            raise InputError(
+                f"Expected {_name(self.model)} to call its head once in a forward pass, but got "
+                f"{len(seen)} calls; give the layer that makes its logits as `head`."
+            )
+        features = seen[0]
+        if features.dim() != 2:
+            raise InputError(
+                "Expected the features to have the shape [samples, width], but got "
+                f"{list(features.shape)}; use a model that pools places or tokens before its head."
+            )
+        if logits.shape != (features.shape[0], self.head.out_features):
+            raise InputError(
+                f"Expected the head of {_name(self.model)} to give its logits, "
+                f"{list(logits.shape)}, but got one that gives "
+                f"{[features.shape[0], self.head.out_features]}; give the right layer as `head`."
+            )
+        return Classified(logits=logits, features=features)
+
+
+@contextmanager
+def _seen_by(head: nn.Linear) -> Iterator[list[Tensor]]:
+    """What the head is given, within."""
+    seen: list[Tensor] = []
+
+    def look(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        seen.append(args[0] if args else kwargs["input"])
+
+    handle = head.register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def _last_linear(layer: nn.Module, *, of: nn.Module) -> nn.Linear:
+    found = [module for module in layer.modules() if isinstance(module, nn.Linear)]
+    if not found:
+        raise InputError(
+            f"Expected {_name(of)} to end in a linear layer, but got {type(layer).__name__} "
+            "without one; methods on features need a model whose logits are linear in them."
+        )
+    return found[-1]
+
+
+def _name(model: nn.Module) -> str:
+    return f"the model {type(unwrapped(model)).__name__}"

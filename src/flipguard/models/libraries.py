@@ -17,8 +17,8 @@ from typing import Any
 from torch import nn
 
 from flipguard.errors import InputError, MissingExtraError, listed, printable
-from flipguard.models.options import Number
 from flipguard.models.shapes import Shape, full_image
+from flipguard.specs import Number
 
 Maker = Callable[[], nn.Module]
 # All of torchvision's models have a stem for colours, and no option for another.

@@ -20,7 +20,7 @@ class Grid(NamedTuple):
     bare: bool
 
 
-def check_classes(classes: int) -> None:
+def check_class_count(classes: int) -> None:
     """Refuses a number of classes that is none."""
     if not isinstance(classes, int) or isinstance(classes, bool) or classes < 1:
         raise InputError(

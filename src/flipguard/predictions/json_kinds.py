@@ -1,7 +1,7 @@
 """The kinds of values in JSON objects: kinds that merge, a pattern that proves them, one type.
 
-A `Shape` is what was seen under one key. Merging is the same in any order, so that the type of a
-column does not depend on the order of the rows.
+An `ObjectShape` is what was seen under one key. Merging is the same in any order, so that the type
+of a column does not depend on the order of the rows.
 """
 
 from __future__ import annotations
@@ -70,24 +70,24 @@ class Number(str):
 
 
 @dataclass(slots=True)
-class Shape:
+class ObjectShape:
     """Everything seen under one key: kinds of plain values, elements of lists, keys of objects."""
 
     kinds: set[str] = field(default_factory=set)
-    items: Shape | None = None
-    keys: dict[str, Shape] | None = None
+    items: ObjectShape | None = None
+    keys: dict[str, ObjectShape] | None = None
 
     def add(self, value: object) -> bool:
         """Takes a value in; whether it was of another shape than those before."""
         if isinstance(value, list):
-            new, self.items = self.items is None, self.items or Shape()
+            new, self.items = self.items is None, self.items or ObjectShape()
             for item in value:
                 new |= self.items.add(item)
             return new
         if isinstance(value, dict):
             new, self.keys = self.keys is None, {} if self.keys is None else self.keys
             for key, item in value.items():
-                new |= self.keys.setdefault(key, Shape()).add(item)
+                new |= self.keys.setdefault(key, ObjectShape()).add(item)
             return new
         kind = kind_of(value)
         new = kind not in self.kinds

@@ -26,7 +26,7 @@ from flipguard.predictions.json_kinds import (
     FLOAT,
     NUMBERS,
     Number,
-    Shape,
+    ObjectShape,
     key_pattern,
     kind_of_integer,
     object_pattern,
@@ -162,7 +162,7 @@ def _after_gap(line: str, at: int) -> int:
     return at
 
 
-def _dtype(key: str, shape: Shape) -> pl.DataType:
+def _dtype(key: str, shape: ObjectShape) -> pl.DataType:
     if key.startswith(tuple(WIDE_PREFIX.values())) and shape.numeric:
         return pl.Float64()
     items = shape.items
@@ -184,7 +184,7 @@ class _Survey:
 
     path: Path
     roles: Collection[str]
-    shapes: dict[str, Shape] = field(default_factory=dict)
+    shapes: dict[str, ObjectShape] = field(default_factory=dict)
     orders: dict[tuple[str, ...], None] = field(default_factory=dict)
     changed: bool = False
 
@@ -217,7 +217,7 @@ class _Survey:
             for key, value in found.items():
                 if key in self.roles and isinstance(value, list | dict):
                     raise self._no_class(key, value, row)
-                self.changed |= self.shapes.setdefault(key, Shape()).add(value)
+                self.changed |= self.shapes.setdefault(key, ObjectShape()).add(value)
         except (ValueError, RecursionError) as problem:
             too_deep = isinstance(problem, RecursionError)
             told = "nested too deeply" if too_deep else first_sentence(problem)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -13,34 +15,26 @@ from typing import IO
 import numpy as np
 import polars as pl
 
-from flipguard.archives import Array
+from flipguard.archives import Array, array_names, first_sentence, read_arrays
 from flipguard.errors import InputError, listed
 from flipguard.predictions.arrow_footer import read_footer as read_arrow_footer
-from flipguard.predictions.faults import FAULTS, unreadable, without_panic_text
+from flipguard.predictions.formats import CLASS_NAMES_KEY, format_of
 from flipguard.predictions.json_lines import scan_json_lines
 from flipguard.predictions.names import exactly
-from flipguard.predictions.npz import array_names, read_arrays
 from flipguard.predictions.parquet_footer import column_names
 from flipguard.predictions.parquet_footer import read_footer as read_parquet_footer
 from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, with_roles
-from flipguard.predictions.text import check_separated, refuse_doubles
+from flipguard.predictions.text import FormatError, check_separated, refuse_doubles
 
-COMPRESSIONS = (".gz", ".zst")
-FORMATS: dict[str, str] = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".npz": "npz",
-}
-TEXT_FORMATS = frozenset({"csv", "tsv", "jsonl"})
-CLASS_NAMES_KEY = "flipguard.class_names"
 NPZ_NAMES = ("ids", "targets", "labels", "id", "target", "label", "class_names", *SCORE_KINDS)
+
+FAULTS: tuple[type[BaseException], ...] = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    OSError,
+    UnicodeDecodeError,
+    FormatError,
+)
 
 
 def read_predictions(
@@ -95,23 +89,6 @@ def scan_table(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, list[st
 def _is_npz(path: Path) -> bool:
     _must_be_a_file(path)
     return format_of(path)[0] == "npz"
-
-
-def format_of(path: Path) -> tuple[str, str | None]:
-    """The format and the compression that a file's name tells.
-
-    >>> format_of(Path("old.csv.gz"))
-    ('csv', '.gz')
-    """
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else None
-    kind = FORMATS.get(suffixes[-1]) if suffixes else None
-    if kind is None or (compression is not None and kind not in TEXT_FORMATS):
-        raise InputError(
-            f"{path} is of no format known by its name; expected .csv, .tsv or .jsonl (these also "
-            ".gz or .zst), .parquet, .arrow, .feather or .npz."
-        )
-    return kind, compression
 
 
 def _must_be_a_file(path: Path) -> None:
@@ -193,13 +170,27 @@ def _arrow(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] 
     return frame, _stored_class_names(path, metadata.get(CLASS_NAMES_KEY))
 
 
-_LAZY: dict[str, Reader] = {
-    "csv": _separated(","),
-    "tsv": _separated("\t"),
-    "jsonl": _json_lines,
-    "parquet": _parquet,
-    "arrow": _arrow,
-}
+@contextmanager
+def without_panic_text() -> Iterator[None]:
+    """Discards what Rust prints about a panic, for the moment in which a schema is read.
+
+    Rust writes to file descriptor 2, which the whole process shares: for that moment, what other
+    threads write to standard error is lost too.
+    """
+    try:
+        sys.stderr.flush()
+        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    except (OSError, AttributeError):
+        # There is no standard error to keep clean.
+        yield
+        return
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _stored_class_names(path: Path, stored: str | None) -> list[str] | None:
@@ -216,6 +207,15 @@ def _stored_class_names(path: Path, stored: str | None) -> list[str] | None:
             "out."
         )
     return [str(name) for name in names]
+
+
+_LAZY: dict[str, Reader] = {
+    "csv": _separated(","),
+    "tsv": _separated("\t"),
+    "jsonl": _json_lines,
+    "parquet": _parquet,
+    "arrow": _arrow,
+}
 
 
 # -- arrays ------------------------------------------------------------------------------------
@@ -291,3 +291,35 @@ def _as_double(scores: Array | None) -> Array | None:
     """Scores of more than 64 bits as doubles, the most that is computed with."""
     wide = scores is not None and scores.dtype.kind == "f" and scores.dtype.itemsize > 8
     return scores.astype(np.float64) if scores is not None and wide else scores
+
+
+def unreadable(name: str, problem: BaseException) -> InputError:
+    """The sentence for a file that its format's reader gives up on."""
+    text = first_sentence(problem)
+    text = text if len(text) <= 160 else text[:159] + "…"
+    return InputError(
+        f"{name} cannot be read ({text}); it may be truncated, or its suffix may not match its "
+        "format."
+    )
+
+
+@contextmanager
+def name_file_on_error(source: Predictions | str) -> Iterator[None]:
+    """Says which file it was when reading it breaks."""
+    try:
+        yield
+    except FAULTS as problem:
+        name = source if isinstance(source, str) else source.name
+        raise unreadable(name, problem) from problem
+
+
+@contextmanager
+def name_any_file_on_error(sides: Iterable[Predictions]) -> Iterator[None]:
+    """When a query over several files breaks, reads each alone to say which one it was."""
+    try:
+        yield
+    except FAULTS:
+        for side in sides:
+            with name_file_on_error(side):
+                side.frame.select(pl.all().null_count()).collect(engine="streaming")
+        raise

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from flipguard.errors import InputError, listed
-from flipguard.predictions.arrays import as_column, as_scores, by_name
-from flipguard.predictions.frames import lazy_frame
+from flipguard.predictions.from_python import as_column, as_scores, by_name, lazy_frame
 from flipguard.predictions.names import class_names as names_of
 from flipguard.predictions.names import missing_roles
 

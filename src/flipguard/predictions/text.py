@@ -40,7 +40,7 @@ class FormatError(ValueError):
     """Content that the format of a text file does not allow."""
 
 
-def opened(path: Path) -> IO[bytes]:
+def open_text(path: Path) -> IO[bytes]:
     """The file's text as bytes; whether it is compressed is told by its first bytes."""
     with path.open("rb") as file:
         start = file.read(4)
@@ -55,7 +55,7 @@ def opened(path: Path) -> IO[bytes]:
 
 def check_lines(path: Path) -> bool:
     """Refuses a file with an endless line before it is in memory; whether it starts with a BOM."""
-    with opened(path) as file:
+    with open_text(path) as file:
         start = piece = file.read(LONGEST_ROW)
         # A newline in every piece means that no line is longer than two of them.
         while piece:
@@ -110,7 +110,7 @@ def check_separated(path: Path, separator: str) -> Separated:
     Windows.
     """
     rows = _Rows(path=path, separator=ord(separator))
-    with opened(path) as file:
+    with open_text(path) as file:
         rest, read = b"", file.read(len(BOM)).removeprefix(BOM) or file.read(PIECE)
         while read or rest:
             rest = rows.check(rest + read, last=not read)

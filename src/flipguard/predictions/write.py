@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from flipguard.archives import write_npz
 from flipguard.errors import InputError
-from flipguard.predictions.faults import naming
+from flipguard.files import replacing
+from flipguard.predictions.formats import CLASS_NAMES_KEY, CODECS, TEXT_FORMATS, format_of
 from flipguard.predictions.names import exactly, float_text
-from flipguard.predictions.npz import write_npz
-from flipguard.predictions.read import CLASS_NAMES_KEY, TEXT_FORMATS, format_of
-from flipguard.predictions.replacing import replacing as replacing
+from flipguard.predictions.read import name_file_on_error
 from flipguard.predictions.scores import (
     ArrayReader,
     ColumnReader,
@@ -35,7 +35,7 @@ Array = npt.NDArray[Any]
 ROLES = ("id", "target", "label")
 # Files of one test set then have row groups of one shape, whatever the pieces they were read in.
 MOST_ROWS_PER_PIECE = 1 << 18
-CODECS = {".gz": "gzip", ".zst": "zstd"}
+
 # Whole numbers up to here are exact as floats, the only numbers in NumPy that can be missing.
 LARGEST_EXACT = 1 << 53
 KEPT_BY_NPZ = frozenset(
@@ -110,7 +110,7 @@ class _Outgoing:
     def pieces(self) -> Iterator[pl.DataFrame]:
         """The whole table in order, the scores after the other columns."""
         rows, source, at = MOST_ROWS_PER_PIECE, self._source(), 0
-        with naming(self.predictions):
+        with name_file_on_error(self.predictions):
             if source is not None:
                 rows = min(rows, rows_per_read(width(self.predictions)))
             for piece in _in_pieces(self.frame, rows):
@@ -264,7 +264,7 @@ def _arrow_tables(table: _Outgoing) -> Iterator[Any]:
 
 def _write_npz(table: _Outgoing, path: Path) -> None:
     scores, predictions = table.scores, table.predictions
-    with naming(table.predictions):
+    with name_file_on_error(table.predictions):
         columns = table.frame.collect(engine="streaming").get_columns()
         arrays = {c.name: _npz_array(c, predictions.name, table.path) for c in columns}
         values = None if scores is None else np.concatenate(list(score_batches(predictions)))

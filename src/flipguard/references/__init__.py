@@ -6,10 +6,9 @@ holds one as an attribute keeps its own state dict, parameters and modules.
 
 from __future__ import annotations
 
-from flipguard.references.base import Reference
 from flipguard.references.ensemble import Ensemble
-from flipguard.references.old_model import OldModel
-from flipguard.references.peer import Peer
-from flipguard.references.stored import StoredLogits
+from flipguard.references.models import OldModel, Peer
+from flipguard.references.reference import Reference
+from flipguard.references.stored_logits import StoredLogits
 
 __all__ = ["Ensemble", "OldModel", "Peer", "Reference", "StoredLogits"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from flipguard.comparison import Comparison, Grouping
+from flipguard.comparison import Comparison
 from flipguard.errors import printable
 from flipguard.gate import Judgement, RuleVerdict, Verdict
+from flipguard.groups import Grouping
 from flipguard.metrics import METRICS
-from flipguard.render.text import (
+from flipguard.render.words import (
     compared_with_retrains,
     corrections,
-    count,
     estimate_interval,
     explanation,
     fewer_than_min_n,
@@ -22,6 +22,7 @@ from flipguard.render.text import (
     limit,
     number,
     percent,
+    plural,
     what_controls_show,
     what_ratios_say,
 )
@@ -94,9 +95,9 @@ def _comparison(result: Comparison) -> list[str]:
         lines += ["", *_grouping(grouping)]
     lines += ["", "<details><summary>All metrics</summary>", ""]
     lines += _metric_table(result, known)
-    told = [f"{count(result.n, 'sample')}", f"{percent(result.confidence)} intervals"]
+    told = [f"{plural(result.n, 'sample')}", f"{percent(result.confidence)} intervals"]
     if result.clusters is not None:
-        told.append(f"{count(result.clusters, 'cluster')} of {_code(str(result.cluster))}")
+        told.append(f"{plural(result.clusters, 'cluster')} of {_code(str(result.cluster))}")
     lines += ["", "; ".join(told) + "."]
     return [*lines, "", "</details>"]
 
@@ -119,7 +120,7 @@ def _noise(result: Comparison) -> list[str]:
         ]
         for floor in result.noise_floor
     ]
-    told = count(len(result.controls), "retrain")
+    told = plural(len(result.controls), "retrain")
     header = [f"compared with {told}", "this update", "a retrain", "so it changes"]
     shown = what_controls_show(result)
     return [*_table(header, rows, right=(1, 2)), *(["", _sentence(shown)] if shown else [])]
@@ -147,7 +148,7 @@ def _grouping(grouping: Grouping) -> list[str]:
     if any(row[-1] for row in rows):
         lines += ["", "▼ ▲: negative and positive flips differ beyond chance."]
     rest = len(grouping) - len(shown)
-    return [*lines, "", f"… and {count(rest, 'more group')}."] if rest else lines
+    return [*lines, "", f"… and {plural(rest, 'more group')}."] if rest else lines
 
 
 def _worst(judgements: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
@@ -162,7 +163,7 @@ def _other_groups(rule: RuleVerdict, listed: tuple[Judgement, ...]) -> list[list
         shown = sum(j.verdict == outcome for j in listed)
         rest = sum(j.verdict == outcome for j in rule.judgements) - shown
         if rest:
-            told = f"{word} in {count(rest, 'further group' if shown else 'group')}"
+            told = f"{word} in {plural(rest, 'further group' if shown else 'group')}"
             name = f"`{rule.rule.metric}` by {_cell(str(rule.rule.by))}: {told}"
             small = fewer_than_min_n(rule) if outcome == "not_judged" else ""
             mark = MARK[rule.verdict if rest == len(rule.judgements) else outcome]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,16 +11,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flipguard.comparison import Comparison, Group, Grouping
+from flipguard.comparison import Comparison
 from flipguard.errors import printable
 from flipguard.gate import Judgement, RuleVerdict, Verdict
+from flipguard.groups import Group, Grouping
 from flipguard.metric_kinds import ControlRatioKind
 from flipguard.metrics import METRICS
-from flipguard.render.text import (
+from flipguard.render.words import (
     by_value_alone,
     compared_with_retrains,
     corrections,
-    count,
     estimate_interval,
     explanation,
     headline,
@@ -29,12 +29,14 @@ from flipguard.render.text import (
     limit,
     number,
     percent,
+    plural,
     what_controls_show,
     what_ratios_say,
 )
 
 if TYPE_CHECKING:
     from flipguard.matrices import Matrix
+
 
 GROUPS_SHOWN = 10
 IDS_SHOWN = 10
@@ -55,6 +57,15 @@ CORRECTED = {
     "holm": "after Holm's correction over the groups",
     "benjamini-hochberg": "after Benjamini and Hochberg's correction over the groups",
     "none": "not corrected for the number of groups",
+}
+
+# Short, so that five numbers with their intervals fit eighty columns.
+COLUMNS = {
+    "error_rate_new": "error",
+    "negative_flip_rate": "NFR",
+    "relative_negative_flip_rate": "rel. NFR",
+    "churn": "churn",
+    "negative_flip_ratio": "NFR/control",
 }
 
 
@@ -121,7 +132,7 @@ def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
 def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:
     """What `matrix` prints: three squares, a row an old model and a column a new one."""
     yield Text(
-        f"{len(matrix.names)} models, {count(matrix.n, 'sample')}; "
+        f"{len(matrix.names)} models, {plural(matrix.n, 'sample')}; "
         "rows are the old model, columns the new one\n"
     )
     table = Table(box=None, pad_edge=False)
@@ -161,10 +172,10 @@ def _matrix_part(matrix: Matrix, metric: str, shown: range) -> Table:
 
 
 def _title(result: Comparison) -> Text:
-    details = [count(result.n, "sample"), f"{percent(result.confidence)} intervals"]
+    details = [plural(result.n, "sample"), f"{percent(result.confidence)} intervals"]
     if result.clusters is not None:
         details.insert(
-            1, f"{count(result.clusters, 'cluster')} of {printable(str(result.cluster))}"
+            1, f"{plural(result.clusters, 'cluster')} of {printable(str(result.cluster))}"
         )
     return Text.assemble(
         (printable(result.old), "bold"),
@@ -269,7 +280,7 @@ def _grouping(grouping: Grouping) -> Iterator[RenderableType]:
 
 def _shown(shown: int, total: int) -> str:
     if shown == total:
-        return f"{count(total, 'group')}, worst first"
+        return f"{plural(total, 'group')}, worst first"
     return f"the worst {shown} of {total:,} groups"
 
 
@@ -369,3 +380,56 @@ def metric_parts() -> Iterator[RenderableType]:
     for metric in METRICS.values():
         table.add_row(metric.name, metric.sentence)
     yield table
+
+
+def candidate_parts(
+    results: Mapping[str, Comparison], verdicts: Mapping[str, Verdict], *, control: str
+) -> Iterator[RenderableType]:
+    """The numbers of every update with their intervals, and then the reasons for its verdict."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("update")
+    for title in COLUMNS.values():
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("gate", no_wrap=True)
+    for name, result in results.items():
+        word, style = OUTCOME[verdicts[name].verdict]
+        values, intervals = _cells(result, is_control=name == control)
+        table.add_row(Text(name, style="bold"), *values, Text(word, style=style))
+        table.add_row("", *(Text(one, style="dim") for one in intervals), "")
+    yield table
+    yield Text("NFR: negative flips, of all samples; relative, of what chance would flip.", "dim")
+    yield Text("NFR/control compares two models; another seed of either would change it.", "dim")
+    yield ""
+    for name, verdict in verdicts.items():
+        yield _reasons(name, verdict)
+
+
+def _cells(result: Comparison, *, is_control: bool) -> tuple[list[str], list[str]]:
+    values, intervals = [], []
+    for metric in COLUMNS:
+        if metric == "negative_flip_ratio" and is_control:
+            values.append("1")
+            intervals.append("")
+            continue
+        estimate = result[metric]
+        values.append(number(metric, estimate.value))
+        intervals.append(estimate_interval(metric, estimate).replace(" to ", "–"))
+    return values, intervals
+
+
+def _reasons(name: str, verdict: Verdict) -> Text:
+    """Each rule that an update does not keep for certain; or that it keeps them all."""
+    word, style, _ = VERDICT[verdict.verdict]
+    said = []
+    for rule in verdict.rules:
+        worst = rule.judgements[0]
+        if rule.verdict != "pass":
+            value = number(rule.rule.metric, worst.value)
+            more = explanation(worst)
+            said.append(
+                f"{rule.rule.metric} is {value}, and should be {limit(rule.rule)}"
+                + (f" ({more})" if more else "")
+            )
+    return Text.assemble(
+        (name, "bold"), ": ", (word, style), ", ", "; ".join(said) or "every rule holds"
+    )

@@ -11,8 +11,8 @@ import polars as pl
 
 from flipguard.comparison import Comparison
 from flipguard.counts import FLIP_CONFIDENCES
-from flipguard.report.safe import LONGEST_NAME, visible
-from flipguard.report.samples.base import Sampled, Samples
+from flipguard.render.numbers import LONGEST_NAME, visible
+from flipguard.report.samples import Sampled, Samples
 
 MOST_FLIPS = 10_000
 MOST_FLOWS = 60
@@ -94,7 +94,7 @@ def _coded(column: Column) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
+class AnswerChange:
     """How many samples of one class went from one answer to another."""
 
     kind: str
@@ -171,7 +171,9 @@ def fair_order(flips: pl.DataFrame, *, seed: int) -> list[int]:
     return turns.sort("turn", maintain_order=True)["row"].to_list()
 
 
-def flows_of(flips: pl.DataFrame, *, most: int = MOST_FLOWS) -> tuple[tuple[Flow, ...], int]:
+def answer_changes(
+    flips: pl.DataFrame, *, most: int = MOST_FLOWS
+) -> tuple[tuple[AnswerChange, ...], int]:
     """The commonest ways from one answer to another, and how many ways there are."""
     counted = (
         flips.group_by("kind", "target", "old", "new")
@@ -179,7 +181,7 @@ def flows_of(flips: pl.DataFrame, *, most: int = MOST_FLOWS) -> tuple[tuple[Flow
         .sort(["samples", "kind", "target", "old", "new"], descending=[True] + [False] * 4)
     )
     flows = tuple(
-        Flow(
+        AnswerChange(
             kind=row["kind"],
             target=_name(row["target"]),
             old=_name(row["old"]),

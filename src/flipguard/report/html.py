@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from flipguard.errors import MissingExtraError
 from flipguard.metrics import METRICS
-from flipguard.report.drawing import runtime
+from flipguard.render.numbers import isolated, script_json, shown, visible
+from flipguard.report.charts import runtime
 from flipguard.report.flips import KIND_WORDS
 from flipguard.report.page import Page
-from flipguard.report.safe import isolated, script_json, shown, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -105,7 +105,7 @@ def _templates() -> Environment:
         "plain_name": lambda text: visible(text, longest=60),
         "sentence": lambda text: visible(text, longest=600),
         "command": lambda text: visible(text, longest=4_000),
-        "plain": plain,
+        "plain": json_number,
         "grouped": lambda n: "–" if n is None else f"{n:,}",
         "sure": lambda value: "–" if value is None else f"{100 * value:.1f} %",
         "script_json": script_json,
@@ -113,6 +113,6 @@ def _templates() -> Environment:
     return environment
 
 
-def plain(value: Any) -> str:
+def json_number(value: Any) -> str:
     """A number as the JSON writes it; nothing where it is undefined."""
     return "" if value is None else repr(value)

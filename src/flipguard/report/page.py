@@ -1,23 +1,50 @@
-"""The whole page as data: every candidate's story, what they share, and how it came."""
+"""The page as data: the candidates, the overview, the runs, and where they came from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from math import nan
 from pathlib import Path
 from typing import Any
 
+from flipguard._version import __version__
 from flipguard.comparison import Comparison
+from flipguard.counts import CELLS, UNLABELLED, FlipCounts
 from flipguard.errors import InputError, printable
+from flipguard.estimates import Estimate
 from flipguard.gate import Verdict
-from flipguard.render.text import percent
+from flipguard.render.numbers import Number, control_estimates, short_labels, visible
+from flipguard.render.words import percent
+from flipguard.report.candidate import Candidate, candidate_of, short_pair
+from flipguard.report.charts import Chart
 from flipguard.report.flips import MOST_FLIPS
-from flipguard.report.provenance import SourceFile, source_files, versions
-from flipguard.report.runs import RunFolder
-from flipguard.report.safe import visible
-from flipguard.report.samples.base import Samples
-from flipguard.report.sides import Overview, Training, overview_of, training_of
-from flipguard.report.story import Candidate, candidate_of, short_pair
+from flipguard.report.group_charts import candidate_point, candidates_chart, curve_chart
+from flipguard.report.samples import Samples
+from flipguard.report.verdict import VerdictSection
+from flipguard.runs.history import RunFolder
+
+OVERVIEW = (
+    ("error_rate_new", "error"),
+    ("accuracy_gain", "gain"),
+    ("negative_flip_rate", "negative flips"),
+    ("positive_flip_rate", "positive flips"),
+    ("churn", "churn"),
+    ("negative_flip_ratio", "of the control's"),
+)
+MOST_LOSSES = 12
+CURVES = (
+    ("error_rate", "error"),
+    ("negative_flip_rate", "negative flips against old"),
+    ("churn", "churn against old"),
+)
+
+PACKAGES = ("numpy", "polars", "scipy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +90,7 @@ class Page:
         return {chart.id: chart.vega for chart in found}
 
 
-def page_of(
+def build_page(
     results: Mapping[str, Comparison],
     *,
     verdicts: Mapping[str, Verdict],
@@ -123,3 +150,191 @@ def _title(results: Mapping[str, Comparison]) -> str:
     if len(results) == 1:
         return f"{old} → {new}: what the update breaks"
     return f"{len(results)} candidates for {old}: what they break"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewRow:
+    """A candidate, or the control, in the table of all."""
+
+    name: str
+    control: bool
+    judged: VerdictSection | None
+    numbers: tuple[Number, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """Several candidates side by side."""
+
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[OverviewRow, ...]
+    chart: Chart | None
+    judged: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What the runs learned, and what they cost."""
+
+    runs: tuple[RunFolder, ...]
+    charts: tuple[Chart, ...]
+    losses: int  # how many there are, of which the first few are drawn
+    drawn_losses: int
+
+    @property
+    def members(self) -> bool:
+        """Whether a run learned from an ensemble, which costs more than the run itself."""
+        return any(run.members for run in self.runs)
+
+
+def overview_of(results: Mapping[str, Comparison], candidates: Sequence[Candidate]) -> Overview:
+    """The candidates of a page, and their controls, in one table."""
+    first = next(iter(results.values()))
+    controls = {
+        (name, _outcomes(result.counts.control(i))): (result, i)
+        for result in reversed(list(results.values()))
+        for i, name in enumerate(result.controls)
+    }
+    # A control may be a candidate itself, which is then shown once.
+    shown = [(result.new, _outcomes(result.counts)) for result in results.values()]
+    columns = tuple(
+        row for row in OVERVIEW if any(result[row[0]].is_defined for result in results.values())
+    )
+    rows = [
+        OverviewRow(
+            name=candidate.name,
+            control=who in controls,
+            judged=candidate.judged,
+            numbers=tuple(Number.of(metric, result[metric]) for metric, _ in columns),
+        )
+        for candidate, result, who in zip(candidates, results.values(), shown, strict=True)
+    ]
+    for (name, outcomes), (result, i) in controls.items():
+        if (name, outcomes) not in shown:
+            numbers = tuple(_of_control(result, i, metric) for metric, _ in columns)
+            rows.append(OverviewRow(name=name, control=True, judged=None, numbers=numbers))
+    return Overview(
+        columns=columns,
+        rows=tuple(rows),
+        chart=_scatter(rows, first),
+        judged=any(row.judged is not None for row in rows),
+    )
+
+
+def _outcomes(counts: FlipCounts) -> tuple[int, ...]:
+    """What became of the samples: two models may share a name, but hardly this."""
+    return tuple(int(counts[cell]) for cell in (*CELLS, *UNLABELLED))
+
+
+def _of_control(result: Comparison, i: int, metric: str) -> Number:
+    if metric == "negative_flip_ratio":
+        # A control has none to itself.
+        return Number.of(metric, Estimate(value=nan, low=nan, high=nan, n=result.n))
+    return Number.of(metric, control_estimates(result, metric)[i])
+
+
+def _scatter(rows: Sequence[OverviewRow], first: Comparison) -> Chart | None:
+    names = [_marked(row) for row in rows]
+    points = []
+    for label, row in zip(short_labels(names, longest=40), rows, strict=True):
+        numbers = {n.metric: n for n in row.numbers}
+        if {"error_rate_new", "negative_flip_rate"} <= set(numbers):
+            point = candidate_point(label, numbers["error_rate_new"], numbers["negative_flip_rate"])
+            points += [point] if point is not None else []
+    if not points:
+        return None
+    return Chart(
+        spec=candidates_chart(points, 100 * first["error_rate_old"].value),
+        id="candidates",
+        title="Error and negative flips of every candidate; the dashed line is old's error",
+        sentence="Error of new against negative flip rate, a dot a candidate, with intervals.",
+    )
+
+
+def _marked(row: OverviewRow) -> str:
+    told = row.control and "control" not in row.name.lower()
+    return f"{row.name} (control)" if told else row.name
+
+
+def training_of(runs: Sequence[RunFolder]) -> Training:
+    """The curves and the cost of runs."""
+    last = [run.name for run in runs]
+    # Folders of one name are told apart by their whole path.
+    runs = [
+        run if last.count(run.name) == 1 else replace(run, name=str(run.folder)) for run in runs
+    ]
+    known = {point.what for run in runs for point in run.points}
+    losses = sorted(what for what in known if what.startswith("loss"))
+    few = losses[:MOST_LOSSES]
+    wanted = [*CURVES, *((what, f"{what.removeprefix('loss ')} loss") for what in few)]
+    found = tuple(
+        Chart(
+            spec=curve_chart(runs, what),
+            id=f"curve-{i}",
+            title=visible(title, longest=40).capitalize(),
+            sentence=f"{visible(title, longest=40)} over the epochs, a line a run and split.",
+        )
+        for i, (what, title) in enumerate(wanted)
+        if what in known
+    )
+    return Training(runs=tuple(runs), charts=found, losses=len(losses), drawn_losses=len(few))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """A file that went in; without a path it came from memory."""
+
+    role: str
+    name: str
+    size: int | None
+    sha256: str | None
+
+
+def source_files(
+    results: Iterable[Comparison], others: Iterable[tuple[str, Path]] = ()
+) -> tuple[SourceFile, ...]:
+    """Every prediction table of the comparisons once, with the hash of its file, then others."""
+    roles: list[tuple[str, str, Path | None]] = []
+    for result in results:
+        plan = result.plan
+        if plan is None:
+            roles += [("old", result.old, None), ("new", result.new, None)]
+        else:
+            sides = [("old", plan.old), ("new", plan.new), *(("control", c) for c in plan.controls)]
+            roles += [
+                (role, side.name if side.path is None else str(side.path), side.path)
+                for role, side in sides
+            ]
+    roles += [(role, str(path), path) for role, path in others]
+    files = dict.fromkeys(path for _, _, path in roles if path is not None and os.path.isfile(path))
+    # Hashing large files takes a core each.
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        hashed = dict(zip(files, pool.map(_size_and_hash, files), strict=True))
+    nothing = (None, None)
+    found = {}
+    for role, name, path in roles:
+        size, sha256 = nothing if path is None else hashed.get(path, nothing)
+        found[role, name] = SourceFile(role=role, name=name, size=size, sha256=sha256)
+    return tuple(found.values())
+
+
+def _size_and_hash(path: Path) -> tuple[int, str]:
+    try:
+        with path.open("rb") as file:
+            return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as problem:
+        raise InputError(
+            f"{printable(str(path))} was compared but can no longer be read ({problem.strerror}); "
+            "put it back, or compare again."
+        ) from problem
+
+
+def versions() -> dict[str, str]:
+    """What computed the numbers."""
+    found = {"flipguard": __version__, "Python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

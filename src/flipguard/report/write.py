@@ -8,14 +8,14 @@ from pathlib import Path
 
 from flipguard.comparison import Comparison
 from flipguard.errors import InputError, MissingExtraError, listed
+from flipguard.files import replacing
 from flipguard.gate import Verdict
-from flipguard.predictions.replacing import replacing
 from flipguard.report import WANTS
 from flipguard.report.html import html_of
-from flipguard.report.page import Page, page_of
-from flipguard.report.runs import RunFolder, read_run
-from flipguard.report.samples.base import DEFAULT_BUDGET, Samples, bytes_of
-from flipguard.report.samples.sources import samples_from
+from flipguard.report.page import Page, build_page
+from flipguard.report.sample_images import samples_from
+from flipguard.report.samples import DEFAULT_BUDGET, Samples, bytes_of
+from flipguard.runs.history import RunFolder, read_run
 
 MOST_CANDIDATES = 20
 Place = str | os.PathLike[str]
@@ -125,7 +125,7 @@ def report_page(
     for one in results.values():
         if one.plan is not None:
             one.with_details(WANTS)
-    return page_of(
+    return build_page(
         results,
         verdicts=verdicts,
         samples=found,

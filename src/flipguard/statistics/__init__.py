@@ -4,41 +4,40 @@ Intervals, tests and sample sizes for paired classifiers: pure functions of coun
 All of it is vectorised over leading axes and free of state. Undefined is nan, never 0.
 """
 
-from flipguard.statistics.calibration import calibration_error
 from flipguard.statistics.clusters import (
     cluster_replicates,
     design_effect,
     distinct_rows,
     effective_degrees,
     leave_one_out,
+    p_value_below,
+    upper_end,
 )
 from flipguard.statistics.hypotheses import (
     benjamini_hochberg,
+    binomial_quantile,
     corrected,
     holm,
     p_value_by_inversion,
+    samples_to_decide,
+    skewed,
 )
-from flipguard.statistics.means import bounded_mean, mean_variance
-from flipguard.statistics.noise import (
-    prediction_interval,
-    retrain_gain,
-    retrain_rate,
-)
-from flipguard.statistics.one_more_cluster import p_value_below, upper_end
-from flipguard.statistics.paired import (
+from flipguard.statistics.means import bounded_mean, calibration_error, mean_variance
+from flipguard.statistics.rates import (
     equivalence_p,
     non_inferiority_p,
     paired_difference,
     paired_difference_variance,
+    proportion_variance,
+    wilson,
 )
-from flipguard.statistics.planning import binomial_quantile, samples_to_decide, skewed
-from flipguard.statistics.proportions import proportion_variance, wilson
 from flipguard.statistics.ratios import (
     log_paired_ratio_variance,
     log_relative_negative_flip_rate_variance,
     paired_ratio,
     relative_negative_flip_rate,
 )
+from flipguard.statistics.seeds import prediction_interval, retrain_gain, retrain_rate
 
 __all__ = [
     "benjamini_hochberg",

@@ -15,8 +15,8 @@ from flipguard.statistics._arrays import (
     floats,
     tail_of,
 )
-from flipguard.statistics.noise import retraining_variance
-from flipguard.statistics.proportions import exact_limits, wilson
+from flipguard.statistics.rates import exact_limits, wilson
+from flipguard.statistics.seeds import retraining_variance
 
 
 def relative_negative_flip_rate(

@@ -33,8 +33,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from flipguard.studies.noise import intervals
-from flipguard.studies.papers import Cell
+from flipguard.statistics.seeds import difference_intervals
+from flipguard.studies.paper_tables import PaperCell
 
 Verdict = Literal["agree", "disagree", "undecided"]
 CONFIDENCE = 0.95
@@ -54,7 +54,7 @@ class Measured:
 
     label: str
     block: tuple[str, ...]
-    paper: Mapping[str, Cell]
+    paper: Mapping[str, PaperCell]
     values: Mapping[str, Sequence[float]]
     samples: int | None  # the paper's test samples
 
@@ -124,7 +124,7 @@ def agreement(rows: Sequence[Measured], metrics: Sequence[str]) -> Agreement:
             same.append((second, first) if turned else (first, second))
         asked = list(found.values())
         ours = [[rows[row].values.get(metric, ()) for row in same[0]] for same in asked]
-        limits = intervals([_apart(a, b) for a, b in ours], confidence=CONFIDENCE)
+        limits = difference_intervals([_apart(a, b) for a, b in ours], confidence=CONFIDENCE)
         pairs += [
             _pair(rows, metric, same, limit) for same, limit in zip(asked, limits, strict=True)
         ]
@@ -199,7 +199,7 @@ def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[fl
 
     Of one comparison alone, with nothing beside it that says how much seeds do.
     """
-    return intervals([_apart(first, second)], confidence=CONFIDENCE)[0]
+    return difference_intervals([_apart(first, second)], confidence=CONFIDENCE)[0]
 
 
 def _apart(first: Sequence[float], second: Sequence[float]) -> NDArray[np.float64]:

@@ -1,20 +1,18 @@
-"""What a paper says of a figure in words: which value lies below which.
-
-A side of a claim is a metric of lines, or a number. Where there are several lines on one side, the
-claim holds if it holds for each of them; where both sides have as many, they are taken in pairs, in
-the order of the study. With ``of = "spread"`` it is not the values that are compared but their
-variances over the seeds. A side with ``curve = "test"`` is the metric after the last epoch of the
-study's curves, on that split, and with ``first = 3`` its mean over the first three epochs.
-"""
+"""What a paper says in words, and whether it holds here by the interval of its own seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
 
 from flipguard.errors import InputError
-from flipguard.studies.keys import only
-from flipguard.studies.study import ALWAYS, Claim, Line, Side
+from flipguard.specs import only
+from flipguard.studies.agreement import CONFIDENCE, Verdict, paired_interval, verdict_of
+from flipguard.studies.study import DEFAULT_METRICS, Claim, ClaimSide, StudyRow
 
 SPREAD = "spread"
 _NEEDED = {"says", "lower", "than"}
@@ -22,13 +20,16 @@ _CLAIM = _NEEDED | {"metric", "of"}
 _LINE = {"group", "label", "x"}
 _WAY = {"metric", "curve", "first"}
 
+NOT_RUN: Final = "not run"
+ClaimVerdict: TypeAlias = Verdict | Literal["not run"]
+
 
 def read_claim(
     given: Mapping[str, Any],
-    lines: Sequence[Line],
+    lines: Sequence[StudyRow],
     place: str,
     *,
-    metrics: Collection[str] = ALWAYS,
+    metrics: Collection[str] = DEFAULT_METRICS,
     curves: Collection[str] = (),
 ) -> Claim:
     """A claim of a study's file about some of its metrics; its sides are found among the lines."""
@@ -61,13 +62,13 @@ def read_claim(
 def _side(
     given: Any,
     claim: Mapping[str, Any],
-    lines: Sequence[Line],
+    lines: Sequence[StudyRow],
     metrics: Collection[str],
     curves: Collection[str],
     place: str,
-) -> Side:
+) -> ClaimSide:
     if _is_number(given):
-        return Side(number=float(given))
+        return ClaimSide(number=float(given))
     if not isinstance(given, Mapping):
         raise InputError(
             f"{place}: expected a side of a claim to be a number or a table, but got {given!r}."
@@ -91,14 +92,14 @@ def _side(
             f"{place}: expected a claim about a metric of the study, {', '.join(sorted(metrics))}, "
             f"but got {metric!r}."
         )
-    return Side(places=found, metric=metric, curve=curve, first=first)
+    return ClaimSide(places=found, metric=metric, curve=curve, first=first)
 
 
 def _is_number(given: object) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool)
 
 
-def places_of(wanted: Mapping[str, Any], lines: Sequence[Line], place: str) -> tuple[int, ...]:
+def places_of(wanted: Mapping[str, Any], lines: Sequence[StudyRow], place: str) -> tuple[int, ...]:
     """The lines that say what is wanted, at least one; a list stands for any of its values."""
     only(wanted, _LINE, f"{place}: a line")
     found = tuple(
@@ -112,3 +113,80 @@ def places_of(wanted: Mapping[str, Any], lines: Sequence[Line], place: str) -> t
     if not found:
         raise InputError(f"{place}: expected a line with {dict(wanted)}, but none has that.")
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimResult:
+    """Whether a claim holds, and for how many of the lines that it is about this was asked."""
+
+    verdict: ClaimVerdict
+    judged: int
+    of: int
+
+
+def check_claim(claim: Claim, values: Callable[[int, ClaimSide], Sequence[float]]) -> ClaimResult:
+    """Whether a claim holds, from the values of a line and a side, seed by seed.
+
+    Of many lines, it holds if it holds for each that was run.
+    """
+
+    def of_side(side: ClaimSide) -> list[Sequence[float]]:
+        return [values(place, side) for place in side.places]
+
+    lower, higher = of_side(claim.lower), of_side(claim.higher)
+    if claim.lower.number is not None:
+        lower = [[claim.lower.number] * len(one) for one in higher]
+    if claim.higher.number is not None:
+        higher = [[claim.higher.number] * len(one) for one in lower]
+    # One line stands against each of the other side.
+    many = max(len(lower), len(higher))
+    lower, higher = (side * many if len(side) == 1 else side for side in (lower, higher))
+    pairs = list(zip(lower, higher, strict=True))
+    run = [(low, high) for low, high in pairs if len(low) and len(high)]
+    found = {_verdict(claim, low, high) for low, high in run}
+    verdict: ClaimVerdict = "undecided"
+    if not run:
+        verdict = NOT_RUN
+    elif "disagree" in found:
+        verdict = "disagree"
+    elif found == {"agree"}:
+        verdict = "agree"
+    return ClaimResult(verdict=verdict, judged=len(run), of=len(pairs))
+
+
+def _verdict(claim: Claim, lower: Sequence[float], higher: Sequence[float]) -> Verdict:
+    if claim.of_spread:
+        return verdict_of(1.0, *spread_interval(_known(lower), _known(higher)))
+    # Seeds without a value on one side are no pairs.
+    pairs = [pair for pair in zip(lower, higher, strict=False) if len(_known(pair)) == len(pair)]
+    low, high = paired_interval([a for a, _ in pairs], [b for _, b in pairs])
+    against_number = claim.lower.number is not None or claim.higher.number is not None
+    if against_number and low == high == 0:
+        return "disagree"  # every seed is exactly at the number, and so on no side of it
+    return verdict_of(1.0, low, high)
+
+
+def _known(values: Sequence[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
+
+
+def spread_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of the logarithm of second's variance over first's, by the F law.
+
+    It leaves 0 out where one of them clearly varies more; nan if a variance is not to be had.
+
+    >>> spread_interval([1, 2, 3], [10, 30, 50])[0] > 0
+    True
+    """
+    from scipy.special import fdtri
+
+    degrees = len(first) - 1, len(second) - 1
+    if min(degrees) < 1:
+        return math.nan, math.nan
+    variances = float(np.var(first, ddof=1)), float(np.var(second, ddof=1))
+    if min(variances) <= 0:
+        return math.nan, math.nan
+    ratio, tail = math.log(variances[1] / variances[0]), (1 - CONFIDENCE) / 2
+    limits = (math.log(fdtri(degrees[1], degrees[0], share)) for share in (1 - tail, tail))
+    low, high = (ratio - limit for limit in limits)
+    return low, high

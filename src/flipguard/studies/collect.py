@@ -1,19 +1,32 @@
-"""From the finished runs of a plan to the rows of its study."""
+"""From finished runs to the rows of a study, and what differs from the paper."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from flipguard.studies.analyses import analyses_of
-from flipguard.studies.analyses.base import Analysed
+from flipguard.methods import method_of
+from flipguard.runs.config import Config
+from flipguard.runs.folder import Run, read_lines
+from flipguard.runs.history import HISTORY
+from flipguard.studies.analyses import Analysed, analyses_of
 from flipguard.studies.measure import measured
-from flipguard.studies.planning import Plan, Update
+from flipguard.studies.plan import ComparedPair, StudyPlan
 from flipguard.studies.results import Row
-from flipguard.studies.study import ALWAYS
-from flipguard.training.folder import HISTORY, read_lines
+from flipguard.studies.study import DEFAULT_METRICS, ModelSpec, Scalar, StudyRow
+
+LIBRARIES: Final = ("timm:", "torchvision:")
+# The data sets of the paper-sized scales, as the papers call them.
+NAMES: Final = {
+    "cifar10": {"CIFAR-10"},
+    "cifar100": {"CIFAR-100"},
+    "imagenet": {"ImageNet", "ILSVRC12"},
+    "inaturalist": {"iNaturalist", "iNaturalist 2017"},
+}
+PAPERS_PRESETS: Final = ("pct-", "elodi-", "churn-")
 
 DIGITS = 10
 # What was measured of an update, by the runs of its sides and the metrics: studies share updates.
@@ -22,13 +35,165 @@ Updates: TypeAlias = dict[
 ]
 
 
-def collected(plan: Plan, known: Updates | None = None) -> tuple[Row, ...]:
+def differences(plan: StudyPlan) -> list[str]:
+    """Each once, such as ``elodi: k = 3 for 10`` or ``kd: weight = 6 (1 by default)``."""
+    nodes = {node.folder: node for node in plan.nodes}
+    found: dict[str, None] = {}  # a set that keeps its order
+    for update in plan.updates:
+        changed = _changed(plan.study.lines[update.line].new, nodes[update.new].config)
+        found |= dict.fromkeys(changed)
+    histogram = plan.study.histogram
+    for judge in plan.judges.values():
+        assert histogram is not None
+        assert histogram.judge is not None
+        changed = _changed(plan.study.models[histogram.judge], nodes[judge].config)
+        found |= dict.fromkeys(f"who judges, {one}" for one in changed)
+    for node in plan.nodes:
+        found |= dict.fromkeys(_of_formula(node.config))
+    found |= dict.fromkeys(_of_scope(plan))
+    if (plan.scale.preset or "").startswith(PAPERS_PRESETS):
+        found |= dict.fromkeys(_of_models(plan))
+        found |= dict.fromkeys(_of_data(plan))
+        found |= dict.fromkeys(_of_recipe(plan))
+    return list(found)
+
+
+def _changed(model: ModelSpec, config: Config) -> Iterator[str]:
+    method, named = method_of(config.method)
+    defaults = {option.name: option.default for option in method.options}
+    stated = {**model.printed, **model.options, **named}
+    for name, value in config.options.items():
+        # No value is all of them, as the paper's K = 1000 is.
+        if value is None or value == stated.get(name, defaults.get(name)):
+            continue
+        told = f"{method.name}: {name} = {_said(value)}"
+        if name in stated:
+            yield f"{told} for {_said(stated[name])}"
+        else:
+            yield f"{told} ({_said(defaults[name])} by default)"
+
+
+def _of_formula(config: Config) -> Iterator[str]:
+    """Where a method computes another function than the paper prints."""
+    method, named = method_of(config.method)
+    for one in method.departures({**config.options, **named}, formula_only=True):
+        yield f"{config.method}: {one}"
+
+
+def _of_scope(plan: StudyPlan) -> Iterator[str]:
+    """How old's part of the data is chosen."""
+    for line in _lines(plan):
+        if line.old.classes is not None:
+            count = round(plan.scale.classes * line.old.classes)
+            yield f"the old model's classes: the first {count}, where PCT draws them at random"
+        if line.old.samples is not None:
+            yield "the old model's samples: drawn from all, where PCT draws as many of each class"
+
+
+def _of_models(plan: StudyPlan) -> Iterator[str]:
+    """Other models than those that the paper names."""
+    for line in _lines(plan):
+        if line.paper is None:
+            continue
+        for model, named in ((line.old, line.paper.old), (line.new, line.paper.new)):
+            yield from _of_model(plan.scale.models(model.role or ""), named)
+            for guide in model.guides:
+                yield from _of_model(plan.scale.models(guide.role), guide.stands_for)
+
+
+def _of_model(specs: object, named: str | None) -> Iterator[str]:
+    if named is None or not isinstance(specs, list | tuple) or len(specs) != 1:
+        return
+    spec = str(specs[0])
+    if not _plain(spec.partition(":")[2] or spec).startswith(_plain(named)):
+        yield f"model: {spec} for {named}"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _of_data(plan: StudyPlan) -> Iterator[str]:
+    scale = plan.scale
+    data = scale.data.partition(":")[0]
+    for line in _lines(plan):
+        named = line.data or plan.study.table.data
+        if named not in NAMES.get(data, set()):
+            yield f"data: {data} with {scale.classes:,} classes for {named}"
+
+
+def _of_recipe(plan: StudyPlan) -> Iterator[str]:
+    """What no preset can set."""
+    yield "recipe: weight decay leaves out biases and norms"
+    yield "recipe: the last incomplete batch of every epoch is dropped"
+    yield "inputs: pixels from -1 to 1, not by each channel's mean and deviation"
+    if plan.scale.precision != "32-true":
+        yield f"precision: {plan.scale.precision} on a GPU"
+    for node in plan.nodes:
+        method, named = method_of(node.config.method)
+        for one in method.unlike_at({**node.config.options, **named}, plan.scale.classes):
+            yield f"{node.config.method}: {one}"
+
+
+def _lines(plan: StudyPlan) -> list[StudyRow]:
+    return [plan.study.lines[place] for place in dict.fromkeys(u.line for u in plan.updates)]
+
+
+def _said(value: Scalar) -> str:
+    if value is None:
+        return "all"
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def setting_of(plan: StudyPlan) -> dict[str, Any]:
+    """On what it was trained, how long, and what stands here for the paper's architectures."""
+    scale = plan.scale
+    names: dict[str, str] = {}
+    # The cells of a matrix are named by roles.
+    for place in () if plan.study.matrix else {update.line: 0 for update in plan.updates}:
+        line = plan.study.lines[place]
+        if line.paper is not None:
+            names |= {line.old.role or "": line.paper.old or line.old.role or ""}
+            names |= {line.new.role or "": line.paper.new or line.new.role or ""}
+    used = {node.role for node in plan.nodes}
+    return {
+        "data": scale.data,
+        "samples": samples_of(plan),
+        "epochs": max(node.config.recipe.epochs for node in plan.nodes),
+        "recipe": recipe_of(plan),
+        "models": {
+            names.get(role, role): " or ".join(scale.models(role))
+            for role in (*scale.roles, *scale.many)
+            if role in used
+        },
+    }
+
+
+def recipe_of(plan: StudyPlan) -> dict[str, Any]:
+    """How it was trained, beside for how long: by which optimizer, and what the scale says."""
+    scale = plan.scale
+    return {
+        **({} if scale.preset is None else {"preset": scale.preset}),
+        "optimizer": plan.nodes[0].config.recipe.optimizer,
+        **{name: value for name, value in scale.recipe.items() if name != "epochs"},
+    }
+
+
+def samples_of(plan: StudyPlan) -> dict[str, int]:
+    """How many samples a set of that name held; some of the runs may have seen only a part."""
+    sizes = [Run.read(node.folder).document["data"] for node in plan.nodes]
+    return {part: max(size[part] for size in sizes) for part in ("train", "test")}
+
+
+def collect_rows(plan: StudyPlan, known: Updates | None = None) -> tuple[Row, ...]:
     """The rows of a study whose runs are all finished; what is measured is added to `known`."""
     known = {} if known is None else known
     study = plan.study
     analysed = analyses_of(plan)
     counted = {name for one in analysed.values() for name in one.values}
-    names = tuple(dict.fromkeys((*ALWAYS, *(n for n in study.metrics if n not in counted))))
+    names = tuple(
+        dict.fromkeys((*DEFAULT_METRICS, *(n for n in study.metrics if n not in counted)))
+    )
     rows = []
     for place in study.chosen(plan.scale.stands_for):
         if place in plan.left_out:
@@ -61,7 +226,7 @@ def collected(plan: Plan, known: Updates | None = None) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def curves(updates: Sequence[Update], split: str) -> dict[str, Any]:
+def curves(updates: Sequence[ComparedPair], split: str) -> dict[str, Any]:
     """Rates after every epoch, a list a seed."""
     found: dict[str, Any] = {
         "error_rate_new": [],

@@ -1,36 +1,113 @@
-"""The library's own metrics of two finished runs, with numpy alone.
-
-`flipguard compare` says the same of their prediction files; that needs a table library, which a
-machine that trains may not have.
-"""
+"""Metrics of finished runs from their logits, with numpy alone."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from flipguard.counts import SIDES, FlipCounts, Layout, flip_cells
-from flipguard.engines.kernel import match_classes, side_and_pair_rows
+from flipguard.archives import read_archive
+from flipguard.counts import SIDES, FlipCounts, StatisticsLayout, flip_cells
+from flipguard.engines.score_kernel import match_classes, side_and_pair_rows
 from flipguard.engines.score_statistics import pair_statistics, side_statistics, sums_by_group
+from flipguard.errors import InputError
 from flipguard.metrics import METRICS
-from flipguard.studies.predictions import Predictions, joined, predictions_of
+from flipguard.runs.folder import Run
+
+Array = npt.NDArray[Any]
 
 
-def entropy(of: Predictions) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLogits:
+    """The logits of some samples, with their ids, classes and targets by name."""
+
+    ids: Array
+    logits: Array
+    targets: Array  # places among the class names
+    class_names: tuple[str, ...]
+
+    @property
+    def said(self) -> Array:
+        """The class that is predicted, by name."""
+        found: Array = np.asarray(self.class_names)[self.logits.argmax(1)]
+        return found
+
+    @property
+    def target(self) -> Array:
+        """The true class, by name."""
+        return np.asarray(self.class_names)[self.targets]
+
+    @property
+    def probabilities(self) -> Array:
+        """Softmax, in double precision."""
+        logits = self.logits.astype(np.float64)
+        weights = np.exp(logits - logits.max(1, keepdims=True))
+        found: Array = weights / weights.sum(1, keepdims=True)
+        return found
+
+    def at(self, places: Array) -> RunLogits:
+        """Those of some samples."""
+        return dataclasses.replace(
+            self, ids=self.ids[places], logits=self.logits[places], targets=self.targets[places]
+        )
+
+
+def read_run_logits(folders: Sequence[Path]) -> RunLogits:
+    """What a run said; of several runs, the mean of their logits."""
+    first = _read(folders[0])
+    if len(folders) == 1:
+        return first
+    # One after the other, since those of many classes take much memory.
+    total = first.logits.astype(np.float64)
+    for folder in folders[1:]:
+        total += _read(folder).logits
+    return dataclasses.replace(first, logits=total / len(folders))
+
+
+def member_folders(ensemble: Path) -> list[Path]:
+    """The runs that an ensemble is the mean of."""
+    return [ensemble / place for place in Run.read(ensemble).document["members"]]
+
+
+def align_on_ids(old: RunLogits, new: RunLogits) -> tuple[RunLogits, RunLogits]:
+    """Both on the samples that both have, in one order."""
+    if np.array_equal(old.ids, new.ids):
+        return old, new
+    _, first, second = np.intersect1d(old.ids, new.ids, assume_unique=True, return_indices=True)
+    if not len(first):
+        raise InputError("Expected two runs with test samples in common, but they have none.")
+    return old.at(first), new.at(second)
+
+
+def _read(folder: Path) -> RunLogits:
+    path = folder / "predictions" / "test.npz"
+    found = read_archive(path, kind="NPZ", write="train the run again")
+    return RunLogits(
+        ids=found["ids"],
+        logits=found["logits"],
+        targets=found["targets"],
+        class_names=tuple(str(name) for name in found["class_names"]),
+    )
+
+
+def entropy(of: RunLogits) -> float:
     """The mean entropy of the predicted probabilities, in nats."""
     shares = of.probabilities
     return float(-(shares * np.log(np.maximum(shares, np.finfo(float).tiny))).sum(1).mean())
 
 
-def accuracy(of: Predictions) -> float:
+def accuracy(of: RunLogits) -> float:
     """The share of samples that are right."""
     return float((of.said == of.target).mean())
 
 
 # Of new alone, and no metrics of the library.
-OWN: dict[str, Callable[[Predictions], float]] = {"accuracy": accuracy, "entropy_new": entropy}
+OWN: dict[str, Callable[[RunLogits], float]] = {"accuracy": accuracy, "entropy_new": entropy}
 
 
 def measured(old: Sequence[Path], new: Sequence[Path], names: Sequence[str]) -> dict[str, float]:
@@ -38,7 +115,7 @@ def measured(old: Sequence[Path], new: Sequence[Path], names: Sequence[str]) -> 
 
     A side of several runs is the mean of their logits.
     """
-    first, second = joined(predictions_of(old), predictions_of(new))
+    first, second = align_on_ids(read_run_logits(old), read_run_logits(new))
     counts = counts_of(first, second)
     return {
         name: OWN[name](second) if name in OWN else float(METRICS[name].value(counts))
@@ -46,7 +123,7 @@ def measured(old: Sequence[Path], new: Sequence[Path], names: Sequence[str]) -> 
     }
 
 
-def counts_of(old: Predictions, new: Predictions) -> FlipCounts:
+def counts_of(old: RunLogits, new: RunLogits) -> FlipCounts:
     """What two models said of the same samples, counted."""
     first, second, pair = side_and_pair_rows(
         old.logits,
@@ -69,5 +146,5 @@ def counts_of(old: Predictions, new: Predictions) -> FlipCounts:
     cells = flip_cells(said[0], said[1], target)
     statistics = {name: int(rows.sum()) for name, rows in cells.items()}
     statistics |= {name: int(total[0]) for name, total in sums.items()}
-    layout = Layout(has_target=True, scored=frozenset(SIDES), has_logits=True)
+    layout = StatisticsLayout(has_target=True, scored=frozenset(SIDES), has_logits=True)
     return FlipCounts.of(layout, **statistics)

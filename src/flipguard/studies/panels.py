@@ -18,7 +18,7 @@ MOST_BINS = 10
 TITLES = {
     "rank": "Where the wrong class of a flip stood in old",
     "displacement": "How far one sample's logits move",
-    "confidence": "How sure new is of the test samples",
+    "margin": "How sure new is of the test samples",
 }
 
 
@@ -32,7 +32,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class HistogramPanel:
     """One histogram, of several curves with the same bins."""
 
     title: str
@@ -60,7 +60,7 @@ class Panel:
             yield name, [float(curve.values[first:last].sum()) for curve in self.curves]
 
 
-def panels_of(result: Result) -> list[Panel]:
+def panels_of(result: Result) -> list[HistogramPanel]:
     """The histograms of a study; none if it has none."""
     wanted = result.study.histogram
     rows = [row for row in result.rows if row.histogram]
@@ -76,7 +76,7 @@ def panels_of(result: Result) -> list[Panel]:
     ]
 
 
-def _by_uncertainty(result: Result, rows: Sequence[Row]) -> Iterator[Panel]:
+def _by_uncertainty(result: Result, rows: Sequence[Row]) -> Iterator[HistogramPanel]:
     """As the paper draws it: the samples of one update, and then the flips of all updates."""
     first = result.line(rows[0]).label
     shared: dict[str, Any] = {
@@ -86,12 +86,12 @@ def _by_uncertainty(result: Result, rows: Sequence[Row]) -> Iterator[Panel]:
         "logarithmic": True,
         "open_end": _is_open(rows),
     }
-    yield Panel(
+    yield HistogramPanel(
         title=f"{first[:1].upper()}{first[1:]}: flipped and other samples",
         curves=tuple(Curve(label=name, values=_mean(rows[0], name)) for name in (OTHERS, FLIPPED)),
         **shared,
     )
-    yield Panel(
+    yield HistogramPanel(
         title="Negative flips by update",
         curves=tuple(
             Curve(label=result.line(row).label, values=_mean(row, FLIPPED)) for row in rows
@@ -100,7 +100,7 @@ def _by_uncertainty(result: Result, rows: Sequence[Row]) -> Iterator[Panel]:
     )
 
 
-def _panel(result: Result, rows: Sequence[Row]) -> Panel:
+def _panel(result: Result, rows: Sequence[Row]) -> HistogramPanel:
     of = rows[0].histogram["of"]
     groups = {result.line(row).group for row in rows}
     curves = []
@@ -121,7 +121,7 @@ def _panel(result: Result, rows: Sequence[Row]) -> Panel:
     group = result.line(rows[0]).group
     title = TITLES[of]
     units = {"rank": "% of negative flips", "displacement": "% of draws"}
-    return Panel(
+    return HistogramPanel(
         title=f"{title}, {group}" if of == "displacement" and group else title,
         axis=HISTOGRAMS[of],
         unit=units.get(of, "% of test samples"),
@@ -142,7 +142,7 @@ def _mean(row: Row, counted: str) -> Array:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
+class RoleMatrix:
     """A value for each old and each new model, in percent; nan where there is none."""
 
     title: str
@@ -150,7 +150,7 @@ class Matrix:
     values: Array  # [old, new]
 
 
-def matrices_of(result: Result) -> list[Matrix]:
+def matrices_of(result: Result) -> list[RoleMatrix]:
     """What a matrix of models shows: accuracy that is gained, and negative flips."""
     cells = {
         line.pair: row
@@ -173,8 +173,8 @@ def matrices_of(result: Result) -> list[Matrix]:
     gained = table(lambda row: row.mean("error_rate_old") - row.mean("error_rate_new"))
     flips = table(lambda row: row.mean("negative_flip_rate"))
     return [
-        Matrix(
+        RoleMatrix(
             title="Accuracy gained, from old (down) to new (across)", roles=roles, values=gained
         ),
-        Matrix(title="NFR, from old (down) to new (across)", roles=roles, values=flips),
+        RoleMatrix(title="NFR, from old (down) to new (across)", roles=roles, values=flips),
     ]

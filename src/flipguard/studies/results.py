@@ -16,14 +16,14 @@ import numpy as np
 
 from flipguard._version import __version__
 from flipguard.errors import InputError, printable
-from flipguard.predictions.replacing import replacing
+from flipguard.files import replacing
 from flipguard.studies.agreement import Agreement, Measured, agreement
+from flipguard.studies.claims import ClaimResult, check_claim
 from flipguard.studies.document import FACTS, SCHEMA, checked, load, study_in
-from flipguard.studies.judging import Judgement, judged
-from flipguard.studies.papers import Cell
-from flipguard.studies.reading import study_of
+from flipguard.studies.paper_tables import PaperCell
+from flipguard.studies.read_study import study_of
 from flipguard.studies.scales import scales
-from flipguard.studies.study import Line, Side, Study
+from flipguard.studies.study import ClaimSide, Study, StudyRow
 
 RESULTS = "results"
 EARLIER = "earlier"  # a folder in it, for what newer ones of other settings replaced
@@ -56,7 +56,7 @@ class Row:
         """The values of the seeds that have one: without flips, say, flips have no mean rank."""
         return tuple(value for value in self.values.get(metric, ()) if not math.isnan(value))
 
-    def of_side(self, side: Side) -> Sequence[float]:
+    def of_side(self, side: ClaimSide) -> Sequence[float]:
         """What a side of a claim compares, seed by seed: a metric, or a part of its curve."""
         if side.curve is None:
             return self.values.get(side.metric, ())
@@ -106,7 +106,7 @@ class Result:
         scratch = self.study.from_scratch
         return None if scratch is None or self.pretrained else scratch.note
 
-    def line(self, row: Row) -> Line:
+    def line(self, row: Row) -> StudyRow:
         """The line of the study that a row is."""
         return self.study.lines[row.place]
 
@@ -164,24 +164,24 @@ class Result:
         ]
         return agreement(rows, self.study.metrics)
 
-    def claims(self) -> list[tuple[str, Judgement]]:
+    def claims(self) -> list[tuple[str, ClaimResult]]:
         """What the paper says in words, and whether it holds."""
         by_place = {row.place: row for row in self.rows}
 
-        def values(place: int, side: Side) -> Sequence[float]:
+        def values(place: int, side: ClaimSide) -> Sequence[float]:
             return by_place[place].of_side(side) if place in by_place else ()
 
-        return [(claim.says, judged(claim, values)) for claim in self.study.claims]
+        return [(claim.says, check_claim(claim, values)) for claim in self.study.claims]
 
 
-def _compared(line: Line, *, between: bool) -> dict[str, Cell]:
+def _compared(line: StudyRow, *, between: bool) -> dict[str, PaperCell]:
     """The paper's cells that an agreement is computed from; some are of what is between models."""
     cells = {} if line.paper is None else line.paper.cells
     left_out = {*line.unjudged, *(() if between else BETWEEN_MODELS)}
     return {name: cell for name, cell in cells.items() if name not in left_out}
 
 
-def _printed(line: Line, metric: str) -> float:
+def _printed(line: StudyRow, metric: str) -> float:
     cell = None if line.paper is None else line.paper.cells.get(metric)
     return math.nan if cell is None or cell.value is None else cell.value
 
@@ -197,7 +197,7 @@ def check_out(out: Path) -> None:
         raise InputError(f"Expected `--out` to be a folder, but {out} is a file; name another one.")
 
 
-def keep_aside(path: Path, *, written: str) -> Path:
+def archive_result(path: Path, *, written: str) -> Path:
     """Moves a result out of the way of a new one, to a name that is free; returns that."""
     stem = f"{path.stem}.{written.replace(':', '')}"
     names = itertools.chain([stem], (f"{stem}.{number}" for number in itertools.count(2)))
@@ -315,7 +315,7 @@ def _read_row(row: Mapping[str, Any]) -> Row:
     )
 
 
-def facts_of(
+def result_facts(
     device: str,
     command: str,
     *,

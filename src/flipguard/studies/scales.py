@@ -14,7 +14,7 @@ from typing import Any
 
 from flipguard.errors import InputError, listed, nearest
 from flipguard.methods import method_of
-from flipguard.models.build import check_spec
+from flipguard.models.registry import check_spec
 from flipguard.studies.study import Scalar
 
 FILE = "scales.toml"
@@ -66,6 +66,10 @@ class Scale:
     def given_beside_places(self) -> tuple[str, ...]:
         """What was set, less where files are, which changes nothing that is trained."""
         return tuple(text for text in self.given if not text.startswith("data_root="))
+
+    def precision_on(self, device: str) -> dict[str, str]:
+        """Return the machine setting of this scale's precision, which a CPU does not use."""
+        return {} if device == "cpu" else {"precision": self.precision}
 
     def models(self, role: str) -> Sequence[str]:
         """The model of a role, or its several ones; none if this scale lacks it."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from flipguard.studies.papers import PaperRow, PaperTable
+from flipguard.studies.paper_tables import PaperRow, PaperTable
 
 Scalar: TypeAlias = bool | int | float | str | None
 
@@ -19,7 +19,7 @@ OLD = "old"
 """In `follows`: the model that the row's new one replaces."""
 
 # Measured for every study, whether its table prints them or not: they cost nothing once trained.
-ALWAYS = (
+DEFAULT_METRICS = (
     "error_rate_old",
     "error_rate_new",
     "accuracy",
@@ -30,7 +30,7 @@ ALWAYS = (
     "churn_correct",
     "churn_incorrect",
     "expected_calibration_error_new",
-    "confidence_new",
+    "margin_new",
     "entropy_new",
     "logit_displacement",
 )
@@ -40,7 +40,7 @@ HISTOGRAMS = {
     "uncertainty": "uncertainty: deviation of the members' probabilities",
     "rank": "rank: place of new's wrong class among old's logits",
     "displacement": "distance: of the logits of one sample, old to new",
-    "confidence": "confidence: first probability less the second",
+    "margin": "margin: first probability less the second",
 }
 
 # What some of them tell apart.
@@ -48,7 +48,7 @@ FLIPPED, OTHERS = "negative flips", "other samples"
 COUNTS: Mapping[str, tuple[str, ...]] = MappingProxyType({"uncertainty": (FLIPPED, OTHERS)})
 
 # The metrics that come with some of them.
-COUNTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+HISTOGRAM_METRICS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "uncertainty": (
             *("flip_rate_sure", "flip_rate_unsure", "uncertainty_flipped", "uncertainty_others"),
@@ -75,7 +75,7 @@ TEST_SAMPLES: Mapping[str, int] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guide:
+class GuideSpec:
     """So many members of an ensemble that is given to a student, of one role.
 
     A `generation` gives them the seeds of another one than the student's: two students that see
@@ -89,7 +89,7 @@ class Guide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class ModelSpec:
     """What is trained, but for seed and scale.
 
     A `role` of None is that of whoever follows the model. `printed` are the options that the
@@ -101,7 +101,7 @@ class Model:
     printed: Mapping[str, Scalar] = field(default_factory=dict)
     options: Mapping[str, Scalar] = field(default_factory=dict)
     follows: tuple[str, ...] = ()
-    guides: tuple[Guide, ...] = ()
+    guides: tuple[GuideSpec, ...] = ()
     fine_tune: bool = False
     watch: bool = False  # measured against old in every epoch, though it does not follow it
     fix: tuple[str, ...] = ()  # sources of randomness that no seed changes
@@ -114,7 +114,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class StudyRow:
     """One line of the study's table: two models, and the paper's row if it has one.
 
     Lines of one `block` make the same update, and are compared with each other.
@@ -123,8 +123,8 @@ class Line:
     label: str
     group: str | None
     block: tuple[str, ...]
-    old: Model
-    new: Model
+    old: ModelSpec
+    new: ModelSpec
     paper: PaperRow | None = None
     x: float | None = None
     pair: tuple[str, str] | None = None  # its cell of a matrix: the roles of old and new
@@ -139,7 +139,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class ClaimSide:
     """One side of a claim: a metric of lines, by their places in the study, or a number.
 
     With a `curve` it is the metric on that split after the last epoch, or with `first` its mean
@@ -158,8 +158,8 @@ class Claim:
     """What the paper says in words, as an order of two sides."""
 
     says: str
-    lower: Side
-    higher: Side
+    lower: ClaimSide
+    higher: ClaimSide
     of_spread: bool = False  # of the variance over seeds, and not of the values
 
 
@@ -188,8 +188,8 @@ class Study:
     table: PaperTable
     title: str
     metrics: tuple[str, ...]
-    lines: tuple[Line, ...]
-    models: Mapping[str, Model]
+    lines: tuple[StudyRow, ...]
+    models: Mapping[str, ModelSpec]
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     curves: tuple[str, ...] = ()  # splits of which the rates after every epoch are shown
@@ -221,7 +221,7 @@ class Study:
         wanted = next((name for name in stands_for if name in data), None)
         return tuple(i for i, line in enumerate(self.lines) if line.data in (None, wanted))
 
-    def name_of(self, line: Line) -> str:
+    def name_of(self, line: StudyRow) -> str:
         """A line's label, with the update that it makes where the table has several."""
         blocks = {(one.paper.old, one.paper.new) for one in self.lines if one.paper is not None}
         parts = [line.label]

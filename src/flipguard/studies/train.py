@@ -12,16 +12,15 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from flipguard.errors import InputError
-from flipguard.studies.graph import Node
+from flipguard.runs.config import Seeds, as_dict
+from flipguard.studies.run_graph import PlannedRun
 from flipguard.training.checks import check_folder
-from flipguard.training.config import as_dict
 from flipguard.training.jobs import train_job_for, train_several_job_for
-from flipguard.training.seeds import Seeds
 from flipguard.worker_pool import Ending, Job, PoolMonitor, PoolSettings, WorkerPool
 
 ProgressCallback = Callable[[int, int], None]
 Finished = Callable[[Collection[Path]], None]
-Group = tuple[Node, ...]  # trained by one job
+Group = tuple[PlannedRun, ...]  # trained by one job
 # The share that must be done before progress is told: before, it is the time of starting.
 TELLING = 0.05
 # Runs in one network: with more, a GPU is full, and all of them would end together and late.
@@ -29,11 +28,11 @@ MOST_FUSED = 16
 
 
 def train_runs(
-    nodes: Sequence[Node],
+    nodes: Sequence[PlannedRun],
     settings: PoolSettings,
     *,
     fuse: bool = False,
-    cost: Callable[[Node], float],
+    cost: Callable[[PlannedRun], float],
     deadline: float | None = None,
     progress: ProgressCallback = lambda _done, _total: None,
     finished: Finished = lambda _: None,
@@ -157,7 +156,7 @@ class _StudyMonitor(PoolMonitor):
         return f"{where} could not be trained ({last}); what is finished stays as it is."
 
 
-def _job(group: Group, cost: Callable[[Node], float], deadline: float | None) -> Job:
+def _job(group: Group, cost: Callable[[PlannedRun], float], deadline: float | None) -> Job:
     after = frozenset[Path]().union(*(node.after for node in group))
     total = sum(map(cost, group))
     if len(group) == 1:
@@ -167,9 +166,9 @@ def _job(group: Group, cost: Callable[[Node], float], deadline: float | None) ->
     return train_several_job_for(runs, after=after, cost=total, deadline=deadline)
 
 
-def _groups(nodes: Sequence[Node], gpus: int) -> list[Group]:
+def _groups(nodes: Sequence[PlannedRun], gpus: int) -> list[Group]:
     """Return the runs, with those in one group that can be one network; each GPU gets a share."""
-    alike: defaultdict[str, list[Node]] = defaultdict(list)
+    alike: defaultdict[str, list[PlannedRun]] = defaultdict(list)
     for node in nodes:
         alike[_kind(node)].append(node)
     groups: list[Group] = []
@@ -180,7 +179,7 @@ def _groups(nodes: Sequence[Node], gpus: int) -> list[Group]:
     return sorted(groups, key=lambda group: order[group[0].folder])
 
 
-def _kind(node: Node) -> str:
+def _kind(node: PlannedRun) -> str:
     """Return the same text for runs that can be one network: they differ by their seeds alone."""
     config = node.config
     if config.method != "none" or config.old or config.fine_tune:
@@ -188,6 +187,6 @@ def _kind(node: Node) -> str:
     return repr(as_dict(dataclasses.replace(config, seeds=Seeds())))
 
 
-def _name(node: Node) -> str:
+def _name(node: PlannedRun) -> str:
     """Return how refusals name a run: what it is, and where."""
     return f"{node.name} ({node.folder})"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from flipguard.runs.config import Config, Machine, Recipe, Scope, Seeds
+from flipguard.runs.folder import Run
 from flipguard.training.checkpoint import load_model
-from flipguard.training.config import Config, Machine, Recipe, Scope
-from flipguard.training.folder import Run
 from flipguard.training.predict import predict
-from flipguard.training.seeds import Seeds
 from flipguard.training.train import train
 
 __all__ = ["Config", "Machine", "Recipe", "Run", "Scope", "Seeds", "load_model", "predict", "train"]

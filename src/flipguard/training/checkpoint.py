@@ -1,9 +1,13 @@
-"""What is kept of a training: its state after an epoch, and the weights that it ends with."""
+"""Training states and weights: saved, read back, and taken over from an old model."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,28 +16,19 @@ import torch
 from torch import Tensor, nn
 
 from flipguard.data import DataSet
-from flipguard.errors import InputError
+from flipguard.errors import InputError, printable
+from flipguard.files import save, sha256_of
 from flipguard.losses import SharedClasses
-from flipguard.losses.inputs import computed
-from flipguard.methods import Old, method_of
-from flipguard.models import Inputs, build_model, classify
+from flipguard.losses.base import loss_precision
+from flipguard.methods import OldModelInfo, method_of
+from flipguard.models import Inputs, build_model, classify, head_of, same_layout
 from flipguard.references import OldModel
-from flipguard.training.config import Machine
-from flipguard.training.devices import in_precision, placed
-from flipguard.training.folder import (
-    CHECKPOINT,
-    HISTORY,
-    MODEL,
-    TIMING,
-    Run,
-    digest_of,
-    save,
-    write_lines,
-)
+from flipguard.runs.config import Config, Machine, decisive
+from flipguard.runs.folder import CHECKPOINT, MODEL, Run, write_lines
+from flipguard.runs.history import HISTORY, TIMING
+from flipguard.training.devices import in_precision, to_device
 from flipguard.training.members import member_count
-from flipguard.training.optimizers import restore_optimizer
-from flipguard.training.states import state_at
-from flipguard.training.trainee import Trainee
+from flipguard.training.trainee import Trainee, restore_optimizer
 
 Rows: TypeAlias = list[dict[str, Any]]
 
@@ -86,7 +81,7 @@ class CheckpointStore:
                     f"remove {self._folder} to begin again."
                 )
             return Progress(histories=[[] for _ in range(trainee.count)])
-        with state_at(path, of=self._folder, digest=self._digest) as state:
+        with read_checkpoint(path, of=self._folder, digest=self._digest) as state:
             trainee.load_state(state)
             restore_optimizer(optimizer, state["optimizer"])
             progress = Progress(
@@ -134,7 +129,9 @@ class EnsembleModel(nn.Module):
     def forward(self, inputs: Inputs | None = None, /, **named: Tensor) -> Tensor:
         """Called as its members are: with one tensor, or with several by name, as texts are."""
         given = named if inputs is None else inputs
-        return torch.stack([computed(classify(member, given)) for member in self.members]).mean(0)
+        return torch.stack(
+            [loss_precision(classify(member, given)) for member in self.members]
+        ).mean(0)
 
 
 def save_model(out: Path, model: nn.Module) -> None:
@@ -158,7 +155,7 @@ def load_model(run: Run, machine: Machine | None = None) -> nn.Module:
     path = run.folder / MODEL
     told = run.document.get("weights")
     try:
-        if told is not None and told != digest_of(path):
+        if told is not None and told != sha256_of(path):
             raise OSError("other weights than the run ended with")
         model.load_state_dict(load_file(str(path)))
     except (OSError, SafetensorError, RuntimeError) as problem:
@@ -188,10 +185,120 @@ def load_ensemble(runs: Sequence[Run], machine: Machine) -> EnsembleModel:
     return EnsembleModel([load_model(run, machine) for run in runs]).eval()
 
 
-def load_old_model(run: Run, data: DataSet, device: torch.device, machine: Machine) -> Old:
+def load_old_model(run: Run, data: DataSet, device: torch.device, machine: Machine) -> OldModelInfo:
     """Return the model of an old run, with its classes matched to those of the data."""
-    model = placed(load_model(run, machine), device).eval().requires_grad_(False)
+    model = to_device(load_model(run, machine), device).eval().requires_grad_(False)
     classes = None
     if run.class_names != data.class_names:
         classes = SharedClasses.by_name(old=run.class_names, new=data.class_names)
-    return Old(name=str(run.folder), reference=OldModel(model), model=model, classes=classes)
+    return OldModelInfo(
+        name=str(run.folder), reference=OldModel(model), model=model, classes=classes
+    )
+
+
+def state_digest(config: Config, *, data: str, follows: Mapping[str, str], formula: int = 0) -> str:
+    """A digest of everything that decides a state: settings, formula, data, weights followed.
+
+    The keys of `follows` are paths. The digest does not depend on them, so a folder of runs may be
+    moved. Without a change of the method's formula, `formula` does not change the digest.
+    """
+    what = [decisive(config), data, list(follows.values()), *([formula] if formula else [])]
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def read_checkpoint(path: Path, *, of: Path, digest: str | list[str]) -> Iterator[dict[str, Any]]:
+    """The state in a file; what fails to be taken over from it is damage, and told as such."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            altered = archive.testzip()  # which torch does not look at
+        if altered is not None:
+            raise zipfile.BadZipFile(altered)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        is_same = state["digest"] == digest
+    except Exception as problem:
+        raise _damaged(path, of, problem) from problem
+    if not is_same:
+        raise InputError(
+            f"Expected {printable(str(path))} to be a checkpoint of this run, but it was saved "
+            "with other settings, other data, another version of the method's formula, or other "
+            "weights of old models or members; restore "
+            f"these, or remove {printable(str(of))} to begin again."
+        )
+    try:
+        yield state
+    except Exception as problem:
+        raise _damaged(path, of, problem) from problem
+
+
+def _damaged(path: Path, of: Path, problem: Exception) -> InputError:
+    return InputError(
+        f"Expected {printable(str(path))} to be a checkpoint to resume from, but it is damaged "
+        f"({type(problem).__name__}); remove {printable(str(of))} to begin again."
+    )
+
+
+def weight_mismatch(old: OldModelInfo, new: nn.Module) -> str | None:
+    """Why new cannot start from old's weights, in words; None if it can."""
+    was, now = old.model.state_dict(), new.state_dict()
+    if old.classes is None:
+        return same_layout(was, now)
+    rows = _class_wise(old, new)
+    one, other = ({n: t for n, t in state.items() if n not in rows} for state in (was, now))
+    return same_layout(one, other)
+
+
+def load_old_weights(old: OldModelInfo, new: nn.Module) -> None:
+    """Gives new the weights of old that it can have, in place."""
+    state: dict[str, Tensor] = dict(old.model.state_dict())
+    if old.classes is not None:
+        own = new.state_dict()
+        known = [place for place, at in enumerate(old.classes.new_to_old) if at >= 0]
+        of_old = [old.classes.new_to_old[place] for place in known]
+        for name in _class_wise(old, new):
+            rows = own[name].clone()
+            rows[known] = state[name][of_old].to(rows)
+            state[name] = rows
+    new.load_state_dict(state)
+
+
+def _class_wise(old: OldModelInfo, new: nn.Module) -> frozenset[str]:
+    """The tensors that have a row a class."""
+    assert old.classes is not None
+    was, now = old.model.state_dict(), new.state_dict()
+    counts = old.classes.old_count, len(old.classes.new_to_old)
+    if counts[0] == counts[1]:
+        return _of_head(new, counts[1])
+    return frozenset(
+        name
+        for name in was.keys() & now.keys()
+        if (tuple(was[name].shape[:1]), tuple(now[name].shape[:1])) == (counts[:1], counts[1:])
+        and was[name].shape[1:] == now[name].shape[1:]
+    )
+
+
+def _of_head(new: nn.Module, classes: int) -> frozenset[str]:
+    """The head's tensors, if nothing else could have a row a class.
+
+    Where old and new have equally many classes, shapes do not tell: a hidden layer may be as wide.
+    Of flipguard's own networks, which know their inputs' shape, the head is known.
+    """
+    try:
+        head = head_of(new)
+    except InputError as problem:
+        raise _unclear(f"{type(new).__name__} without one") from problem
+    names = {id(parameter): name for name, parameter in new.named_parameters()}
+    found = frozenset(names[id(parameter)] for parameter in head.parameters())
+    rows = {name for name, tensor in new.state_dict().items() if tensor.shape[:1] == (classes,)}
+    if rows - found and not hasattr(new, "input_shape"):
+        raise _unclear(f"`{min(rows - found)}` of {type(new).__name__}, which has {classes} too")
+    if found - rows:
+        raise _unclear(f"`{min(found)}` of {type(new).__name__}, which has other rows")
+    return found
+
+
+def _unclear(got: str) -> InputError:
+    return InputError(
+        "Expected fine-tuning with old's classes in the same order, or a model with one linear "
+        f"head, which alone has a row a class, but got {got}; give the data old's order."
+    )

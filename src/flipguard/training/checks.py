@@ -9,26 +9,27 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from flipguard.data import DataSet, TextSplit, part
-from flipguard.data.identity import Ids
+from flipguard.data.dataset import Ids
 from flipguard.errors import InputError, listed, printable
-from flipguard.methods import METHODS, Method, Old, method_of
+from flipguard.methods import METHODS, Method, OldModelInfo, method_of
 from flipguard.methods.needs import Needs, OldRun, RunFacts
 from flipguard.models import same_layout
-from flipguard.training.config import Config, decisive, needs_of
-from flipguard.training.fine_tuning import difference_of
-from flipguard.training.folder import RUN, WRITTEN, Run, is_whole
-from flipguard.training.follows import check_follows
-from flipguard.training.material import calibrates, held_out_of, without_held_out
+from flipguard.runs.config import Config, decisive, needs_of
+from flipguard.runs.folder import WRITTEN, Run, is_whole
+from flipguard.runs.history import RUN
+from flipguard.training.batches import calibrates, held_out_of, without_held_out
+from flipguard.training.checkpoint import weight_mismatch
 from flipguard.training.members import FOLDER as MEMBERS
-from flipguard.training.schedule import LARGEST
-from flipguard.training.starts import refuse_start, starts_of
-from flipguard.training.views import FOLDER as VIEWS
+from flipguard.training.record import check_follows, follows_same
+from flipguard.training.reuse import refuse_start, start_runs
+from flipguard.training.stored_views import FOLDER as VIEWS
+from flipguard.training.trainee import LARGEST
 
 # Above these a number is a mistake: it would not fit into what counts with it, or into a machine.
 MOST, MOST_AT_ONCE = 10**9, 1024
 
 
-def completed(config: Config) -> tuple[Method, Config]:
+def complete_config(config: Config) -> tuple[Method, Config]:
     """The method of a configuration, and the configuration with all of its options."""
     method, named = method_of(config.method)
     complete = method.complete({**config.options, **named})
@@ -40,7 +41,7 @@ def completed(config: Config) -> tuple[Method, Config]:
 
 def trains_members(config: Config) -> bool:
     """Whether a run has members of its own that are trained before it."""
-    return needs_of(completed(config)[1]).members is not None and not config.guides
+    return needs_of(complete_config(config)[1]).members is not None and not config.guides
 
 
 def check_numbers(config: Config) -> None:
@@ -111,7 +112,7 @@ def check_calibration(config: Config, data: DataSet, olds: list[Run]) -> None:
     members = [Run.read(Path(folder)) for folder in config.guides]
     role, way_out = "`guides`", "leave `guides` out, so that members are trained without them"
     if config.fine_tune and not members:
-        starts = starts_of(config, olds[0])
+        starts = start_runs(config, olds[0])
         members = [Run.read(Path(folder)) for folder in starts] or olds
         role, way_out = "`--old`, whose weights members start from,", "leave `fine_tune` out"
     for run in members:
@@ -167,6 +168,9 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
     run = Run.read(out)
     was, now = decisive(run.config), decisive(config)
     changed = [key for key in now | was if was.get(key) != now.get(key)]
+    for name in ("old", "guides"):
+        if not follows_same(run, getattr(run.config, name), getattr(config, name)):
+            changed.append(name)
     if changed:
         raise InputError(
             f"Expected the configuration that {out} was begun with, but {listed(changed)} changed; "
@@ -209,7 +213,7 @@ def check_needs(method: Method, config: Config, olds: list[Run]) -> None:
     if config.fine_tune:
         refuse_start(method, olds[0])
         if trains_members(config):
-            starts_of(config, olds[0])  # refuses what members cannot start from, before any work
+            start_runs(config, olds[0])  # refuses what members cannot start from, before any work
 
 
 def _takes_guides(needs: Needs) -> bool:
@@ -217,7 +221,7 @@ def _takes_guides(needs: Needs) -> bool:
 
 
 def check_layouts(
-    method: Method, config: Config, student: nn.Module, olds: tuple[Old, ...]
+    method: Method, config: Config, student: nn.Module, olds: tuple[OldModelInfo, ...]
 ) -> None:
     """Refuses old models whose classes or weights the method cannot take over."""
     needs = method.needs(config.options)
@@ -230,7 +234,7 @@ def check_layouts(
     if config.fine_tune and not method.is_mean:
         near = needs.same_layout
         old = olds[0]
-        difference = same_layout(old.model, student) if near else difference_of(old, student)
+        difference = same_layout(old.model, student) if near else weight_mismatch(old, student)
         if difference is not None:
             what = f"`{method.name}`" if near else "fine-tuning"
             raise InputError(

@@ -1,4 +1,4 @@
-"""Where a run runs: the fabric, a model's place on its device, and how exact the device must be."""
+"""Where a run runs: the fabric, precision, exactness, and whether its steps are captured."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ import os
 import resource
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
+from flipguard.acceleration.regions import compile_parts
 from flipguard.errors import InputError, listed
-from flipguard.fusion import compile_parts
-from flipguard.training.config import Machine
+from flipguard.methods import Objective
+from flipguard.models.registry import NETS
+from flipguard.runs.config import Config, Machine
+from flipguard.training.batches import BatchSource
 
 M = TypeVar("M", bound=nn.Module)
+
+# Others may ask the host for a number in the middle of a step.
+KNOWN = (*NETS, "timm", "torchvision")
 
 
 def fabric_of(machine: Machine) -> Any:
@@ -84,7 +90,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def placed(model: M, device: torch.device) -> M:
+def to_device(model: M, device: torch.device) -> M:
     """A model on its device, laid out as convolutions are fastest: channels last."""
     # Only the order in memory changes, and only of what has four axes.
     return model.to(device).to(memory_format=torch.channels_last)
@@ -103,7 +109,7 @@ def seed_dropout(seed: int, device: torch.device) -> None:
 
 
 @contextmanager
-def exactness(machine: Machine, device: torch.device) -> Iterator[None]:
+def kernel_settings(machine: Machine, device: torch.device) -> Iterator[None]:
     """The fastest kernels that a GPU has, or those that give the same bytes in every run."""
     if device.type != "cuda":
         yield
@@ -140,3 +146,54 @@ def peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def captures_steps(
+    config: Config, objective: Objective, material: BatchSource, fabric: Any
+) -> bool:
+    """Whether a student's steps are replayed; refuses where that was asked for in vain."""
+    what = _machine_refuses(config, material.device)
+    if what is None and fabric.world_size > 1:
+        what = f"{fabric.world_size} processes"
+    if what is None and not objective.replayable:
+        what = f"the method {config.method}, which decides step by step"
+    if what is None and not material.has_fixed_shape:
+        what = "texts, whose batches have different widths"
+    return _decided(config, what)
+
+
+def can_capture(config: Config, device: torch.device) -> bool:
+    """Whether the steps of any network could be replayed, such as those of fused members."""
+    return _decided(config, _machine_refuses(config, device))
+
+
+def note_or_raise(config: Config, report: Callable[[str], None]) -> Callable[[str], None] | None:
+    """What is told why steps cannot be captured; nothing, where that is then an error."""
+    if config.machine.cuda_graphs == "on":
+        return None
+    return lambda why: report(f"steps are not replayed: {why}")
+
+
+def _machine_refuses(config: Config, device: torch.device) -> str | None:
+    machine = config.machine
+    if device.type != "cuda":
+        return f"the device {device.type}"
+    if config.recipe.accumulate > 1:
+        return "`recipe.accumulate`"
+    if machine.precision == "16-mixed":
+        return "precision 16-mixed, whose scale the host decides"
+    if machine.checkpointing:
+        return "`machine.checkpointing`"
+    if machine.cuda_graphs == "auto" and config.model.partition(":")[0] not in KNOWN:
+        return f"the model {config.model}, of which nothing is known"
+    return None
+
+
+def _decided(config: Config, what: str | None) -> bool:
+    wanted = config.machine.cuda_graphs
+    if wanted == "on" and what is not None:
+        raise InputError(
+            f"Expected `machine.cuda_graphs` to be on where steps can be replayed, but got {what}; "
+            "leave it at auto."
+        )
+    return wanted != "off" and what is None

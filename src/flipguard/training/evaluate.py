@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from flipguard.data import stratified
-from flipguard.methods import Old
+from flipguard.methods import OldModelInfo
 from flipguard.models import Inputs, classify
 from flipguard.references import Reference
-from flipguard.training.material import Material
+from flipguard.training.batches import BatchSource
 
 # Training samples that the rates of an epoch are measured on, at most.
 SEEN = 5_000
@@ -21,7 +21,7 @@ SEEN = 5_000
 
 @torch.no_grad()
 def logits_on(
-    model: nn.Module | Reference, material: Material, places: Tensor | None = None
+    model: nn.Module | Reference, material: BatchSource, places: Tensor | None = None
 ) -> Tensor:
     """Return a model's logits on the samples of a split, or on some of them, in eval mode."""
     if isinstance(model, Reference):
@@ -58,8 +58,8 @@ class FlipTracker:
 
     def __init__(
         self,
-        material: Material,
-        olds: Sequence[tuple[Old, ...]],
+        material: BatchSource,
+        olds: Sequence[tuple[OldModelInfo, ...]],
         most: int | None = None,
         *,
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
@@ -78,11 +78,11 @@ class FlipTracker:
             for names in zip(*self._names, strict=True)
         ]
 
-    def _predicted_by(self, old: Old) -> Tensor:
+    def _predicted_by(self, old: OldModelInfo) -> Tensor:
         found = logits_on(old.model, self._material, self._indices).argmax(-1)
         return found if old.classes is None else old.classes.on(found.device).old_to_new[found]
 
-    def _known_to(self, old: Old) -> Tensor:
+    def _known_to(self, old: OldModelInfo) -> Tensor:
         if old.classes is None:
             return torch.ones_like(self._target, dtype=torch.bool)
         return old.classes.on(self._target.device).known[self._target]

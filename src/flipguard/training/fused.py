@@ -11,49 +11,41 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from flipguard.files import sha256_of
 from flipguard.fusion import tune
+from flipguard.runs.config import Config
+from flipguard.runs.folder import MODEL, Run, is_finished, remove_leftovers, write_lines
+from flipguard.runs.history import HISTORY, TIMING
 from flipguard.training.batches import EpochBatches
-from flipguard.training.checkpoint import CheckpointStore, Progress, save_model
-from flipguard.training.checks import completed
-from flipguard.training.config import Config
-from flipguard.training.devices import compile_as
-from flipguard.training.facts import run_facts
-from flipguard.training.folder import (
-    HISTORY,
-    MODEL,
-    TIMING,
-    Run,
-    digest_of,
-    is_finished,
-    sweep,
-    write_lines,
-    write_run,
-)
-from flipguard.training.fused_group import Group
+from flipguard.training.checkpoint import CheckpointStore, Progress, save_model, state_digest
+from flipguard.training.checks import complete_config
+from flipguard.training.devices import can_capture, compile_as
+from flipguard.training.fused_group import FusedGroup
 from flipguard.training.group_setup import GroupSetup, set_up_group
 from flipguard.training.loop import loop
 from flipguard.training.monitor import Monitor
 from flipguard.training.outcomes import Stopped
-from flipguard.training.predict import write_predictions
-from flipguard.training.replaying import replays_members
-from flipguard.training.states import state_digest
+from flipguard.training.predict import write_test_predictions
+from flipguard.training.record import run_facts, write_run
 from flipguard.training.trainee import GroupTrainee
 
 Facts = list[dict[str, Any]]  # of each member
 
 
-def train_group(fabric: Any, group: Group, *, deadline: float | None, monitor: Monitor) -> bool:
+def train_group(
+    fabric: Any, group: FusedGroup, *, deadline: float | None, monitor: Monitor
+) -> bool:
     """Train members as one network; return False if it was stopped before the end."""
-    configs = tuple(completed(config)[1] for config in group.configs)
+    configs = tuple(complete_config(config)[1] for config in group.configs)
     setup = set_up_group(fabric, group, configs)
-    sweep(group.folder)
+    remove_leftovers(group.folder)
     facts = [
         run_facts(config, folder, setup.data, setup.members[0], _old_runs(config))
         for folder, config in zip(group.folders, configs, strict=True)
     ]
     with group.begun_or_nothing():
         for folder, config, own in zip(group.folders, configs, facts, strict=True):
-            sweep(folder)
+            remove_leftovers(folder)
             if not is_finished(folder):
                 write_run(folder, config, status="training", **own)
         group.begin()
@@ -73,7 +65,7 @@ def _old_runs(config: Config) -> list[Run]:
 
 def _train(
     fabric: Any,
-    group: Group,
+    group: FusedGroup,
     setup: GroupSetup,
     configs: Sequence[Config],
     facts: Facts,
@@ -82,7 +74,7 @@ def _train(
 ) -> Progress | Stopped:
     first = configs[0]
     batches = EpochBatches(setup.sources, [config.seeds for config in configs], first.recipe)
-    captured = replays_members(first, batches.device)
+    captured = can_capture(first, batches.device)
     if not first.machine.deterministic:  # which kernels are fastest is measured anew every time
         tune(setup.fused, batches.example(), fabric.autocast)
     compile_as(first.machine, setup.fused)
@@ -112,7 +104,7 @@ def _train(
 
 def _finish(
     fabric: Any,
-    group: Group,
+    group: FusedGroup,
     setup: GroupSetup,
     configs: Sequence[Config],
     facts: Facts,
@@ -126,9 +118,9 @@ def _finish(
         model = setup.members[index]
         model.load_state_dict(states[index])
         save_model(folder, model)
-        write_predictions(folder, model, setup.data, split="test", device=fabric.device)
+        write_test_predictions(folder, model, setup.data, split="test", device=fabric.device)
         write_lines(folder / TIMING, ended.timing)
         write_lines(folder / HISTORY, ended.histories[index])
-        weights = digest_of(folder / MODEL)
+        weights = sha256_of(folder / MODEL)
         write_run(folder, config, status="finished", **facts[index], weights=weights)
     group.end()

@@ -15,8 +15,9 @@ import torch
 from torch import nn
 
 from flipguard.errors import InputError
-from flipguard.training.config import Config, Machine
-from flipguard.training.folder import CHECKPOINT, begun_or_nothing, is_finished, sweep, written
+from flipguard.files import atomic_write
+from flipguard.runs.config import Config, Machine
+from flipguard.runs.folder import CHECKPOINT, begun_or_nothing, is_finished, remove_leftovers
 
 # Convolutions with more channels fill a GPU alone; side by side in groups they are slower.
 WIDEST = 128
@@ -27,7 +28,7 @@ TOGETHER, LIST = ".together-", "members.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class FusedGroup:
     """Members that are trained as one network, and where their joint state lies."""
 
     configs: tuple[Config, ...]
@@ -44,7 +45,7 @@ class Group:
 
     def begin(self) -> None:
         """Says which members they are, for whoever goes on with them."""
-        with written(self.folder / LIST) as path:
+        with atomic_write(self.folder / LIST) as path:
             names = [folder.name for folder in self.folders]
             path.write_text(json.dumps({"members": names, "streams": self.streams}) + "\n")
 
@@ -95,10 +96,10 @@ def fills_gpu(model: nn.Module) -> bool:
 
 def begun_groups(
     configs: Sequence[Config], folders: Sequence[Path], ours: Iterable[Path]
-) -> Iterator[Group]:
+) -> Iterator[FusedGroup]:
     """Groups that were begun before, all of whose members are wanted now and are `ours`."""
     for path in folders[0].parent.glob(f"{TOGETHER}*"):
-        sweep(path)
+        remove_leftovers(path)
         _remove_empty(path)  # whoever was making or removing it was killed
     by_name = {
         folder.name: index
@@ -109,7 +110,7 @@ def begun_groups(
         names = told["members"]
         if not set(names) <= set(by_name):
             continue
-        group = Group(
+        group = FusedGroup(
             configs=tuple(configs[by_name[name]] for name in names),
             folders=tuple(folders[by_name[name]] for name in names),
             streams=told["streams"],

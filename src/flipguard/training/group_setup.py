@@ -10,20 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from flipguard.acceleration.memory import checkpoint_segments, memory_need
 from flipguard.data import ArraySplit, DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError
-from flipguard.fusion import Fused, checkpoint_segments, fuse, needs
-from flipguard.methods import Old, method_of
+from flipguard.fusion import Fused, fuse
+from flipguard.methods import OldModelInfo, method_of
 from flipguard.models import build_model
-from flipguard.training.checkpoint import load_old_model
+from flipguard.runs.config import Config
+from flipguard.runs.folder import Run
+from flipguard.training.batches import BatchSource, data_of, input_shape_of
+from flipguard.training.checkpoint import load_old_model, load_old_weights
 from flipguard.training.checks import check_data, check_folder, check_layouts
-from flipguard.training.config import Config
-from flipguard.training.devices import free_memory, in_precision, input_type, placed
+from flipguard.training.devices import free_memory, in_precision, input_type, to_device
 from flipguard.training.evaluate import SEEN, FlipTracker
-from flipguard.training.fine_tuning import start_from
-from flipguard.training.folder import Run
-from flipguard.training.fused_group import APART, WIDEST, CannotFuse, Group
-from flipguard.training.material import Material, data_of, input_shape_of
+from flipguard.training.fused_group import APART, WIDEST, CannotFuse, FusedGroup
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,11 +33,11 @@ class GroupSetup:
     data: DataSet
     members: list[nn.Module]  # as they start; at the end, what the weights are put into
     fused: Fused
-    sources: list[Material]
+    sources: list[BatchSource]
     trackers: dict[str, FlipTracker]
 
 
-def set_up_group(fabric: Any, group: Group, configs: Sequence[Config]) -> GroupSetup:
+def set_up_group(fabric: Any, group: FusedGroup, configs: Sequence[Config]) -> GroupSetup:
     """Return data, members and trackers, as a run of each member alone has them."""
     first = configs[0]
     data = data_of(first)
@@ -53,7 +53,7 @@ def set_up_group(fabric: Any, group: Group, configs: Sequence[Config]) -> GroupS
     ]
     sources = _sources(fabric, configs, data)
     dtype = input_type(first.machine)
-    test = Material(data.test, device=fabric.device, model=first.model, dtype=dtype)
+    test = BatchSource(data.test, device=fabric.device, model=first.model, dtype=dtype)
     return GroupSetup(
         data=data,
         members=members,
@@ -66,7 +66,9 @@ def set_up_group(fabric: Any, group: Group, configs: Sequence[Config]) -> GroupS
     )
 
 
-def _old_models(fabric: Any, configs: Sequence[Config], data: DataSet) -> list[tuple[Old, ...]]:
+def _old_models(
+    fabric: Any, configs: Sequence[Config], data: DataSet
+) -> list[tuple[OldModelInfo, ...]]:
     """Return the old models of each member; those that all members have are loaded once."""
     machine = configs[0].machine
     folders = dict.fromkeys(old for config in configs for old in config.old)
@@ -77,7 +79,7 @@ def _old_models(fabric: Any, configs: Sequence[Config], data: DataSet) -> list[t
 
 
 def _member(
-    fabric: Any, folder: Path, config: Config, olds: tuple[Old, ...], data: DataSet
+    fabric: Any, folder: Path, config: Config, olds: tuple[OldModelInfo, ...], data: DataSet
 ) -> nn.Module:
     """Return a member as it starts."""
     check_folder(folder, config, resume=True)
@@ -91,16 +93,16 @@ def _member(
     )
     if config.fine_tune:
         check_layouts(method_of(config.method)[0], config, member, olds)
-        start_from(olds[0], member)
-    return placed(in_precision(member, config.machine), fabric.device)
+        load_old_weights(olds[0], member)
+    return to_device(in_precision(member, config.machine), fabric.device)
 
 
-def _sources(fabric: Any, configs: Sequence[Config], data: DataSet) -> list[Material]:
+def _sources(fabric: Any, configs: Sequence[Config], data: DataSet) -> list[BatchSource]:
     """Return the training samples as each member sees them."""
     # On the device once, and not once per member.
     learned = data.train.to(fabric.device) if isinstance(data.train, ArraySplit) else data.train
     return [
-        Material(
+        BatchSource(
             learned,
             device=fabric.device,
             model=config.model,
@@ -113,7 +115,7 @@ def _sources(fabric: Any, configs: Sequence[Config], data: DataSet) -> list[Mate
 
 
 def _fused_group(
-    fabric: Any, group: Group, first: Config, members: Sequence[nn.Module], data: DataSet
+    fabric: Any, group: FusedGroup, first: Config, members: Sequence[nn.Module], data: DataSet
 ) -> Fused:
     shape = input_shape_of(data)
     assert shape is not None  # of all but texts
@@ -202,7 +204,7 @@ def refuse_memory(
         return
     recipe = config.recipe
     half = config.machine.precision == "bf16-mixed"
-    one = needs(
+    one = memory_need(
         member,
         example,
         optimizer=recipe.optimizer,

@@ -35,7 +35,7 @@ def interrupted() -> bool:
     return _state.asked or _state.elsewhere()
 
 
-def waits() -> bool:
+def is_waiting() -> bool:
     """Whether a first Ctrl-C waits for the end of an epoch here."""
     return _state.waits
 
@@ -64,13 +64,13 @@ def interrupt() -> None:
         tell()
 
 
-def ask_elsewhere(asked: Callable[[], bool]) -> None:
+def poll_interrupt(asked: Callable[[], bool]) -> None:
     """Where else to look: a process that was started to train is asked by the one that did it."""
     _state.elsewhere = asked
 
 
 @contextmanager
-def epoch_first(say: Callable[[], None]) -> Iterator[None]:
+def finish_epoch_on_interrupt(say: Callable[[], None]) -> Iterator[None]:
     """Within it a first Ctrl-C is said, and waits; a second one is a KeyboardInterrupt.
 
     `say` is called amid anything, so it must not print by way of a buffer that may be in use.
@@ -103,7 +103,7 @@ def epoch_first(say: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def passed_on(tell: Callable[[], None]) -> Iterator[None]:
+def on_interrupt(tell: Callable[[], None]) -> Iterator[None]:
     """Within it `tell` is called once training is to stop, perhaps amid a signal's handler."""
     _state.listeners.append(tell)
     if interrupted():

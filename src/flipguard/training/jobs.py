@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flipguard.training.config import Config, as_dict, from_dict
+from flipguard.runs.config import Config, as_dict, from_dict
 from flipguard.worker_pool import Job
 from flipguard.worker_process import JobContext
 

@@ -15,22 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flipguard.acceleration.cuda_graphs import CapturedStep
 from flipguard.errors import DivergedError
-from flipguard.fusion import CapturedStep
 from flipguard.models import Inputs
+from flipguard.runs.config import Config, is_measured
 from flipguard.training.batches import Batch, EpochBatches
 from flipguard.training.checkpoint import CheckpointStore, Progress
-from flipguard.training.clipping import unscale
-from flipguard.training.config import Config, is_measured
-from flipguard.training.devices import peak_memory, seed_dropout
+from flipguard.training.devices import note_or_raise, peak_memory, seed_dropout
 from flipguard.training.evaluate import FlipTracker
 from flipguard.training.interrupting import interrupted, stop_reason
 from flipguard.training.monitor import Monitor
-from flipguard.training.optimizers import optimizer_of
 from flipguard.training.outcomes import Stopped
-from flipguard.training.replaying import unless_insisted
-from flipguard.training.schedule import learning_rate
-from flipguard.training.trainee import LossParts, Trainee
+from flipguard.training.trainee import LossParts, Trainee, learning_rate, optimizer_of, unscale
 
 
 def loop(
@@ -62,7 +58,7 @@ def loop(
         trainee, module, optimizer, config=config, fabric=fabric, taken=progress.step
     )
     if captured:
-        steps.capture(otherwise=unless_insisted(config, monitor.note))
+        steps.capture(otherwise=note_or_raise(config, monitor.note))
     began, first_epoch = time.monotonic(), progress.epoch
     for epoch in range(progress.epoch, epochs):
         epoch_began = time.monotonic()

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flipguard.errors import InputError
-from flipguard.training.config import Config, decisive, machine_settings, needs_of
-from flipguard.training.folder import Run
-from flipguard.training.material import calibrates, without_held_out
-from flipguard.training.seeds import Seeds, derived
+from flipguard.runs.config import Config, Seeds, derive_seed, needs_of
+from flipguard.runs.folder import Run
+from flipguard.runs.key import run_key
+from flipguard.training.batches import calibrates, without_held_out
+from flipguard.training.record import recorded_key
 
 FOLDER = "members"
 
@@ -22,9 +21,9 @@ def member_config(config: Config, index: int, start: str | None = None) -> Confi
 
     Where the student starts from old's weights, so does a member, or from a `start` of its own.
     """
-    seeds = Seeds(seed=derived(config.seeds.seed, "member", index) % 2**31)
+    seeds = Seeds(seed=derive_seed(config.seeds.seed, "member", index) % 2**31)
     if config.recipe.member_order == "shared":
-        together = derived(config.seeds.seed, "members") % 2**31
+        together = derive_seed(config.seeds.seed, "members") % 2**31
         seeds = dataclasses.replace(seeds, order=together, augment=together)
     return dataclasses.replace(
         config,
@@ -40,18 +39,12 @@ def member_config(config: Config, index: int, start: str | None = None) -> Confi
     )
 
 
-def member_folder(config: Config, out: Path) -> Path:
-    """The folder of a member: next to the runs that use it, named by what decides it.
-
-    Members of another precision have the same names in a folder for that precision, so that a
-    study names its runs alike on a CPU and on a GPU.
-    """
-    values = {**decisive(config), "data_root": None}
-    of_machine = [values.pop(name) for name in machine_settings(config.machine)]
-    values["recipe"].pop("member_order")
-    name = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-    kind = "-".join("deterministic" if value is True else value for value in of_machine)
-    return out.absolute().parent / FOLDER / kind / name
+def member_folder(
+    config: Config, out: Path, *, key_of_run: Callable[[str], str] = recorded_key
+) -> Path:
+    """Return the folder of a member: next to the runs that use it, named by its key."""
+    key = run_key(config, option_defaults={}, key_of_run=key_of_run)
+    return out.absolute().parent / FOLDER / key
 
 
 def wanted_members(

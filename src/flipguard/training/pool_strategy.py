@@ -19,12 +19,13 @@ from typing import Any, Protocol
 import torch
 
 from flipguard.errors import DivergedError, InputError
-from flipguard.training.config import Config, Machine
+from flipguard.locks import InUseError
+from flipguard.runs.config import Config, Machine
+from flipguard.runs.folder import Run, is_finished, read_lines
+from flipguard.runs.history import DAMAGES, HISTORY, TIMING
 from flipguard.training.devices import cores, peak_memory
-from flipguard.training.folder import DAMAGES, HISTORY, TIMING, Run, is_finished, read_lines
-from flipguard.training.interrupting import interrupted, passed_on, stop_reason
+from flipguard.training.interrupting import interrupted, on_interrupt, stop_reason
 from flipguard.training.jobs import train_job_for
-from flipguard.training.lock import InUseError
 from flipguard.training.monitor import LineMonitor, Monitor, Report
 from flipguard.training.outcomes import Declined, Done, Outcome, Stopped
 from flipguard.worker_pool import Ending, Job, PoolMonitor, PoolSettings, WorkerPool
@@ -162,7 +163,7 @@ def train_in_pool(
     # No deadline for the pool: each job trains an epoch at least, however long that takes.
     jobs = [train_job_for(configs[i], folders[i], deadline=deadline, waits=True) for i in left]
     try:
-        with passed_on(pool.stop):
+        with on_interrupt(pool.stop):
             result = pool.run(jobs, monitor=members)
     except _NoProcessError as problem:
         last = (str(problem).strip().splitlines() or [""])[-1]

@@ -8,14 +8,16 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from flipguard.archives import write_npz
 from flipguard.data import DataSet
 from flipguard.errors import InputError
-from flipguard.predictions.npz import write_npz
+from flipguard.files import save
+from flipguard.locks import alone_in
+from flipguard.runs.folder import Run, predictions_path
+from flipguard.runs.history import RUN
+from flipguard.training.batches import BatchSource, data_of
 from flipguard.training.checkpoint import load_model
 from flipguard.training.evaluate import logits_on
-from flipguard.training.folder import RUN, Run, predictions_of, save
-from flipguard.training.lock import alone_in
-from flipguard.training.material import Material, data_of
 
 SPLITS = ("train", "test")
 
@@ -46,13 +48,13 @@ def alone_at(out: Path) -> AbstractContextManager[None]:
     return nullcontext() if place is None else alone_in(place, report=lambda _: None)
 
 
-def write_predictions(
+def write_test_predictions(
     folder: Path, model: nn.Module, data: DataSet, *, split: str, device: torch.device
 ) -> None:
     """Writes a prediction table into a run's folder."""
     spec = Run.read(folder).config.model
     save(
-        predictions_of(folder, split),
+        predictions_path(folder, split),
         lambda path: _write(path, model, data, split=split, device=device, spec=spec),
     )
 
@@ -63,7 +65,7 @@ def _write(
     samples = data.train if split == "train" else data.test
     # A model that was trained in double precision answers in it.
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    logits = logits_on(model, Material(samples, device=device, model=spec, dtype=dtype))
+    logits = logits_on(model, BatchSource(samples, device=device, model=spec, dtype=dtype))
     ids = samples.ids
     write_npz(
         path,

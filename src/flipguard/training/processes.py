@@ -11,9 +11,9 @@ from types import FrameType
 from typing import Any
 
 from flipguard.errors import FlipguardError, InputError
-from flipguard.training.config import Config, as_dict, from_dict
-from flipguard.training.folder import Run
-from flipguard.training.interrupting import ask_elsewhere, interrupted, passed_on, waits
+from flipguard.runs.config import Config, as_dict, from_dict
+from flipguard.runs.folder import Run
+from flipguard.training.interrupting import interrupted, is_waiting, on_interrupt, poll_interrupt
 from flipguard.training.monitor import Monitor
 
 NOTE, EPOCH, REFUSED, END = "note", "epoch", "refused", "end"
@@ -38,7 +38,7 @@ def train_in_processes(
     told = multiprocessing.get_context("spawn").SimpleQueue()
     # Not an event, whose lock a process that is killed could keep.
     asked = multiprocessing.get_context("spawn").RawValue("b", 0)
-    patient = waits()
+    patient = is_waiting()
     refusals: list[str] = []
 
     def listen() -> None:
@@ -58,7 +58,7 @@ def train_in_processes(
     others = set(multiprocessing.active_children())
     problem: BaseException | None = None
     try:
-        with passed_on(ask):
+        with on_interrupt(ask):
             fabric.launch(_work, train_one, as_dict(config), out, resume, told, asked, patient)
     except (ProcessRaisedException, ProcessExitedException) as one:
         problem = one
@@ -92,7 +92,7 @@ def _work(
     """What every process does; only the first one talks."""
     if patient:
         _leave_interrupts_to_parent()
-        ask_elsewhere(lambda: bool(asked.value))
+        poll_interrupt(lambda: bool(asked.value))
 
     monitor = _QueueMonitor(told, talks=fabric.is_global_zero)
     try:

@@ -11,23 +11,20 @@ from typing import Any
 from torch import nn
 
 from flipguard.data import DataSet, Split, build_augmentation
-from flipguard.methods import Method, Old, Setting
+from flipguard.files import sha256_of
+from flipguard.methods import BuildContext, Method, OldModelInfo
 from flipguard.models import build_model
 from flipguard.references import StoredLogits
-from flipguard.training.batches import steps_per_epoch
-from flipguard.training.checkpoint import load_old_model, save_model
+from flipguard.runs.config import Config, derive_seed
+from flipguard.runs.folder import MODEL, Run, remove_leftovers
+from flipguard.training.batches import BatchSource, held_out_of, input_shape_of, steps_per_epoch
+from flipguard.training.checkpoint import load_old_model, load_old_weights, save_model
 from flipguard.training.checks import check_layouts
-from flipguard.training.config import Config
-from flipguard.training.devices import in_precision, input_type, placed
+from flipguard.training.devices import in_precision, input_type, to_device
 from flipguard.training.evaluate import SEEN, FlipTracker, logits_on
-from flipguard.training.facts import run_facts
-from flipguard.training.fine_tuning import start_from
-from flipguard.training.folder import MODEL, Run, digest_of, sweep, write_run
-from flipguard.training.follows import follows
-from flipguard.training.material import Material, held_out_of, input_shape_of
-from flipguard.training.predict import write_predictions
-from flipguard.training.seeds import derived
-from flipguard.training.views import Plan, plan_of
+from flipguard.training.predict import write_test_predictions
+from flipguard.training.record import follows, run_facts, write_run
+from flipguard.training.stored_views import ViewPlan, plan_views
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,11 +36,11 @@ class RunSetup:
     out: Path
     data: DataSet
     student: nn.Module
-    source: Material  # the training samples
+    source: BatchSource  # the training samples
     trackers: dict[str, FlipTracker]
-    context: Setting  # what the objective is built from
+    context: BuildContext  # what the objective is built from
     facts: dict[str, Any]  # what `run.json` says in addition to the configuration
-    views: Plan | None  # which views of the samples are stored, if any are
+    views: ViewPlan | None  # which views of the samples are stored, if any are
 
     def follow(self, members: Sequence[Run]) -> None:
         """Note the members whose weights the run follows."""
@@ -63,8 +60,8 @@ class RunSetup:
         if not self.fabric.is_global_zero:
             return self.write("finished")
         save_model(self.out, model)
-        write_predictions(self.out, model, self.data, split="test", device=self.fabric.device)
-        return self.write("finished", weights=digest_of(self.out / MODEL))
+        write_test_predictions(self.out, model, self.data, split="test", device=self.fabric.device)
+        return self.write("finished", weights=sha256_of(self.out / MODEL))
 
 
 def set_up_run(
@@ -82,15 +79,15 @@ def set_up_run(
     if method.needs(config.options).held_out:
         learned, held_out = held_out_of(data.train, config.scope)
     source = _source(fabric, config, learned, augmented=True)
-    views = plan_of(config, out, data, source)
-    context = Setting(
+    views = plan_views(config, out, data, source)
+    context = BuildContext(
         options=config.options,
         model=student,
         olds=olds,
         classes=len(data.class_names),
         steps=config.recipe.epochs * steps_per_epoch(config.recipe, len(source)),
         label_smoothing=config.recipe.label_smoothing,
-        new_model=lambda name: placed(_new_model(config, data, name), fabric.device),
+        new_model=lambda name: to_device(_new_model(config, data, name), fabric.device),
         stored=lambda reference: StoredLogits(logits_on(reference, source)),
         held_out=_source(fabric, config, held_out).batches,
     )
@@ -112,19 +109,19 @@ def set_up_run(
     )
     fabric.barrier()  # all have looked at the folder before one writes to it
     if fabric.is_global_zero:
-        sweep(out)
+        remove_leftovers(out)
     return setup
 
 
 def _student(
-    fabric: Any, config: Config, method: Method, data: DataSet, olds: tuple[Old, ...]
+    fabric: Any, config: Config, method: Method, data: DataSet, olds: tuple[OldModelInfo, ...]
 ) -> nn.Module:
     """Return the student as it starts."""
     student = _new_model(config, data)
     check_layouts(method, config, student, olds)
     if config.fine_tune and not method.is_mean:
-        start_from(olds[0], student)
-    return placed(student, fabric.device)
+        load_old_weights(olds[0], student)
+    return to_device(student, fabric.device)
 
 
 def _new_model(config: Config, data: DataSet, name: str = "") -> nn.Module:
@@ -134,14 +131,14 @@ def _new_model(config: Config, data: DataSet, name: str = "") -> nn.Module:
         config.model,
         classes=len(data.class_names),
         input_shape=input_shape_of(data),
-        seed=derived(seed, name) if name else seed,
+        seed=derive_seed(seed, name) if name else seed,
         pretrained=config.pretrained,
     )
     return in_precision(model, config.machine)
 
 
-def _source(fabric: Any, config: Config, split: Split, *, augmented: bool = False) -> Material:
-    return Material(
+def _source(fabric: Any, config: Config, split: Split, *, augmented: bool = False) -> BatchSource:
+    return BatchSource(
         split,
         device=fabric.device,
         model=config.model,

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.errors import DivergedError
-from flipguard.training.config import Config
-from flipguard.training.devices import exactness, fabric_of
+from flipguard.runs.config import Config
+from flipguard.training.devices import fabric_of, kernel_settings
 from flipguard.training.fused_group import forget_groups
-from flipguard.training.fusing import train_together
-from flipguard.training.interrupting import ask_elsewhere
+from flipguard.training.interrupting import poll_interrupt
 from flipguard.training.jobs import JobMonitor, read_run, until
 from flipguard.training.monitor import Monitor
+from flipguard.training.strategies import train_together
 from flipguard.training.train import train_with
 from flipguard.worker_process import JobContext
 
@@ -29,7 +29,7 @@ def train_several(configs: Sequence[Config], folders: Sequence[Path], *, monitor
     minutes = configs[0].machine.minutes
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     fabric = fabric_of(configs[0].machine)
-    with exactness(configs[0].machine, fabric.device):
+    with kernel_settings(configs[0].machine, fabric.device):
         try:
             if not train_together(fabric, configs, folders, deadline=deadline, monitor=monitor):
                 return False
@@ -53,7 +53,7 @@ def train_several(configs: Sequence[Config], folders: Sequence[Path], *, monitor
 
 def train_several_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
     """Train the runs of a job from `train_several_job_for`; return whether all finished."""
-    ask_elsewhere(context.stop_requested)
+    poll_interrupt(context.stop_requested)
     runs = [read_run(values, arguments["deadline"]) for values in arguments["runs"]]
     configs, folders = [config for config, _ in runs], [folder for _, folder in runs]
     return train_several(configs, folders, monitor=JobMonitor(context))

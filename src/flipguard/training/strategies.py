@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flipguard.training.config import Config
-from flipguard.training.folder import Run, is_finished
-from flipguard.training.follows import check_follows
-from flipguard.training.fusing import train_together
+from flipguard.locks import InUseError, alone_in
+from flipguard.runs.config import Config, Machine
+from flipguard.runs.folder import CHECKPOINT, Run, is_finished
+from flipguard.training.fused import train_group
+from flipguard.training.fused_group import (
+    CannotFuse,
+    FusedGroup,
+    begun_groups,
+    fuses,
+    listed_groups,
+)
+from flipguard.training.interrupting import time_is_up
 from flipguard.training.jobs import until
-from flipguard.training.lock import InUseError
 from flipguard.training.members import member_folder, wanted_members
 from flipguard.training.monitor import LineMonitor, Monitor, Report
 from flipguard.training.outcomes import Stopped
@@ -23,6 +32,109 @@ from flipguard.training.pool_strategy import (
     threads_of,
     train_side_by_side,
 )
+from flipguard.training.record import check_follows
+
+
+def train_together(
+    fabric: Any,
+    configs: Sequence[Config],
+    folders: Sequence[Path],
+    *,
+    deadline: float | None,
+    monitor: Monitor,
+) -> bool:
+    """Trains the members that are trained together; False if time was up before they ended."""
+    machine = configs[0].machine
+    if fabric.world_size > 1 and machine.fuse != "on":
+        return True  # every process takes its share of a batch, member after member
+    stops = partial(time_is_up, deadline)
+    with ExitStack() as stack:
+        # In an order that all processes share, so that no two wait for each other.
+        ours = _to_lock(machine, fabric, folders)
+        for folder in sorted(ours):
+            try:
+                stack.enter_context(alone_in(folder, report=monitor.note, stops=stops))
+            except InUseError:
+                return False
+        return _train_groups(fabric, configs, folders, ours, deadline=deadline, monitor=monitor)
+
+
+def _to_lock(machine: Machine, fabric: Any, folders: Sequence[Path]) -> set[Path]:
+    """The members that are to be trained together; the others are left to those who train them."""
+    if fabric.world_size > 1:
+        return set()  # which is refused
+    names = {folder.name: folder for folder in folders}
+    begun = [set(told["members"]) for told in listed_groups(folders[0].parent)]
+    wanted = {names[name] for group in begun if group <= set(names) for name in group}
+    if fuses(machine, fabric.device):
+        fresh = {folder for folder in folders if _is_fresh(folder)}
+        wanted |= fresh if len(fresh) > 1 else set()
+    return {folder for folder in wanted if not is_finished(folder)}
+
+
+def _train_groups(
+    fabric: Any,
+    configs: Sequence[Config],
+    folders: Sequence[Path],
+    ours: set[Path],  # those that no other process trains meanwhile
+    *,
+    deadline: float | None,
+    monitor: Monitor,
+) -> bool:
+    machine = configs[0].machine
+    for group in list(begun_groups(configs, folders, ours)) if fabric.world_size == 1 else ():
+        if not train_group(fabric, group, deadline=deadline, monitor=monitor):
+            return False
+    if not fuses(machine, fabric.device):
+        return True
+    fresh = [index for index, folder in enumerate(folders) if _is_fresh(folder)]
+    if len(fresh) < 2:
+        return True
+    size, streams = machine.fuse_chunk or len(fresh), machine.streams or 1
+    try:
+        _refuse_settings(fabric, configs[0])
+        while len(fresh) > 1 and size > 1:
+            group = FusedGroup(
+                configs=tuple(configs[index] for index in fresh[:size]),
+                folders=tuple(folders[index] for index in fresh[:size]),
+                streams=streams,
+            )
+            try:
+                if not train_group(fabric, group, deadline=deadline, monitor=monitor):
+                    return False
+            except CannotFuse as problem:
+                fewer = 1 < problem.fitting < size
+                if machine.fuse == "on" or not (fewer or problem.streams > streams):
+                    raise
+                size, streams = min(size, problem.fitting), max(streams, problem.streams)
+                monitor.note(f"at most {size} members at once: {problem}")
+                continue
+            fresh = fresh[size:]
+    except CannotFuse as problem:
+        if machine.fuse == "on":
+            raise
+        monitor.note(f"members one by one: {problem}")
+    return True
+
+
+def _refuse_settings(fabric: Any, config: Config) -> None:
+    machine = config.machine
+    what = None
+    if fabric.world_size > 1:
+        what = f"{fabric.world_size} processes; use one"
+    elif machine.precision == "16-mixed":
+        what = "precision 16-mixed, which scales all gradients alike; use bf16-mixed or 32-true"
+    if what is not None:
+        raise CannotFuse(
+            f"Expected members to be trained as one network, but got {what}, or `--fuse off`."
+        )
+
+
+def _is_fresh(folder: Path) -> bool:
+    """Whether a member is neither finished nor begun alone."""
+    if (folder / CHECKPOINT).exists():
+        return False
+    return not is_finished(folder)
 
 
 def train_members(

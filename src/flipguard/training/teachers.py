@@ -1,22 +1,147 @@
-"""Finished members as the teachers of a student."""
+"""Finished members as the teachers of a student: their mean logits, computed in one pass."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.fx import GraphModule
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from flipguard.acceleration.regions import Compiling, compile_parts
 from flipguard.errors import InputError
-from flipguard.fusion import teachers
-from flipguard.references import Ensemble, Reference
+from flipguard.fusion.conversion import fuse
+from flipguard.fusion.fused import Fused
+from flipguard.fusion.operation import NotFusable
+from flipguard.fusion.packed import traced_member
+from flipguard.fusion.tuning import tune
+from flipguard.models import Inputs
+from flipguard.references import Ensemble, OldModel, Reference
+from flipguard.runs.config import Machine
+from flipguard.runs.folder import Run
 from flipguard.training.checkpoint import load_model
-from flipguard.training.config import Machine
-from flipguard.training.devices import input_type, placed
-from flipguard.training.folder import Run
+from flipguard.training.devices import input_type, to_device
 from flipguard.training.fused_group import APART, fills_gpu, fuses
+
+
+def fold_batch_norm(member: nn.Module, example: Tensor) -> nn.Module:
+    """A copy in eval mode whose normalisations are folded into convolutions where they can be.
+
+    A network that cannot be looked into is given as a plain copy.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU())
+    >>> [type(layer).__name__ for layer in fold_batch_norm(net, torch.zeros(2, 3, 5, 5)).children()]
+    ['Conv2d', 'ReLU']
+    """
+    try:
+        net = traced_member(member, example, training=False)
+    except NotFusable:
+        return copy.deepcopy(member).eval()
+    layers = dict(net.named_modules(remove_duplicate=False))
+    calls = [str(node.target) for node in net.graph.nodes if node.op == "call_module"]
+    for node in list(net.graph.nodes):
+        if node.op != "call_module" or type(layers[node.target]) is not nn.BatchNorm2d:
+            continue
+        norm, before = layers[node.target], node.args[0]
+        if before.op != "call_module" or len(before.users) != 1:
+            continue
+        convolution = layers[before.target]
+        once = calls.count(before.target) == 1 and calls.count(node.target) == 1
+        if type(convolution) is not nn.Conv2d or not once or norm.running_mean is None:
+            continue
+        # In float64, so that no more is rounded than the product itself.
+        kind, laid = convolution.weight.dtype, convolution.weight
+        exact = fuse_conv_bn_eval(copy.deepcopy(convolution).double(), copy.deepcopy(norm).double())
+        exact = exact.to(kind)
+        exact.weight.data = torch.empty_like(laid).copy_(exact.weight.data)  # as it lay in memory
+        parent, _, name = before.target.rpartition(".")
+        net.get_submodule(parent).add_module(name, exact)
+        layers[before.target] = exact
+        node.replace_all_uses_with(before)
+        net.graph.erase_node(node)
+    answering = GraphModule(net, net.graph, type(member).__name__)
+    answering.recompile()
+    return answering.eval()
+
+
+class FusedMean(nn.Module):
+    """The mean over fused members of logits, each divided by its temperature.
+
+    It is summed in float32 (float64 if the members give that), as `Ensemble` does.
+    """
+
+    shares: Tensor
+
+    def __init__(self, fused: Fused, temperatures: Sequence[float] | None = None) -> None:
+        super().__init__()
+        self.fused = fused
+        given = temperatures or (1.0,) * fused.count
+        shares = torch.tensor([1 / (fused.count * one) for one in given], dtype=torch.float64)
+        self.register_buffer("shares", shares, persistent=False)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        logits = self.fused(inputs)
+        wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
+        weighted: Tensor = logits.to(wide) * self.shares.to(wide).view(-1, 1, 1)
+        return weighted.sum(0)
+
+
+def teachers(
+    members: Sequence[nn.Module],
+    *,
+    example: Tensor | None = None,
+    temperatures: Sequence[float] | None = None,
+    streams: int = 1,
+    apart: bool = False,
+    compiled: Compiling = "off",
+    batch_size: int | None = None,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Reference:
+    """The members' mean logits as a reference; their normalisations are folded away.
+
+    On several streams a GPU asks several of them at the same time, each a network of its own if
+    they are `apart`. Told how large batches will be and how precise, it measures on a GPU how they
+    are fastest.
+
+    >>> from flipguard.models import build_model
+    >>> members = [build_model("conv2d", classes=10, input_shape=(8, 8), seed=i) for i in range(4)]
+    >>> teachers(members)(torch.zeros(5, 8, 8)).shape
+    torch.Size([5, 10])
+    """
+    shape = getattr(members[0], "input_shape", None) if example is None else example.shape[1:]
+    plain = (
+        [fold_batch_norm(member, _batch(member, shape)) for member in members] if shape else members
+    )
+    batch = None if shape is None else torch.zeros(1, *shape)
+    networks = len(plain) if apart else streams
+    fused = fuse(plain, example=batch, streams=streams, networks=networks)
+    if apart and fused.way != "packed":
+        raise InputError(
+            "Expected networks of convolutions or of plain layers to be asked side by side, but "
+            "got some whose calls are mapped; ask them in turn."
+        )
+    fused = fused.eval().requires_grad_(False)
+    mean = FusedMean(fused, temperatures).to(_device(members[0]))
+    if batch_size is not None and shape is not None:
+        tune(fused, torch.zeros(batch_size, *shape, device=_device(members[0])), autocast)
+    if compiled == "parts":
+        compile_parts(fused)
+    elif compiled == "whole":
+        mean.compile()
+    return OldModel(mean)
+
+
+def _batch(member: nn.Module, shape: Sequence[int]) -> Tensor:
+    kind = next((p.dtype for p in member.parameters()), torch.float32)
+    return torch.zeros(2, *shape, device=_device(member), dtype=kind)
+
+
+def _device(member: nn.Module) -> torch.device:
+    return next((p.device for p in member.parameters()), torch.device("cpu"))
 
 
 class TeacherLayout(NamedTuple):
@@ -54,7 +179,7 @@ def load_teachers(
     """
 
     def load() -> Reference:
-        models = [placed(load_model(run, machine).eval(), device) for run in runs]
+        models = [to_device(load_model(run, machine).eval(), device) for run in runs]
         ensemble = Ensemble(models)
         if held_out is not None:
             ensemble = ensemble.calibrate(held_out())

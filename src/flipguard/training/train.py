@@ -13,27 +13,12 @@ from typing import Any
 
 from flipguard.data import DataSet, TextSplit
 from flipguard.errors import InputError, listed
+from flipguard.locks import InUseError, alone_in, tidy
 from flipguard.methods import Method, Objective
 from flipguard.models import checkpoint_blocks
-from flipguard.training.batches import EpochBatches
-from flipguard.training.checkpoint import CheckpointStore, load_ensemble
-from flipguard.training.checks import (
-    check_calibration,
-    check_data,
-    check_folder,
-    check_model,
-    check_needs,
-    check_numbers,
-    completed,
-)
-from flipguard.training.config import Config
-from flipguard.training.devices import compile_as, exactness, fabric_of, placed
-from flipguard.training.evaluate import classes_of
-from flipguard.training.facts import model_facts
-from flipguard.training.folder import (
+from flipguard.runs.config import Config
+from flipguard.runs.folder import (
     CHECKPOINT,
-    HISTORY,
-    RUN,
     Run,
     begun_or_nothing,
     check_place,
@@ -41,25 +26,39 @@ from flipguard.training.folder import (
     is_whole,
     write_lines,
 )
-from flipguard.training.follows import changed_since
-from flipguard.training.formulas import changes_since
-from flipguard.training.interrupting import ask_elsewhere, time_is_up
+from flipguard.runs.history import HISTORY, RUN
+from flipguard.training.batches import EpochBatches, calibrates, check_tokens, data_of
+from flipguard.training.checkpoint import CheckpointStore, load_ensemble, state_digest
+from flipguard.training.checks import (
+    check_calibration,
+    check_data,
+    check_folder,
+    check_model,
+    check_needs,
+    check_numbers,
+    complete_config,
+)
+from flipguard.training.devices import (
+    can_capture,
+    captures_steps,
+    compile_as,
+    fabric_of,
+    kernel_settings,
+    to_device,
+)
+from flipguard.training.evaluate import classes_of
+from flipguard.training.interrupting import poll_interrupt, time_is_up
 from flipguard.training.jobs import JobMonitor, read_run
-from flipguard.training.lock import InUseError, alone_in, tidy
 from flipguard.training.loop import loop
-from flipguard.training.material import calibrates, data_of
 from flipguard.training.members import load_guides
 from flipguard.training.monitor import LineMonitor, Monitor, Report
 from flipguard.training.outcomes import Stopped
 from flipguard.training.processes import train_in_processes
-from flipguard.training.replaying import replays, replays_members
-from flipguard.training.reuse import reused_members
+from flipguard.training.record import changed_since, changes_since, model_facts
+from flipguard.training.reuse import reused_members, start_runs
 from flipguard.training.run_setup import RunSetup, set_up_run
-from flipguard.training.starts import starts_of
-from flipguard.training.states import state_digest
 from flipguard.training.strategies import train_members
 from flipguard.training.teachers import load_teachers
-from flipguard.training.texts import check_tokens
 from flipguard.training.trainee import StudentTrainee
 from flipguard.worker_process import JobContext
 
@@ -71,7 +70,7 @@ def train(config: Config, out: Path, *, resume: bool = False, report: Report = p
 
 def train_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
     """Train the run of a job from `train_job_for`, in a worker process; return if it finished."""
-    ask_elsewhere(context.stop_requested)
+    poll_interrupt(context.stop_requested)
     waits = arguments["waits"]
     config, folder = read_run(arguments, arguments["deadline"])
     monitor = JobMonitor(context)
@@ -99,7 +98,7 @@ def train_with(
     """
     began, report = time.monotonic(), monitor.note
     check_place(out)
-    method, config = completed(config)
+    method, config = complete_config(config)
     check_numbers(config)
     if (run := _finished(config, out, resume=resume)) is not None:
         tidy(out)
@@ -140,7 +139,7 @@ def train_with(
         if (run := _finished(config, out, resume=resume)) is not None:
             return run
         data = _checked_data(config, out, old_runs)
-        stack.enter_context(exactness(config.machine, fabric.device))
+        stack.enter_context(kernel_settings(config.machine, fabric.device))
         return _train_one(fabric, config, method, out, data, old_runs, deadline, monitor)
 
 
@@ -188,7 +187,7 @@ def _train_one(
     monitor: Monitor,
 ) -> Run:
     """Train the members if there are any, then the student, and write what it ends with."""
-    replays_members(config, fabric.device)  # refuses what this machine cannot do, before any work
+    can_capture(config, fabric.device)  # refuses what this machine cannot do, before any work
     setup = set_up_run(fabric, config, method, out, data, old_runs)
     if method.needs(config.options).members is not None:
         runs = _members(setup, old_runs, deadline, monitor)
@@ -215,7 +214,7 @@ def _members(
         setup.out,
         train_one=train_with,
         reused=reused_members(config, old_runs, setup.data),
-        starts=starts_of(config, old_runs[0]) if config.fine_tune else (),
+        starts=start_runs(config, old_runs[0]) if config.fine_tune else (),
         deadline=deadline,
         monitor=monitor,
     )
@@ -223,7 +222,7 @@ def _members(
 
 def _finish_ensemble(setup: RunSetup, runs: list[Run]) -> Run:
     """End a run whose result is the mean of its members."""
-    mean = placed(load_ensemble(runs, setup.config.machine), setup.fabric.device)
+    mean = to_device(load_ensemble(runs, setup.config.machine), setup.fabric.device)
     setup.facts |= model_facts(mean)
     setup.write("training")
     rates = {
@@ -267,7 +266,7 @@ def _train_student(
     if config.machine.checkpointing:
         checkpoint_blocks(student)
     compile_as(config.machine, student)
-    captured = replays(config, objective, setup.source, fabric)
+    captured = captures_steps(config, objective, setup.source, fabric)
     setup.write("training")
     batches = EpochBatches(
         [setup.source],

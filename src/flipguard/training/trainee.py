@@ -1,23 +1,73 @@
-"""What one loop trains: a student with its objective, or several models fused into one network."""
+"""What one loop trains: a student or several members, their optimizer, and clipped gradients."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from flipguard.errors import DivergedError
 from flipguard.fusion import Fused
 from flipguard.methods import Objective, Step
 from flipguard.models import Inputs, classify, head_of, with_features
-from flipguard.training.clipping import clip
+from flipguard.runs.config import Config, Recipe
 from flipguard.training.evaluate import classes_of
+
+LARGEST = 3e38  # about as much as float32 holds
 
 LossParts: TypeAlias = dict[str, Tensor]
 """The parts of the loss by name, each with one value per model: [m]."""
+
+# These contain models, but are not models.
+CONTAINERS = (nn.ModuleDict, nn.ModuleList)
+
+# How it is computed: this machine's affair, and not that of the one where a run was begun.
+KERNELS = ("capturable", "fused", "foreach")
+
+
+def learning_rate(recipe: Recipe, *, step: int, steps_an_epoch: int) -> float:
+    """The learning rate of a step, the first of which is 0; refused if it is too large.
+
+    >>> recipe = Recipe(schedule="cosine", learning_rate=1.0, epochs=10, warmup=1.0)
+    >>> [round(learning_rate(recipe, step=s, steps_an_epoch=2), 3) for s in (0, 1, 2, 11, 19)]
+    [0.5, 1.0, 1.0, 0.5, 0.008]
+    """
+    try:
+        rate = _rate(recipe, step, steps_an_epoch)
+    except OverflowError:
+        rate = math.inf
+    # AdamW divides it by a tenth in its first step.
+    largest = LARGEST / 10 if recipe.optimizer == "adamw" else LARGEST
+    if rate > largest:
+        raise DivergedError(
+            f"Expected a learning rate of at most {largest:g} at every step, but got {rate:g} at "
+            f"step {step}; lower `recipe.learning_rate`, or check `recipe.linear_scaling`."
+        )
+    return rate
+
+
+def _rate(recipe: Recipe, step: int, steps_an_epoch: int) -> float:
+    peak = recipe.learning_rate
+    if recipe.linear_scaling is not None:
+        peak *= recipe.batch_size * recipe.accumulate / recipe.linear_scaling
+    warmup = recipe.warmup * steps_an_epoch
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    total = recipe.epochs * steps_an_epoch
+    done = (step - warmup) / max(total - warmup, 1)
+    if recipe.schedule == "cosine":
+        return peak * (1 + math.cos(math.pi * done)) / 2
+    if recipe.schedule == "linear":
+        return peak * (1 - done)
+    if recipe.schedule == "steps":
+        passed = sum(step >= epoch * steps_an_epoch for epoch in recipe.milestones)
+        return peak * recipe.decay**passed
+    return peak
 
 
 class Trainee(nn.Module, ABC):
@@ -236,3 +286,61 @@ class GroupTrainee(Trainee):
             if name not in sums:
                 sums[name] = torch.zeros(self.count, device=part.device)
             sums[name].add_(part.detach() * share)
+
+
+def clip(modules: nn.Module, largest: float) -> None:
+    """Clip the gradient of a model, or of each model in a container, to a norm.
+
+    A model must end as it would if it were trained alone. So the gradient of no other model may
+    count in its norm: not that of a twin, of another member, or of a projection trained along with
+    it. Whether gradients are finite is not checked, because the host would have to wait for that.
+    """
+    if isinstance(modules, Fused):
+        modules.clip(largest)
+    elif isinstance(modules, CONTAINERS):
+        for module in modules.children():
+            clip(module, largest)
+    else:
+        nn.utils.clip_grad_norm_(list(modules.parameters()), largest)
+
+
+def unscale(fabric: Any, optimizer: Any) -> None:
+    """Undo the scaling of gradients in 16-mixed precision; do nothing in other precisions."""
+    fabric.strategy.precision.unscale_gradients(getattr(optimizer, "optimizer", optimizer))
+
+
+def optimizer_of(
+    config: Config,
+    decaying: Sequence[nn.Parameter],
+    others: Sequence[nn.Parameter],
+    device: torch.device,
+    *,
+    captured: bool = False,
+) -> torch.optim.Optimizer:
+    """The recipe's optimizer, of weights that decay and of others (biases, norms) that do not."""
+    recipe = config.recipe
+    groups = [
+        {"params": list(decaying), "weight_decay": recipe.weight_decay},
+        {"params": list(others), "weight_decay": 0.0},
+    ]
+    # One kernel for all weights; where gradients are scaled, they have to be unscaled before it.
+    at_once = True if device.type == "cuda" and config.machine.precision != "16-mixed" else None
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(
+            groups, lr=recipe.learning_rate, fused=at_once, capturable=captured
+        )
+    return torch.optim.SGD(
+        groups,
+        lr=recipe.learning_rate,
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov and recipe.momentum > 0,
+        fused=at_once,
+    )
+
+
+def restore_optimizer(optimizer: Any, state: dict[str, Any]) -> None:
+    """Goes back to a state, whichever device it was written on."""
+    for group in state["param_groups"]:
+        group |= {name: optimizer.defaults[name] for name in KERNELS if name in group}
+        group["lr"] = float(group["lr"])  # where steps are replayed, it is a tensor on the device
+    optimizer.load_state_dict(state)

@@ -1,0 +1,1 @@
+"""Faster and smaller training steps: captured graphs, compiled parts, and less memory."""

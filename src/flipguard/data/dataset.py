@@ -1,0 +1,291 @@
+"""Data sets and their splits: inputs by position, targets, and an id for every sample."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from flipguard.errors import InputError, listed
+
+Ids: TypeAlias = list[str] | Tensor
+"""The ids of samples: a list of text, or int64 [n]."""
+
+Kind: TypeAlias = Literal["vector", "image", "text"]
+KINDS: Final = ("vector", "image", "text")
+
+
+def ids_index_of(ids: Ids) -> Tensor:
+    """One int64 for each id, of which every choice is a function: numbers are their own.
+
+    >>> ids_index_of(torch.tensor([5, 2]))
+    tensor([5, 2])
+    >>> ids_index_of(["a.png"])
+    tensor([6266261796961190882])
+    """
+    if isinstance(ids, Tensor):
+        if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
+            raise InputError(
+                "Expected `ids` to be whole numbers [samples] or a list of text, but got "
+                f"{ids.dtype} {list(ids.shape)}; give one id for each sample."
+            )
+        return ids.to(torch.int64)
+    return torch.tensor([_number_of(name) for name in ids], dtype=torch.int64)
+
+
+def must_differ(ids: Ids) -> None:
+    """Refuses an id that two samples have."""
+    if isinstance(ids, Tensor):
+        ordered = ids.sort().values
+        twice: list[object] = ordered[1:][ordered[1:] == ordered[:-1]].tolist()
+    elif len(set(ids)) == len(ids):
+        twice = []
+    else:
+        twice = [name for name, count in Counter(ids).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"Expected `ids` to differ, but got {listed(dict.fromkeys(twice))} more than once; "
+            "give every sample its own id."
+        )
+
+
+def _number_of(name: str) -> int:
+    # Python's own hash differs from run to run.
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+class Split(ABC):
+    """One part of a data set, such as the training samples: inputs on demand, targets and ids.
+
+    `targets` is int64 [n]; `ids` is a list of text or int64 [n], different for every sample;
+    `ids_index` is int64 [n], one number for each id, which random choices are made from.
+    """
+
+    def __init__(self, *, targets: Tensor, ids: Ids | None = None) -> None:
+        if targets.dim() != 1 or targets.is_floating_point() or targets.dtype == torch.bool:
+            raise InputError(
+                "Expected `targets` to be one class index for each sample, but got "
+                f"{targets.dtype} {list(targets.shape)}; pass int64 [samples]."
+            )
+        self.targets: Final = targets.to(torch.int64)
+        if ids is None:
+            ids = torch.arange(len(targets), device=targets.device)
+        self.ids: Final[Ids] = ids
+        if len(ids) != len(targets):
+            raise InputError(
+                f"Expected `ids` to name the {len(targets):,} samples, but got {len(ids):,}; give "
+                "one id for each sample."
+            )
+        self.ids_index: Final = ids_index_of(ids).to(targets.device)
+        must_differ(ids)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @abstractmethod
+    def inputs(self, indices: Tensor) -> Tensor | list[str]:
+        """The raw inputs of the samples at these positions, in this order."""
+
+    @abstractmethod
+    def subset(self, indices: Tensor) -> Split:
+        """The samples at these positions, or where a mask is true; their ids travel along."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A sha256 over the contents: inputs, targets and ids."""
+
+    def positions(self, indices: Tensor) -> Tensor:
+        """Positions or a mask as positions, refused where there is no such sample."""
+        if indices.dtype == torch.bool and tuple(indices.shape) == (len(self),):
+            return indices.nonzero().squeeze(1)
+        if indices.dim() != 1 or indices.is_floating_point() or indices.dtype == torch.bool:
+            raise InputError(
+                f"Expected `indices` to be positions or a mask of {len(self):,} samples, but got "
+                f"{indices.dtype} {list(indices.shape)}; pass int64 [k] or bool [{len(self)}]."
+            )
+        outside = indices[(indices < 0) | (indices >= len(self))]
+        if len(outside):
+            raise InputError(
+                f"Expected `indices` to be from 0 to {len(self) - 1}, but got "
+                f"{listed(outside.tolist())}; ask for samples that the split holds."
+            )
+        return indices.to(torch.int64)
+
+    def picked_ids(self, positions: Tensor) -> Ids:
+        """The ids at some positions."""
+        if isinstance(self.ids, Tensor):
+            return self.ids[positions.to(self.ids.device)]
+        return [self.ids[position] for position in positions.tolist()]
+
+    def hashed(self) -> hashlib._Hash:
+        """A sha256 that has seen targets and ids; the inputs come after."""
+        seen = hashlib.sha256()
+        feed_tensor(seen, self.targets)
+        if isinstance(self.ids, Tensor):
+            feed_tensor(seen, self.ids)
+        else:
+            feed_texts(seen, self.ids)
+        return seen
+
+
+class ArraySplit(Split):
+    """Samples in one tensor, uint8 or float32 [n, ...], on the host or on a device.
+
+    >>> split = ArraySplit(inputs=torch.rand(4, 40), targets=torch.tensor([0, 1, 1, 0]))
+    >>> part = split.subset(split.targets == 1)
+    >>> part.ids, part.inputs(torch.tensor([0])).shape
+    (tensor([1, 2]), torch.Size([1, 40]))
+    """
+
+    def __init__(self, *, inputs: Tensor, targets: Tensor, ids: Ids | None = None) -> None:
+        super().__init__(targets=targets, ids=ids)
+        if inputs.dtype not in (torch.uint8, torch.float32) or inputs.dim() < 2:
+            raise InputError(
+                "Expected `inputs` to be uint8 or float32 [samples, ...], but got "
+                f"{inputs.dtype} {list(inputs.shape)}; convert them first."
+            )
+        if len(inputs) != len(targets):
+            raise InputError(
+                f"Expected `inputs` to be {len(targets):,} samples, one for each target, but got "
+                f"{len(inputs):,}; give both in the same order."
+            )
+        self.all_inputs: Final = inputs
+
+    def inputs(self, indices: Tensor) -> Tensor:
+        # Positions on the host go to the device, never the samples to the host.
+        return self.all_inputs[indices.to(self.all_inputs.device)]
+
+    def subset(self, indices: Tensor) -> ArraySplit:
+        positions = self.positions(indices).to(self.targets.device)
+        return ArraySplit(
+            inputs=self.inputs(positions),
+            targets=self.targets[positions],
+            ids=self.picked_ids(positions),
+        )
+
+    def to(self, device: torch.device | str) -> ArraySplit:
+        """The same samples, held whole on a device."""
+        ids = self.ids.to(device) if isinstance(self.ids, Tensor) else self.ids
+        return ArraySplit(
+            inputs=self.all_inputs.to(device), targets=self.targets.to(device), ids=ids
+        )
+
+    def fingerprint(self) -> str:
+        seen = self.hashed()
+        feed_tensor(seen, self.all_inputs)
+        return seen.hexdigest()
+
+
+class TextSplit(Split):
+    """Samples that are text.
+
+    >>> TextSplit(texts=["good", "bad"], targets=torch.tensor([1, 0])).inputs(torch.tensor([1]))
+    ['bad']
+    """
+
+    def __init__(self, *, texts: Sequence[str], targets: Tensor, ids: Ids | None = None) -> None:
+        super().__init__(targets=targets, ids=ids)
+        if len(texts) != len(targets):
+            raise InputError(
+                f"Expected `texts` to be {len(targets):,} samples, one for each target, but got "
+                f"{len(texts):,}; give both in the same order."
+            )
+        self.texts: Final = list(texts)
+
+    def inputs(self, indices: Tensor) -> list[str]:
+        return [self.texts[position] for position in self.positions(indices).tolist()]
+
+    def subset(self, indices: Tensor) -> TextSplit:
+        positions = self.positions(indices)
+        return TextSplit(
+            texts=self.inputs(positions),
+            targets=self.targets[positions.to(self.targets.device)],
+            ids=self.picked_ids(positions),
+        )
+
+    def fingerprint(self) -> str:
+        seen = self.hashed()
+        feed_texts(seen, self.texts)
+        return seen.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSet:
+    """Training and test samples of one task, and the names of its classes by index.
+
+    `fingerprint` is a sha256 over the contents; `DataSet.of` computes it.
+    """
+
+    name: str
+    kind: Kind
+    class_names: tuple[str, ...]
+    train: Split
+    test: Split
+    fingerprint: str
+
+    @classmethod
+    def of(
+        cls, *, name: str, kind: Kind, class_names: Sequence[str], train: Split, test: Split
+    ) -> DataSet:
+        """Checks the targets against the classes, and takes the fingerprint.
+
+        >>> split = TextSplit(texts=["good", "bad"], targets=torch.tensor([1, 0]))
+        >>> data = DataSet.of(
+        ...     name="mood", kind="text", class_names=["-", "+"], train=split, test=split
+        ... )
+        >>> len(data.fingerprint)
+        64
+        """
+        again = [name for name, count in Counter(class_names).items() if count > 1]
+        if again:
+            raise InputError(
+                f"Expected `class_names` to differ, but got {listed(again)} more than "
+                "once; give every class its own name."
+            )
+        for part, split in (("train", train), ("test", test)):
+            if not len(split):
+                raise InputError(
+                    f"Expected the {part} split of {name} to hold samples, but got none; add some, "
+                    "or split the data another way."
+                )
+            outside = split.targets[(split.targets < 0) | (split.targets >= len(class_names))]
+            if len(outside):
+                got = listed(sorted(set(outside.tolist())))
+                raise InputError(
+                    f"Expected the {part} targets of {name} to be from 0 to "
+                    f"{len(class_names) - 1}, one for each of its {len(class_names)} class names, "
+                    f"but got {got}; mend the targets or the names."
+                )
+        seen = hashlib.sha256()
+        feed_texts(seen, class_names)
+        feed_texts(seen, [train.fingerprint(), test.fingerprint()])
+        return cls(
+            name=name,
+            kind=kind,
+            class_names=tuple(class_names),
+            train=train,
+            test=test,
+            fingerprint=seen.hexdigest(),
+        )
+
+
+def feed_tensor(seen: hashlib._Hash, tensor: Tensor) -> None:
+    """Adds type, shape and contents of a tensor to a hash."""
+    array = tensor.detach().cpu().contiguous().numpy()
+    seen.update(f"{array.dtype.str}{array.shape}".encode())
+    seen.update(array.reshape(-1).view("u1").data)
+
+
+def feed_texts(seen: hashlib._Hash, texts: Sequence[str]) -> None:
+    """Adds texts to a hash, each with its length: ["ab"] is not ["a", "b"]."""
+    for text in texts:
+        encoded = text.encode("utf-8", "surrogatepass")
+        seen.update(f"{len(encoded)}:".encode())
+        seen.update(encoded)

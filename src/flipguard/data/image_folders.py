@@ -1,0 +1,282 @@
+"""Images in folders: one folder for each class, decoded when they are asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from flipguard.data.dataset import ArraySplit, DataSet, Split, feed_texts
+from flipguard.data.readers import absent, as_pixels, box_as_pixels, indices_of, pillow
+from flipguard.data.resampling import Boxes
+from flipguard.errors import InputError, listed
+from flipguard.specs import Options
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+TEST_FOLDERS = ("test", "val", "validation", "valid")
+ANNOTATIONS = "val_annotations.txt"
+MOST_WORKERS = 8
+
+
+class FolderSplit(Split):
+    """Images that are decoded on demand to uint8 [k, 3, size, size]; ids are relative paths.
+
+    The shorter side becomes `resize` pixels, and the middle `size` by `size` are kept; `cut` takes
+    other boxes, of the whole images. `workers` threads decode at once, which changes nothing but
+    the time.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        paths: Sequence[str],
+        targets: Tensor,
+        size: int,
+        resize: int | None = None,
+        workers: int | None = None,
+    ) -> None:
+        super().__init__(targets=targets, ids=list(paths))
+        self.root: Final = root
+        self.paths: Final = list(paths)
+        self.size: Final = size
+        self.resize: Final = size if resize is None else resize
+        self.workers: Final = usable_workers() if workers is None else workers
+        if size < 1 or self.resize < size:
+            raise InputError(
+                f"Expected `resize` to be at least `size`, {size} pixels, but got {self.resize}; "
+                "raise it, or leave it out."
+            )
+
+    def inputs(self, indices: Tensor) -> Tensor:
+        return self._decoded(
+            indices,
+            self.size,
+            lambda _, image: as_pixels(image, size=self.size, resize=self.resize),
+        )
+
+    def shapes(self, indices: Tensor) -> Tensor:
+        """Height and width of the whole images, int64 [k, 2]; nothing is decoded for it."""
+        positions = self.positions(indices)
+        shapes = torch.empty((len(positions), 2), dtype=torch.int64)
+
+        def read(place: int, image: Any) -> None:
+            shapes[place, 0], shapes[place, 1] = image.height, image.width
+
+        self._each(positions, read)
+        return shapes
+
+    def cut(self, indices: Tensor, boxes: Boxes, *, size: int | None = None) -> Tensor:
+        """What a box holds of each whole image, as uint8 [k, 3, size, size]."""
+        corners, size = boxes.corners(), size or self.size
+        return self._decoded(
+            indices, size, lambda place, image: box_as_pixels(image, corners[place], size=size)
+        )
+
+    def subset(self, indices: Tensor) -> FolderSplit:
+        positions = self.positions(indices)
+        return FolderSplit(
+            root=self.root,
+            paths=[self.paths[place] for place in positions.tolist()],
+            targets=self.targets[positions],
+            size=self.size,
+            resize=self.resize,
+            workers=self.workers,
+        )
+
+    def decoded(self) -> DecodedSplit:
+        """All images at once, in memory: for sets that fit, and that many epochs go over."""
+        return DecodedSplit(files=self, inputs=self.inputs(torch.arange(len(self))))
+
+    def fingerprint(self) -> str:
+        """A sha256 over targets, relative paths, the sizes of the files, and how they are cut."""
+        seen = self.hashed()
+        # Not with pathlib, which takes longer than the file system.
+        sizes = [str(os.stat(os.path.join(self.root, path)).st_size) for path in self.paths]
+        feed_texts(seen, [f"{self.size} {self.resize}", *sizes])
+        return seen.hexdigest()
+
+    def _decoded(self, indices: Tensor, size: int, pixels: Callable[[int, Any], Tensor]) -> Tensor:
+        positions = self.positions(indices)
+        images = torch.empty((len(positions), 3, size, size), dtype=torch.uint8)
+
+        def decode(place: int, image: Any) -> None:
+            images[place] = pixels(place, image)
+
+        self._each(positions, decode)
+        return images
+
+    def _each(self, positions: Tensor, use: Callable[[int, Any], None]) -> None:
+        """Opens the images, several at once, each for the call with its place among them."""
+        library = pillow()
+        paths = [self.root / self.paths[position] for position in positions.tolist()]
+
+        def one(place: int) -> None:
+            try:
+                with library.open(paths[place]) as image:
+                    use(place, image)
+            # Pillow's decoders raise nearly anything for a damaged file.
+            except Exception as problem:
+                raise InputError(
+                    f"Expected {paths[place]} to be an image, but got a file that cannot be "
+                    f"decoded ({' '.join(str(problem).split()).rstrip('.')}); replace or remove it."
+                ) from problem
+
+        if self.workers < 2 or len(paths) < 2:
+            for place in range(len(paths)):
+                one(place)
+        else:
+            with ThreadPoolExecutor(min(self.workers, len(paths))) as pool:
+                list(pool.map(one, range(len(paths))))
+
+
+class DecodedSplit(ArraySplit):
+    """Images of folders that were decoded once and are held; the fingerprint is of their files."""
+
+    def __init__(
+        self, *, files: FolderSplit, inputs: Tensor, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(inputs=inputs.to(device), targets=files.targets.to(device), ids=files.ids)
+        self.files: Final = files
+
+    def subset(self, indices: Tensor) -> DecodedSplit:
+        positions = self.positions(indices)
+        return DecodedSplit(
+            files=self.files.subset(positions.cpu()),
+            inputs=self.inputs(positions),
+            device=self.all_inputs.device,
+        )
+
+    def to(self, device: torch.device | str) -> DecodedSplit:
+        return DecodedSplit(files=self.files, inputs=self.all_inputs, device=device)
+
+    def fingerprint(self) -> str:
+        return self.files.fingerprint()
+
+
+def usable_workers() -> int:
+    """How many threads may decode at once."""
+    cores = getattr(os, "sched_getaffinity", None)
+    return min(MOST_WORKERS, len(cores(0)) if cores else os.cpu_count() or 1)
+
+
+def load_image_folder(
+    path: Path,
+    options: Options,
+    *,
+    name: str | None = None,
+    size: int = 224,
+    wider: float = 1.0,
+    test_folders: Sequence[str] = TEST_FOLDERS,
+) -> DataSet:
+    """Reads ``train/<class>/…`` and ``test/<class>/…``; `wider` is the usual resize over size."""
+    size = options.whole("size", size, least=1)
+    resize = options.whole("resize", round(size * wider), least=size)
+    workers = options.whole("workers", usable_workers(), least=0)
+    decode = options.one_of("decode", "later", ("later", "now"))
+    options.finish()
+    if not (path / "train").is_dir():
+        raise _without(path, "train")
+    there = [folder for folder in test_folders if (path / folder).is_dir()]
+    if not there:
+        raise _without(path, " or ".join(test_folders))
+    names = _classes(path / "train")
+    # A folder of tests may come without labels, beside another that has them.
+    tested = next((folder for folder in there if _is_labelled(path / folder, names)), there[0])
+    splits: list[Split] = []
+    for part in ("train", tested):
+        annotated = path / part / ANNOTATIONS
+        read = _annotated(path, annotated) if annotated.is_file() else _listed(path, part)
+        targets = indices_of([label for _, label in read], names, where=f"{path / part}")
+        paths = [file for file, _ in read]
+        split = FolderSplit(
+            root=path, paths=paths, targets=targets, size=size, resize=resize, workers=workers
+        )
+        splits.append(split.decoded() if decode == "now" else split)
+    return DataSet.of(
+        name=name or path.name, kind="image", class_names=names, train=splits[0], test=splits[1]
+    )
+
+
+def load_known_folder(options: Options, root: Path) -> DataSet:
+    """Reads ImageNet, Tiny-ImageNet or iNaturalist from a folder that has its name."""
+    name = options.name
+    title, size, wider, others = {
+        "imagenet": ("ImageNet", 224, 256 / 224, ()),
+        "tinyimagenet": ("Tiny-ImageNet", 64, 1.0, ("tiny-imagenet-200",)),
+        "inaturalist": ("iNaturalist", 224, 256 / 224, ()),
+    }[name]
+    for folder in (root / name, *(root / other for other in others)):
+        if folder.is_dir():
+            # The test folder of these sets has no labels.
+            return load_image_folder(
+                folder, options, name=name, size=size, wider=wider, test_folders=("val",)
+            )
+    raise absent(name, root / name, f"put the folders train and val of {title} there")
+
+
+def _without(path: Path, wanted: str) -> InputError:
+    return InputError(
+        f"Expected {path} to hold a folder {wanted}, but got {listed(_names(path)) or 'nothing'}; "
+        "lay the images out as train/<class>/<image> and test/<class>/<image>."
+    )
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(one for one in os.listdir(folder) if not one.startswith("."))
+
+
+def _classes(folder: Path) -> list[str]:
+    names = [name for name in _names(folder) if (folder / name).is_dir()]
+    if not names:
+        raise InputError(
+            f"Expected {folder} to hold one folder for each class, but got none; lay the images "
+            "out as train/<class>/<image>."
+        )
+    return names
+
+
+def _is_labelled(folder: Path, names: Sequence[str]) -> bool:
+    return (folder / ANNOTATIONS).is_file() or any((folder / name).is_dir() for name in names)
+
+
+def _listed(root: Path, part: str) -> list[tuple[str, str]]:
+    """Every image of a part as a relative path, in order, and its class."""
+    found: list[tuple[str, str]] = []
+    for name in _classes(root / part):
+        count = len(found)
+        for folder, inner, files in os.walk(root / part / name):
+            inner.sort()
+            relative = Path(folder).relative_to(root).as_posix()
+            for file in sorted(files):
+                if file.lower().endswith(ENDINGS) and not file.startswith("."):
+                    found.append((f"{relative}/{file}", name))
+        if len(found) == count:
+            raise InputError(
+                f"Expected {root / part / name} to hold images of the class {name!r}, but got "
+                f"none; add some ({', '.join(ENDINGS)}), or remove the folder."
+            )
+    return found
+
+
+def _annotated(root: Path, table: Path) -> list[tuple[str, str]]:
+    """Images in one folder, and a table of their classes: how Tiny-ImageNet is handed out."""
+    found = []
+    lines = table.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        file, tab, rest = line.partition("\t")
+        image = table.parent / "images" / file
+        if not tab or not image.is_file():
+            raise InputError(
+                f"Expected line {number} of {table} to name an image in {image.parent} and its "
+                f"class, but got {listed([line])}; copy the data set again."
+            )
+        found.append((image.relative_to(root).as_posix(), rest.split("\t")[0].strip()))
+    return found

@@ -1,0 +1,46 @@
+"""Values as text: JSON, durations and sizes. Words of reports belong to `flipguard.render`."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+
+def json_text(document: Any) -> str:
+    """Return a document as indented JSON, in which NaN and infinity are errors.
+
+    >>> json_text({"churn": None})
+    '{\\n  "churn": null\\n}\\n'
+    """
+    text = io.StringIO()
+    # `json.dumps` keeps every name and number as a separate string until it joins them. For a
+    # result of many groups that takes several times the memory of the text.
+    json.dump(document, text, indent=2, ensure_ascii=False, allow_nan=False)
+    text.write("\n")
+    return text.getvalue()
+
+
+def format_seconds(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> format_seconds(42), format_seconds(400), format_seconds(9000), format_seconds(400_000)
+    ('42 s', '7 min', '2.5 h', '4.6 days')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def format_bytes(size: int) -> str:
+    """Bytes as a person reads them.
+
+    >>> format_bytes(8 * 50_000 * 100 * 2), format_bytes(900), format_bytes(20 * 2**30)
+    ('76 MiB', '1 KiB', '20 GiB')
+    """
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
+        if size >= 10 * unit or (size >= unit and unit == 2**20):
+            return f"{size / unit:,.0f} {name}"
+    return f"{size / 2**10:,.0f} KiB"

@@ -1,0 +1,299 @@
+"""From members to one network, by the first way whose results equal the members'."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from flipguard.errors import InputError, printable
+from flipguard.fusion.fused import Fused, FusedStreams, stack_parameters
+from flipguard.fusion.operation import NotFusable
+from flipguard.fusion.packed import Packed
+from flipguard.models import Inputs, classify, same_layout
+
+# Members that a way is tried on: all, but of large ones two, which cost seconds each.
+LARGE, FEW = 20_000_000, 2
+SAMPLES = 4  # in the batch on which a way is tried; batch normalisation needs several
+
+# The memory-efficient kernel refuses the gradients of what was mapped.
+MAPPABLE = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+
+TOLERANCE = 1e-6  # of the largest number of a tensor; all is computed in float64
+
+
+def fuse(
+    members: Sequence[nn.Module],
+    *,
+    example: Inputs | None = None,
+    streams: int = 1,
+    networks: int | None = None,
+) -> Fused:
+    """Members of one architecture as one network, which trains and answers as they would.
+
+    Convolutional networks become one network of m groups; others are mapped over stacked
+    parameters. Either way is first tried in float64 against the members themselves: logits,
+    gradients and buffers. A network that neither way understands is refused.
+
+    Args:
+        members: Networks of one architecture, with weights of their own; they stay as they are.
+        example: A batch of inputs, of which only the shape counts; flipguard's own networks know
+            theirs, and need none.
+        streams: As several networks side by side, so many of which a GPU computes at the same time.
+        networks: How many, if not as many as streams; no more than there are members.
+
+    >>> from flipguard.models import build_model
+    >>> members = [build_model("mlp", classes=10, input_shape=(40,), seed=i) for i in range(3)]
+    >>> fused = fuse(members)
+    >>> fused(torch.zeros(5, 40)).shape, fused(torch.zeros(3, 5, 40)).shape
+    (torch.Size([3, 5, 10]), torch.Size([3, 5, 10]))
+    >>> list(fused.split()[1]) == list(members[1].state_dict())
+    True
+    """
+    members = list(members)
+    if streams < 1:
+        raise InputError(
+            f"Expected `streams` to be from 1 on, but got {streams}; 1 is one network."
+        )
+    _refuse_differences(members)
+    batch = _example(members[0], example)
+    numbers = sum(p.numel() for member in members for p in member.parameters())
+    some_members = members[:FEW] if numbers > LARGE else members
+    reasons: list[str] = []
+    for way in (_packed, _stacked):
+        try:
+            with warnings.catch_warnings():
+                # What torch cannot map it does in a loop, and says so: slower than no fusing.
+                warnings.filterwarnings("error", "There is a performance drop")
+                check_equivalence(lambda some, way=way: way(some, batch), some_members, batch)  # type: ignore[misc]
+            parts = [way(some, batch) for some in _evenly(members, networks or streams)]
+            return parts[0] if len(parts) == 1 else FusedStreams(parts, streams=streams)
+        except NotFusable as refusal:
+            reasons.append(str(refusal))
+        except Exception as problem:  # vectorising runs into whatever a network does
+            lines = str(problem).strip().splitlines() or [""]
+            reasons.append(f"{type(problem).__name__}: {printable(lines[0]).rstrip('.')}")
+    raise InputError(
+        f"Expected a network that can be trained as {len(members)} at once, but "
+        f"{type(members[0]).__name__} has {' and '.join(dict.fromkeys(reasons))}; train its "
+        "members one by one (`--fuse off`)."
+    )
+
+
+def _evenly(members: Sequence[nn.Module], networks: int) -> Iterator[Sequence[nn.Module]]:
+    """So many groups of neighbours, of which none has more than one member above another's."""
+    count = min(networks, len(members))
+    for part in range(count):
+        yield members[part * len(members) // count : (part + 1) * len(members) // count]
+
+
+def _packed(members: Sequence[nn.Module], batch: Inputs) -> Fused:
+    if not isinstance(batch, Tensor) or not batch.is_floating_point():
+        raise NotFusable("inputs that are no images, signals or vectors")
+    one = next((p for p in members[0].parameters() if p.is_floating_point()), torch.empty(0))
+    return Packed(members, example=batch.to(one.device, one.dtype))
+
+
+def _stacked(members: Sequence[nn.Module], batch: Inputs) -> Fused:
+    first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch
+    return Stacked(members, sample_dims=int(first.dim()))
+
+
+def _refuse_differences(members: Sequence[nn.Module]) -> None:
+    if not members:
+        raise InputError("Expected at least one member to fuse, but got none; give some.")
+    for index, member in enumerate(members[1:], start=1):
+        difference = same_layout(members[0], member)
+        if difference is None and str(member) != str(members[0]):
+            difference = "their layers differ"
+        if difference is not None:
+            raise InputError(
+                f"Expected members of one architecture, but in members 0 and {index} {difference}; "
+                "fuse members of the same kind."
+            )
+
+
+def _example(member: nn.Module, given: Inputs | None) -> Inputs:
+    if isinstance(given, Mapping):
+        return {name: one[:SAMPLES].detach().cpu() for name, one in given.items()}
+    shape = getattr(member, "input_shape", None) if given is None else given.shape[1:]
+    if shape is None:
+        raise InputError(
+            f"Expected an example of what {type(member).__name__} takes, but got none; pass "
+            "`example=`, a batch of inputs."
+        )
+    if given is not None and not given.is_floating_point():
+        return given[:SAMPLES].detach().cpu()
+    return torch.randn(SAMPLES, *shape, generator=torch.Generator().manual_seed(0))
+
+
+class Stacked(Fused):
+    """Members whose every operation torch maps over the members."""
+
+    way = "stacked"
+
+    def __init__(self, members: Sequence[nn.Module], *, sample_dims: int) -> None:
+        first = members[0]
+        super().__init__(
+            body=stack_parameters(members, {}),
+            names=list(first.state_dict()),
+            count=len(members),
+            sample_dims=sample_dims,
+        )
+        # Not a submodule: it has no numbers of its own, and must not be saved, moved or trained.
+        self._template = (copy.deepcopy(first).to("meta"),)
+        self._common = frozenset(_common(members))
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self._template[0].train(mode)
+        return self
+
+    def _run(self, inputs: Inputs, *, shared: bool) -> Tensor:
+        parameters: dict[str, Tensor] = dict(self.body.named_parameters(remove_duplicate=False))
+        held = dict(self.body.named_buffers(remove_duplicate=False))
+        # Tables that no member changes are read as one: indexing by them stays plain indexing.
+        common = {name: held.pop(name)[0] for name in self._common}
+        template = self._template[0]
+
+        def one(own: dict[str, Tensor], buffers: dict[str, Tensor], batch: Inputs) -> Tensor:
+            tensors = {**own, **buffers, **common}
+
+            def called(*args: Any, **kwargs: Any) -> Any:
+                return functional_call(template, tensors, args, kwargs)
+
+            return classify(cast(nn.Module, called), batch)
+
+        over = vmap(one, in_dims=(0, 0, None if shared else 0), randomness="different")
+        batch = dict(inputs) if isinstance(inputs, Mapping) else inputs
+        device = next(iter(parameters.values())).device
+        found: Tensor
+        if self.training and device.type != "cpu":
+            # No more than this, so that it compiles as one graph.
+            with sdpa_kernel(MAPPABLE):
+                found = over(parameters, held, batch)
+        else:
+            with _mappable_attention(device):
+                found = over(parameters, held, batch)
+        return found
+
+
+@contextmanager
+def _mappable_attention(device: torch.device) -> Iterator[None]:
+    """Attention as torch can map it over members."""
+    # Whole layers in one kernel, which some use in eval mode, are mapped by a loop.
+    was = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        # On the CPU torch maps no attention but the plain one.
+        with sdpa_kernel(SDPBackend.MATH if device.type == "cpu" else MAPPABLE):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)
+
+
+def _common(members: Sequence[nn.Module]) -> Iterator[str]:
+    """Buffers that are not part of a state, and are the same in all members."""
+    states = [dict(member.named_buffers(remove_duplicate=False)) for member in members]
+    kept = set(members[0].state_dict())
+    for name, buffer in states[0].items():
+        if name not in kept and all(torch.equal(buffer, other[name]) for other in states[1:]):
+            yield name
+
+
+def check_equivalence(
+    make: Callable[[Sequence[nn.Module]], Fused], members: Sequence[nn.Module], example: Inputs
+) -> None:
+    """Refuses a way to fuse whose logits, gradients or buffers differ from the members'.
+
+    It is tried on copies in float64 and without dropout, on a batch for each member in training
+    mode and on one for all in eval mode, and the members stay as they are.
+    """
+    twins = [_twin(member) for member in members]
+    fused = make(twins)
+    generator = torch.Generator().manual_seed(0)
+    own = [_drawn(example, generator) for _ in twins]
+    for member in twins:
+        member.train()
+    fused.train()
+    expected = torch.stack([classify(m, one) for m, one in zip(twins, own, strict=True)])
+    found = fused(_stacked_batches(own))
+    _compare("logits while training", found, expected)
+    weights = torch.randn(expected.shape, generator=generator, dtype=expected.dtype)
+    torch.autograd.backward([(expected * weights).sum(), (found * weights).sum()])
+    gradients = dict(fused.body.named_parameters())
+    for name, parameter in gradients.items():
+        for index, member in enumerate(twins):
+            one = member.get_parameter(name).grad
+            both = parameter.grad
+            zero = torch.zeros_like(parameter[index])
+            _compare(
+                f"the gradient of `{name}`",
+                zero if both is None else both[index],
+                zero if one is None else one,
+            )
+    for index, state in enumerate(fused.split()):
+        for name, tensor in twins[index].state_dict().items():
+            _compare(f"`{name}` after a step", state[name], tensor)
+    for member in twins:
+        member.eval()
+    fused.eval()
+    with torch.no_grad():
+        for batch in (own[0], _stacked_batches(own)):
+            each = own if batch is not own[0] else [own[0]] * len(twins)
+            said = [classify(m, one) for m, one in zip(twins, each, strict=True)]
+            _compare("logits", fused(batch), torch.stack(said))
+
+
+def _twin(member: nn.Module) -> nn.Module:
+    """A copy in float64 on the CPU that drops nothing."""
+    twin = copy.deepcopy(member).cpu().double()
+    for module in twin.modules():
+        for name, value in vars(module).items():
+            named = "drop" in name or (name == "p" and "Drop" in type(module).__name__)
+            if named and isinstance(value, float):
+                setattr(module, name, 0.0)
+    for parameter in twin.parameters():
+        parameter.grad = None
+    return twin
+
+
+def _drawn(example: Inputs, generator: torch.Generator) -> Inputs:
+    """Inputs of the example's shapes: numbers anew, words in another order."""
+    if isinstance(example, Mapping):
+        return {name: _drawn_tensor(one, generator) for name, one in example.items()}
+    return _drawn_tensor(example, generator)
+
+
+def _drawn_tensor(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    if tensor.is_floating_point():
+        return torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+    return tensor.cpu()[torch.randperm(len(tensor), generator=generator)]
+
+
+def _stacked_batches(batches: Sequence[Inputs]) -> Inputs:
+    named = [one for one in batches if isinstance(one, Mapping)]
+    if named:
+        return {name: torch.stack([one[name] for one in named]) for name in named[0]}
+    return torch.stack([one for one in batches if isinstance(one, Tensor)])
+
+
+def _compare(what: str, found: Tensor, expected: Tensor) -> None:
+    if found.shape != expected.shape:
+        raise NotFusable(
+            f"{what}, which come out as {list(found.shape)} and not {list(expected.shape)}"
+        )
+    if not expected.numel() or torch.equal(found, expected):
+        return
+    apart = (found - expected).detach().abs().max().item()
+    largest = max(expected.detach().abs().max().item(), 1e-3)
+    if not math.isfinite(apart) or apart > TOLERANCE * largest:
+        raise NotFusable(f"{what}, which come out otherwise than alone (by {apart / largest:.1g})")

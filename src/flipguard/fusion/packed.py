@@ -1,0 +1,214 @@
+"""Convolutional networks as one network of m groups: a member's graph, rewritten."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Graph, GraphModule, Interpreter, Node, Tracer
+
+from flipguard.fusion import layers
+from flipguard.fusion.fused import Fused, Maker, stack_parameters
+from flipguard.fusion.operation import (
+    MAJOR,
+    SHARED,
+    Layout,
+    NotFusable,
+    Operation,
+    Rule,
+    Shape,
+    Value,
+)
+from flipguard.fusion.rules import FUNCTIONS, METHODS, norms_and_activates, rule_of
+from flipguard.models import Inputs
+
+# Sizes of tensors: they are of no value themselves, and only some views understand them.
+SIZES = ("size", "dim")
+
+
+class Packed(Fused):
+    """Members as groups of one convolutional network."""
+
+    way = "packed"
+
+    def __init__(self, members: Sequence[nn.Module], *, example: Tensor) -> None:
+        # Flags such as `training` are read while a graph is traced, so each mode has its own.
+        traced = {mode: traced_member(members[0], example, training=mode) for mode in (True, False)}
+        makers: dict[str, Maker] = {}
+        for mode in traced.values():
+            makers |= _makers(mode, len(members))
+        super().__init__(
+            body=stack_parameters(members, makers),
+            names=list(members[0].state_dict()),
+            count=len(members),
+            sample_dims=example.dim(),
+        )
+        # Not submodules: they call the layers of the body and hold nothing themselves.
+        self._nets = {
+            (mode, layout): GraphModule(
+                self.body, _rewritten(net, count=len(members), inputs=layout), "Packed"
+            )
+            for mode, net in traced.items()
+            for layout in (SHARED, MAJOR)
+        }
+        self._rewritten: dict[tuple[bool, Layout], nn.Module] = {}
+        self.train(members[0].training)
+
+    def _run(self, inputs: Inputs, *, shared: bool) -> Tensor:
+        which = self.training, SHARED if shared else MAJOR
+        net = self._rewritten.get(which, self._nets[which])
+        found: Tensor = net(inputs)
+        return found
+
+    def rewrite(self, rewrite: Callable[[GraphModule], nn.Module]) -> None:
+        """Calls other networks of the same layers instead of those of the present mode.
+
+        Copies are called as before.
+        """
+        for (mode, layout), net in self._nets.items():
+            if mode == self.training:
+                self._rewritten[mode, layout] = rewrite(net)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Packed:
+        made = object.__new__(type(self))
+        memo[id(self)] = made
+        apart = ("_nets", "_rewritten")
+        kept = {name: value for name, value in self.__dict__.items() if name not in apart}
+        made.__dict__.update(copy.deepcopy(kept, memo))
+        # Graphs are copied without their layers, and then call those of the copy.
+        made._nets = {
+            key: GraphModule(made.body, copy.deepcopy(net.graph), "Packed")
+            for key, net in self._nets.items()
+        }
+        made._rewritten = {}
+        return made
+
+
+def traced_member(member: nn.Module, example: Tensor, *, training: bool) -> GraphModule:
+    """A member's graph in one mode, with the shape of every value in it."""
+    # A copy, because batch normalisation learns from whatever passes.
+    own = copy.deepcopy(member).train(training)
+    for name, module in own.named_modules():
+        if module._forward_hooks or module._forward_pre_hooks:
+            raise NotFusable(f"hooks on `{name}`")
+    graph = trace(own)
+    # Layers are looked up in the member itself, also those that are there under two names.
+    net = GraphModule(own, graph, "Member")
+    with torch.no_grad():
+        _Shapes(net).run(example)
+    return net
+
+
+def trace(net: nn.Module) -> Graph:
+    """The graph of a network in its present mode, down to the layers that are known."""
+    try:
+        return _Layers().trace(net)
+    except Exception as problem:  # whatever a network does with values that are not there
+        lines = str(problem).strip().splitlines() or [type(problem).__name__]
+        raise NotFusable(f"a graph that depends on its input ({lines[0].rstrip('.')})") from problem
+
+
+class _Layers(Tracer):
+    """Follows a network down to the layers of torch, and of timm where they are known."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return rule_of(m) is not None or super().is_leaf_module(m, module_qualified_name)
+
+
+class _Shapes(Interpreter):
+    """Runs a graph and notes the shape of every tensor in it."""
+
+    def run_node(self, n: Node) -> Any:
+        found = super().run_node(n)
+        n.meta["shape"] = tuple(found.shape) if isinstance(found, Tensor) else None
+        return found
+
+
+def _makers(net: GraphModule, count: int) -> dict[str, Maker]:
+    """How the layers of a graph are made, by path."""
+    found: dict[str, Maker] = {}
+    for node in net.graph.nodes:
+        if node.op == "call_module":
+            path = str(node.target)
+            found[path] = _maker(net.get_submodule(path), path, count)
+    return found
+
+
+def _maker(module: nn.Module, path: str, count: int) -> Maker:
+    kind = type(module)
+    if rule_of(module) is None:
+        raise NotFusable(f"the layer {kind.__name__} at `{path}`")
+    if norms_and_activates(module):
+        return partial(layers.ManyBatchNormAct, module)
+    if kind in layers.CONVOLUTIONS:
+        return partial(layers.ManyConv, module)
+    if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+        if module.momentum is None and module.track_running_stats:
+            raise NotFusable(f"BatchNorm without a momentum at `{path}`")
+        return partial(layers.ManyBatchNorm, module)
+    if isinstance(module, nn.GroupNorm):
+        return partial(layers.ManyGroupNorm, module, count)
+    if isinstance(module, nn.Linear):
+        return partial(layers.ManyLinear, module)
+    if isinstance(module, nn.LayerNorm):
+        return partial(layers.ManyLayerNorm, module)
+    return partial(copy.deepcopy, module)
+
+
+def _rewritten(net: GraphModule, *, count: int, inputs: Layout) -> Graph:
+    """The graph of m members, whose inputs lie in a given way."""
+    graph, values = Graph(), dict[Node, Value]()
+    seen_input = False
+    for node in net.graph.nodes:
+        shape: Shape | None = node.meta.get("shape")
+        if node.op == "placeholder":
+            if node.users:
+                if seen_input or shape is None:
+                    raise NotFusable("more than one input")
+                seen_input = True
+                values[node] = Value(graph.placeholder(str(node.target)), inputs, shape)
+        elif node.op == "output":
+            (result,) = node.args
+            if not isinstance(result, Node) or result not in values:
+                raise NotFusable("an output that is no tensor")
+            place = Operation(node=node, graph=graph, count=count, values=values, shape=())
+            graph.output(place.major(values[result]).node)
+        elif shape is None:
+            _refuse_unless_size(node)
+        else:
+            place = Operation(node=node, graph=graph, count=count, values=values, shape=shape)
+            values[node] = _rule(net, node, place)(place)
+    graph.lint()
+    return graph
+
+
+def _rule(net: GraphModule, node: Node, place: Operation) -> Rule:
+    found: Rule | None = None
+    if node.op == "call_module":
+        found = rule_of(net.get_submodule(str(node.target)))
+        if found is not None and found.__name__ == "flatten":
+            flat = cast(nn.Flatten, net.get_submodule(str(node.target)))
+            node.args = (node.args[0], flat.start_dim, flat.end_dim)
+    elif node.op == "call_function":
+        found = FUNCTIONS.get(node.target)
+    elif node.op == "call_method":
+        found = METHODS.get(str(node.target))
+    elif node.op == "get_attr":
+        raise NotFusable(f"the tensor `{node.target}` outside of a layer")
+    if found is None:
+        raise NotFusable(f"the operation {place}")
+    return found
+
+
+def _refuse_unless_size(node: Node) -> None:
+    """Sizes may be asked for; what is done with them is checked where it is done."""
+    is_size = node.op == "call_method" and node.target in SIZES
+    is_shape = node.target is getattr and node.args[1:] == ("shape",)
+    of_size = node.target in (operator.getitem, operator.floordiv, operator.mul)
+    if not (is_size or is_shape or of_size):
+        raise NotFusable(f"the operation `{node.target}`")

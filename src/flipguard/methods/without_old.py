@@ -1,0 +1,163 @@
+"""Methods that need no old model: `none`, `dropout`, `ensemble`, `entropy` and `skl`."""
+
+from __future__ import annotations
+
+import re
+
+from flipguard.errors import InputError, listed
+from flipguard.methods.base import Method, Option, Options, Printed
+from flipguard.methods.needs import Members, Needs
+from flipguard.methods.objective import BuildContext, LossParts, Objective, Step, task_loss, top_in
+
+RATE = Option(
+    name="rate",
+    default=0.1,
+    key_default=0.1,
+    sentence="The share of features that is dropped.",
+    printed=Printed(value=0.2),
+)
+
+MEMBERS = Option(
+    name="members",
+    default=8,
+    key_default=8,
+    sentence="How many models are averaged.",
+    printed=Printed(value=16),
+    counts="members",
+)
+
+ALPHA = Option(
+    name="alpha", default=0.15, key_default=0.15, sentence="Share of the regulariser in the loss."
+)
+# Without it the divergence from uniform has no bound, and a net that learns its samples by heart
+# lowers its loss forever by larger logits.
+FLOOR = Option(
+    name="floor",
+    default=1e-7,
+    key_default=1e-7,
+    sentence="Added to probabilities under the logarithm; 0 is as printed, without bound.",
+    printed=Printed(
+        value=0.0,
+        words="added to probabilities under SKL's logarithm, which has no bound as printed",
+        formula=True,
+    ),
+)
+TOP = Option(
+    name="k",
+    default=None,
+    key_default=None,
+    sentence="How many of the likeliest classes; all if none.",
+    counts="classes",
+)
+
+
+def build(setting: BuildContext) -> Objective:
+    """The task's own loss, and nothing else."""
+
+    def parts(step: Step) -> LossParts:
+        return {"task": task_loss(setting, step.logits, step.target)}
+
+    return Objective(parts=parts)
+
+
+def _with_rate(model: str, given: Options, options: Options) -> tuple[str, Options]:
+    """Return a model with dropout before its last layer; its own rate counts if it has one."""
+    if model.partition(":")[0] in ("hf", "torchvision", "python"):
+        raise InputError(
+            "Expected `dropout` with a net of flipguard's own or of timm, whose rate can be set, "
+            f"but got {listed([model])}; choose such a net, or use `none` with a model that has "
+            "dropout of itself."
+        )
+    own = re.search(r"[:,]dropout=([^,]+)", model)
+    if own is None:
+        return f"{model}{',' if '=' in model else ':'}dropout={options[RATE.name]}", options
+    try:
+        has = float(own[1])
+    except ValueError:  # which the model refuses
+        return model, options
+    wanted = given.get(RATE.name)
+    if wanted is not None and wanted != has:
+        raise InputError(
+            f"Expected one rate of `dropout`, but {model} has {has:g}, and `options.rate` is "
+            f"{wanted}; leave one of them out."
+        )
+    return model, {**options, RATE.name: has}
+
+
+NONE = Method(
+    name="none",
+    sentence="Untreated: the control that every treated model is measured against.",
+    paper="PCT, ELODI",
+    build=build,
+)
+DROPOUT = Method(
+    name="dropout",
+    sentence="Untreated, with dropout before the last layer.",
+    paper="ELODI",
+    build=build,
+    options=(RATE,),
+    model_spec=_with_rate,
+)
+
+
+def _needs(options: Options) -> Needs:
+    return Needs(members=Members(count=MEMBERS.whole(options)))
+
+
+ENSEMBLE = Method(
+    name="ensemble",
+    sentence="Several models trained apart, whose logits are averaged: the paragon.",
+    paper="PCT, section 4.3",
+    build=None,
+    options=(MEMBERS,),
+    needs=_needs,
+)
+
+
+def _build_entropy(setting: BuildContext) -> Objective:
+    from flipguard.losses import EntropyRegularizer
+
+    alpha, regularizer = setting.number("alpha"), EntropyRegularizer(k=top_in(setting.options))
+
+    def parts(step: Step) -> LossParts:
+        return {
+            "task": (1 - alpha) * task_loss(setting, step.logits, step.target),
+            "entropy": alpha * regularizer(new=step.logits),
+        }
+
+    return Objective(parts=parts)
+
+
+def _build_skl(setting: BuildContext) -> Objective:
+    from flipguard.losses import UniformDivergence
+
+    alpha = setting.number("alpha")
+    divergence = UniformDivergence(k=top_in(setting.options), floor=setting.number("floor"))
+
+    def parts(step: Step) -> LossParts:
+        return {
+            "task": (1 - alpha) * task_loss(setting, step.logits, step.target),
+            "skl": -alpha * divergence(new=step.logits),
+        }
+
+    return Objective(parts=parts)
+
+
+ENTROPY = Method(
+    name="entropy",
+    sentence="Minimum entropy: predictions that are sure flip less.",
+    paper="Reproducibility, equation 6",
+    build=_build_entropy,
+    options=(ALPHA, TOP),
+)
+SKL = Method(
+    name="skl",
+    sentence="Far from uniform: as entropy, by the symmetric divergence.",
+    paper="Reproducibility, equation 7",
+    build=_build_skl,
+    options=(
+        Option(name="alpha", default=0.05, key_default=0.05, sentence=ALPHA.sentence),
+        TOP,
+        FLOOR,
+    ),
+)

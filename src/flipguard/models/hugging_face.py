@@ -1,0 +1,169 @@
+"""Models of Transformers from a folder on this machine, and texts as the tensors that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from flipguard.errors import InputError, listed
+from flipguard.models.libraries import Maker, library, other_scale, refusing
+from flipguard.models.shapes import Shape, full_image
+
+PREFIX = "hf:"
+
+LONGEST = 128
+
+
+def path_of(spec: str) -> str:
+    """The folder, file or cached name in ``hf:PATH``.
+
+    >>> path_of("hf:models/tiny")
+    'models/tiny'
+    """
+    path = spec.removeprefix(PREFIX) if isinstance(spec, str) and spec.startswith(PREFIX) else ""
+    if not path:
+        raise InputError(
+            f"Expected `model` to be hf:PATH, but got {listed([spec])}; name the folder of a model "
+            "of Transformers."
+        )
+    return path
+
+
+def transformers_maker(
+    path: str, *, classes: int, input_shape: Shape | None, pretrained: bool
+) -> Maker:
+    """A classifier as the configuration in a folder says; nothing is ever downloaded."""
+    spec = f"{PREFIX}{path}"
+    transformers = library("transformers", what=f"The model '{spec}'")
+    if pretrained and Path(path).is_file():
+        raise InputError(
+            f"Expected '{spec}' to be a folder with weights, but got a file; name the folder, or "
+            "start without pretrained weights."
+        )
+    with refusing(spec, expected="a model of Transformers on this machine"):
+        configuration = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+    configuration.num_labels = classes
+    if _reads_images(spec, configuration, input_shape):
+        if pretrained:
+            raise other_scale(spec)
+        kind = transformers.AutoModelForImageClassification
+        if input_shape is not None:
+            _fit(configuration, spec, input_shape)
+    else:
+        kind = transformers.AutoModelForSequenceClassification
+        if input_shape is not None:
+            raise InputError(
+                f"Expected `input_shape` to be None for '{spec}', which reads texts, but got "
+                f"{input_shape}; choose a model for such inputs."
+            )
+
+    def make() -> nn.Module:
+        with refusing(spec, input_shape):
+            if pretrained:
+                # A head for other classes is left out, and drawn anew, which is no news here.
+                with _quiet(transformers):
+                    model = kind.from_pretrained(
+                        path,
+                        config=configuration,
+                        local_files_only=True,
+                        ignore_mismatched_sizes=True,
+                    )
+            else:
+                model = kind.from_config(configuration)
+        # Some folders say half precision, in which small steps of training are lost.
+        wide: nn.Module = model.float()
+        return wide
+
+    return make
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    logging = transformers.utils.logging
+    was = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(was)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _reads_images(spec: str, configuration: Any, input_shape: Shape | None) -> bool:
+    known = library("transformers.models.auto.modeling_auto", what=f"The model '{spec}'")
+    kind = configuration.model_type
+    images = kind in known.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
+    texts = kind in known.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+    if not images and not texts:
+        raise InputError(
+            f"Expected '{spec}' to be a model that classifies texts or images, but got the kind "
+            f"'{kind}'; choose another."
+        )
+    # A few kinds can do both; texts have no shape.
+    return images and not (texts and input_shape is None)
+
+
+def _fit(configuration: Any, spec: str, input_shape: Shape) -> None:
+    grid = full_image(spec, input_shape)
+    if hasattr(configuration, "num_channels"):
+        configuration.num_channels = grid.channels
+    if hasattr(configuration, "image_size"):
+        square = grid.sizes[0] == grid.sizes[1]
+        configuration.image_size = grid.sizes[0] if square else list(grid.sizes)
+
+
+def tokenizer_for(spec: str) -> Any:
+    """The tokenizer in the folder of an ``hf:`` model; nothing is ever downloaded."""
+    path = path_of(spec)
+    transformers = library("transformers", what=f"The tokenizer of '{spec}'")
+    if Path(path).is_file():
+        # A configuration was named; its tokenizer lies next to it.
+        path = str(Path(path).parent)
+    with refusing(spec, expected="a folder with a tokenizer"):
+        return transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+
+
+def encode_texts(
+    texts: Sequence[str], *, tokenizer: Any, max_length: int = LONGEST
+) -> dict[str, Tensor]:
+    """Texts as named tensors [texts, `max_length`]: cut if longer, padded if shorter.
+
+    All batches have one shape, so that a sample's logits do not depend on what it is batched with.
+    """
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise InputError(
+            "Expected `texts` to be a list of texts, but got "
+            f"{_odd(texts)}; give one text for each sample."
+        )
+    longest = tokenizer.model_max_length
+    if not isinstance(max_length, int) or not 1 <= max_length <= longest:
+        raise InputError(
+            f"Expected `max_length` to be a whole number of tokens from 1 to {longest}, but got "
+            f"{max_length!r}; the model reads no more."
+        )
+    if tokenizer.pad_token is None:
+        raise InputError(
+            "Expected `tokenizer` to have a token for padding, but got none; set its `pad_token`, "
+            "and the model's `config.pad_token_id`."
+        )
+    encoded = tokenizer(
+        list(texts),
+        padding="max_length",
+        truncation=True,
+        max_length=max_length,
+        return_tensors="pt",
+    )
+    return dict(encoded)
+
+
+def _odd(texts: Sequence[object]) -> str:
+    if isinstance(texts, str):
+        return "one text"
+    return next(type(text).__name__ for text in texts if not isinstance(text, str))

@@ -1,0 +1,45 @@
+"""File formats by suffix: which there are, and which of them a path has.
+
+Reading and writing them belongs to `read` and `write`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flipguard.errors import InputError
+
+COMPRESSIONS = (".gz", ".zst")
+FORMATS: dict[str, str] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".npz": "npz",
+}
+TEXT_FORMATS = frozenset({"csv", "tsv", "jsonl"})
+CLASS_NAMES_KEY = "flipguard.class_names"
+
+CODECS = {".gz": "gzip", ".zst": "zstd"}
+
+
+def format_of(path: Path) -> tuple[str, str | None]:
+    """The format and the compression that a file's name tells.
+
+    >>> format_of(Path("old.csv.gz"))
+    ('csv', '.gz')
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else None
+    kind = FORMATS.get(suffixes[-1]) if suffixes else None
+    if kind is None or (compression is not None and kind not in TEXT_FORMATS):
+        raise InputError(
+            f"{path} is of no format known by its name; expected .csv, .tsv or .jsonl (these also "
+            ".gz or .zst), .parquet, .arrow, .feather or .npz."
+        )
+    return kind, compression

@@ -1,0 +1,181 @@
+"""The old model, and an earlier state of a model in training, as references."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from itertools import chain
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from flipguard.errors import InputError, listed
+from flipguard.references.reference import Frozen, Output, Reference
+
+
+class OldModel(Reference):
+    """The model that is to be replaced, called as it would answer in production.
+
+    `model` is a module, or any callable that gives logits; of a callable only gradients and
+    random numbers are kept, for it cannot be looked into. Outputs with `.logits` are understood;
+    of others, `output` picks the logits. A module is moved to the device of the batch.
+
+    >>> old = OldModel(torch.nn.Linear(2, 3))
+    >>> old(torch.zeros(4, 2)).shape
+    torch.Size([4, 3])
+    >>> pair = OldModel(lambda x: (x, x + 1.0), output=lambda output: output[1])
+    >>> pair(torch.zeros(1, 2))
+    tensor([[1., 1.]])
+    """
+
+    def __init__(
+        self, model: nn.Module | Callable[..., Any], *, output: Output | None = None
+    ) -> None:
+        self._frozen = Frozen(model, output=output)
+
+    @property
+    def model(self) -> nn.Module | Callable[..., Any]:
+        """The model that was given."""
+        return self._frozen.model
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self._frozen(*args, **kwargs)
+
+    def to(self, device: torch.device | str) -> Self:
+        self._frozen.to(device)
+        return self
+
+
+class Peer(Reference):
+    """A stale copy of a live model, for two models that learn from each other.
+
+    Each is trained against an earlier checkpoint of the other, so that the two can be updated
+    independently (Anil et al. 2018). The copy is taken at construction; `step()`, called after
+    each optimizer step, takes over the live model's parameters and buffers every `every` steps.
+    The live model is only ever read.
+
+    >>> live = torch.nn.Linear(1, 2)
+    >>> peer = Peer(live, every=2)
+    >>> first = peer(torch.ones(1, 1))
+    >>> _ = live.weight.data.add_(1.0)
+    >>> peer.step()
+    >>> bool((peer(torch.ones(1, 1)) == first).all())
+    True
+    >>> peer.step()
+    >>> bool((peer(torch.ones(1, 1)) == first + 1.0).all())
+    True
+    """
+
+    def __init__(self, model: nn.Module, *, every: int, output: Output | None = None) -> None:
+        if not isinstance(model, nn.Module):
+            raise InputError(
+                f"Expected `model` to be a torch.nn.Module, but got {type(model).__name__}. Give "
+                "the model that is being trained."
+            )
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+            raise InputError(
+                f"Expected `every` to be a whole number from 1 on, but got {listed([every])}. Give "
+                "the number of optimizer steps between two refreshes."
+            )
+        self.every = every
+        self.steps = 0
+        self._output = output
+        self._live = _unwrapped(model)
+        self._copy = _stale_copy(self._live)
+        self._frozen = Frozen(self._copy, output=output)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self._frozen(*args, **kwargs)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Moves the copy to a device; the live model stays where it is."""
+        self._frozen.to(device)
+        return self
+
+    def step(self) -> None:
+        """Counts an optimizer step, and refreshes the copy if it is time."""
+        self.steps += 1
+        if self.steps % self.every == 0:
+            self._refresh()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The copy and the count of steps, so that a resumed run continues exactly."""
+        tensors = {name: tensor.detach().clone() for name, tensor in _tensors(self._copy).items()}
+        return {"steps": self.steps, "tensors": tensors}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` gave; nothing is changed if it does not fit."""
+        if not isinstance(state, Mapping) or not {"steps", "tensors"} <= set(state):
+            raise InputError(
+                "Expected `state` to be what Peer.state_dict() gave, but got "
+                f"{listed(state) if isinstance(state, Mapping) else type(state).__name__}. Save "
+                "and load the peer's own state."
+            )
+        held, given = _tensors(self._copy), state["tensors"]
+        strange = [n for n in (*held, *given) if n not in held or n not in given]
+        strange += [n for n in held if n in given and held[n].shape != given[n].shape]
+        if strange:
+            raise InputError(
+                "Expected `state` to hold the parameters and buffers of the model, but got others "
+                f"at {listed(strange)}. Load it for a model of the same architecture."
+            )
+        _overwrite(held, given)
+        self.steps = int(state["steps"])
+
+    def _refresh(self) -> None:
+        held, live = _tensors(self._copy), _tensors(self._live)
+        if _layout(held) == _layout(live):
+            _overwrite(held, live)
+        else:
+            # The live model was given other layers, or buffers of other shapes.
+            device = next((tensor.device for tensor in held.values()), None)
+            self._copy = _stale_copy(self._live)
+            self._frozen = Frozen(self._copy, output=self._output)
+            if device is not None:
+                self._frozen.to(device)
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    # Neither what spreads a model over processes nor what compiles it can be copied with it.
+    while True:
+        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
+
+
+def _stale_copy(model: nn.Module) -> nn.Module:
+    try:
+        stale = copy.deepcopy(model)
+    except (RuntimeError, TypeError) as problem:
+        raise InputError(
+            f"Expected `model` to be one that can be deep-copied, but got {type(model).__name__} "
+            f"({problem}). Make the peer before the model's first call."
+        ) from problem
+    for parameter in stale.parameters():
+        parameter.requires_grad_(False)
+    for module in stale.modules():
+        # A hook that watches the live model must not be told of the copy's activations.
+        module._forward_hooks.clear()
+        module._forward_pre_hooks.clear()
+        module._backward_hooks.clear()
+        module._backward_pre_hooks.clear()
+    return stale
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and all buffers, also those that a state dict leaves out."""
+    return dict(chain(model.named_parameters(), model.named_buffers()))
+
+
+def _layout(tensors: Mapping[str, Tensor]) -> list[tuple[str, torch.Size, torch.dtype]]:
+    return [(name, tensor.shape, tensor.dtype) for name, tensor in tensors.items()]
+
+
+def _overwrite(held: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, tensor in held.items():
+            tensor.copy_(given[name])

@@ -1,0 +1,237 @@
+"""Numbers, verdicts and corrections as a person reads them. Percent appears only here."""
+
+from __future__ import annotations
+
+import math
+
+from flipguard.comparison import Comparison
+from flipguard.controls import NoiseFloor
+from flipguard.estimates import Estimate
+from flipguard.gate import Judgement, Outcome, RuleVerdict, Verdict
+from flipguard.inconclusive import expected_outcome, further_needed
+from flipguard.metrics import METRICS
+from flipguard.policy import Rule
+
+SIGNED = frozenset({"accuracy_gain"})
+
+VERDICT_WORDS: dict[Outcome, tuple[str, str]] = {
+    "pass": ("Pass", "Every rule of the policy holds"),
+    "fail": ("Fail", "At least one rule of the policy is broken"),
+    "inconclusive": (
+        "Inconclusive",
+        "No rule is broken, but these samples do not decide every rule",
+    ),
+}
+OUTCOME_WORDS = {
+    "pass": "pass",
+    "fail": "fail",
+    "inconclusive": "open",
+    "not_judged": "not judged",
+}
+
+
+def compared_with_retrains(floor: NoiseFloor) -> str:
+    """Whether the update differs from what one more retrain would do, in words."""
+    if floor.verdict == "unknown":
+        return "unknown"
+    if floor.verdict == "within":
+        return "as a retrain would"
+    word = {"above": "more", "below": "less"}[floor.verdict]
+    if METRICS[floor.metric].better == "higher":
+        word = {"above": "better", "below": "worse"}[floor.verdict]
+    return f"{word} than a retrain would"
+
+
+def what_controls_show(result: Comparison) -> str:
+    """How large a change these controls can show, and how large a one five would; empty for five.
+
+    From five controls on, more of them change little.
+    """
+    floors = [floor for floor in result.noise_floor if not math.isnan(floor.value)]
+    k = len(result.controls)
+    if not floors or k >= 5:
+        return ""
+    if any((floor.low, floor.high) == METRICS[floor.metric].range for floor in floors):
+        return f"{k} controls that differ this much cannot show any change; give more controls."
+    seen = _listed([f"{100 * floor.shows:.2f}" for floor in floors])
+    five = _listed([f"{100 * floor.five_show:.2f}" for floor in floors])
+    names = _listed([floor.metric for floor in floors])
+    return (
+        f"{k} controls only show changes of more than about {seen} points ({names}); "
+        f"five controls that vary as much would show changes of more than {five}."
+    )
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def what_ratios_say(result: Comparison) -> str:
+    """What the intervals of ratios to a control allow for; empty without controls."""
+    k = len(result.controls)
+    if not k:
+        return ""
+    if k == 1:
+        return (
+            "Ratios to one control compare these two models, not their recipes: another seed alone "
+            "can move a ratio out of its interval. Two or more controls allow for that."
+        )
+    return f"Ratios to {k} controls allow for another seed of the new model and of the controls."
+
+
+def number(metric: str, value: float, *, unit: bool = True) -> str:
+    """A metric's value: a percentage with two places, or a plain number.
+
+    >>> number("negative_flip_rate", 0.02314), number("accuracy_gain", 0.0051)
+    ('2.31 %', '+0.51 %')
+    >>> number("churn_ratio", 0.5), number("mcnemar_p", 1e-9), number("churn", float("nan"))
+    ('0.500', '<0.0001', '–')
+    >>> number("negative_flip_ratio", float("inf")), number("relative_negative_flip_rate", 25.67)
+    ('∞', '2,567.00 %')
+    """
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞"
+    if metric == "mcnemar_p":
+        return "<0.0001" if value < 1e-4 else f"{value:.4f}"
+    if metric == "pinned":
+        return f"{value:.0f}"
+    if not METRICS[metric].percent:
+        return _plain_number(value)
+    sign = "+" if metric in SIGNED else ""
+    return f"{100 * value:{sign},.2f}" + (" %" if unit else "")
+
+
+def _plain_number(value: float) -> str:
+    """A number without a unit: three places, and without them where it is large.
+
+    >>> _plain_number(2.5), _plain_number(123456.7), _plain_number(2.88e24)
+    ('2.500', '123,457', '3e+24')
+    """
+    if abs(value) < 1e3:
+        return f"{value:.3f}"
+    return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.0e}"
+
+
+def interval(metric: str, low: float, high: float) -> str:
+    """An interval in the units of its value.
+
+    >>> interval("negative_flip_rate", 0.0203, 0.0262)
+    '2.03 to 2.62'
+    >>> interval("logit_displacement", 1.2, math.inf)
+    '1.200 or more'
+    """
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    if math.isinf(high):
+        return f"{number(metric, low, unit=False)} or more"
+    return f"{number(metric, low, unit=False)} to {number(metric, high, unit=False)}"
+
+
+def estimate_interval(metric: str, estimate: Estimate) -> str:
+    """The interval of an estimate."""
+    return interval(metric, estimate.low, estimate.high)
+
+
+def plural(value: float, word: str) -> str:
+    """A count with its word in the right number.
+
+    >>> plural(1, "sample"), plural(12345, "sample")
+    ('1 sample', '12,345 samples')
+    """
+    return f"{value:,.0f} {word}" + ("" if value == 1 else "s")
+
+
+def percent(confidence: float) -> str:
+    """A confidence level without needless digits."""
+    return f"{100 * confidence:.10g} %"
+
+
+def headline(result: Comparison) -> str:
+    """The update in one sentence."""
+    n = plural(result.n, "sample")
+    churn = number("churn", result["churn"].value)
+    if not result["negative_flip_rate"].is_defined:
+        return f"Of {n}, {churn} get another label. Without targets, flips cannot be counted."
+    fixed, broken = result.counts["positive_flip"], result.counts["negative_flip"]
+    gain = result["accuracy_gain"]
+    ends = interval("accuracy_gain", gain.low, gain.high)
+    return (
+        f"The update fixes {fixed:,.0f} of {n} and breaks {broken:,.0f}; accuracy changes by "
+        f"{100 * gain.value:+.2f} points{f' ({ends})' if ends else ''}."
+    )
+
+
+def left_out(result: Comparison) -> list[str]:
+    """How many rows were dropped because not every file has them."""
+    rows = result.rows
+    told = []
+    if rows.only_old or rows.only_new:
+        told.append(
+            f"{plural(rows.only_old, 'row')} only in old and "
+            f"{plural(rows.only_new, 'row')} only in new were left out"
+        )
+    if rows.not_in_control:
+        told.append(f"{plural(rows.not_in_control, 'row')} that a control lacks were left out")
+    return told
+
+
+def limit(rule: Rule) -> str:
+    """A rule's limit, such as `≤ 2.00 %`."""
+    metric = rule.metric
+    if rule.min is not None and rule.max is not None:
+        return f"{number(metric, rule.min, unit=False)} to {number(metric, rule.max)}"
+    if rule.max is not None:
+        return f"≤ {number(metric, rule.max)}"
+    return f"≥ {number(metric, rule.min if rule.min is not None else math.nan)}"
+
+
+def explanation(judgement: Judgement) -> str:
+    """The reason of a judgement, and how many more samples would decide an inconclusive one."""
+    told = []
+    if judgement.reason is not None:
+        told.append(judgement.reason)
+    elif judgement.verdict == "inconclusive":
+        needed = (judgement.samples_needed_even, judgement.samples_needed_90)
+        told.append(further_needed(needed, expected_outcome(judgement.rule, judgement.value)))
+    if judgement.rule.judge == "point" and judgement.verdict in ("pass", "fail"):
+        told.append("judged by its value alone")
+    return "; ".join(part for part in told if part)
+
+
+def fewer_than_min_n(rule: RuleVerdict) -> str:
+    """Why some groups of a rule were not judged, and what follows if none was."""
+    told = f"fewer than {rule.rule.min_n:,} samples"
+    if all(judgement.verdict == "not_judged" for judgement in rule.judgements):
+        told += "; no group is large enough, so the rule is inconclusive"
+    return told
+
+
+def by_value_alone(verdict: Verdict) -> str:
+    """Names the rules that were judged without their interval; empty if there are none."""
+    rules = [rule.rule for rule in verdict.rules if rule.rule.judge == "point"]
+    names = ", ".join(dict.fromkeys(rule.metric for rule in rules))
+    return f"judged by its value alone: {names}" if names else ""
+
+
+CORRECTIONS = {
+    "holm": "Holm's correction",
+    "benjamini-hochberg": "Benjamini and Hochberg's correction",
+}
+
+
+def corrections(verdict: Verdict) -> str:
+    """Sentences on the corrections for the numbers of rules and groups; empty without any."""
+    told = []
+    over_rules = CORRECTIONS.get(verdict.policy.correction)
+    if over_rules and sum(rule.rule.judge == "interval" for rule in verdict.rules) > 1:
+        told.append(f"Failing is corrected for the number of rules ({over_rules}).")
+    for rule in (rule.rule for rule in verdict.rules):
+        over_groups = CORRECTIONS.get(verdict.policy.correction_of(rule))
+        if rule.by is not None and rule.judge == "interval" and over_groups:
+            told.append(
+                f"Failing by {rule.metric} is corrected for the number of groups of {rule.by} "
+                f"({over_groups})."
+            )
+    return " ".join(dict.fromkeys(told))

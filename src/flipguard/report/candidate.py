@@ -1,0 +1,291 @@
+"""One update as data: told from its verdict to its single samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from flipguard.comparison import Comparison
+from flipguard.gate import Verdict
+from flipguard.render.numbers import KeyNumbers, Number, key_numbers, visible
+from flipguard.render.words import percent, plural
+from flipguard.report.charts import Chart, alluvial
+from flipguard.report.flips import (
+    AnswerChange,
+    FlipTable,
+    answer_changes,
+    broken_pairs,
+    confidence_pairs,
+    flip_table,
+    flips_of,
+)
+from flipguard.report.group_charts import (
+    GROUPS_DRAWN,
+    broken_chart,
+    displacement_chart,
+    groups_chart,
+)
+from flipguard.report.samples import Sampled, Samples
+from flipguard.report.score_charts import (
+    confidence_chart,
+    moved_chart,
+    reliability_chart,
+    shift_chart,
+)
+from flipguard.report.scores import Displacement, Reliability, displacement_of, reliabilities
+from flipguard.report.verdict import GroupTable, VerdictSection, group_tables, verdict_section
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+ROWS_WITHOUT_SCRIPT = 25
+CLASSES_DRAWN = 14
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupBlock:
+    """The groups of a column, as a table and drawn."""
+
+    table: GroupTable
+    chart: Chart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One update, told from its verdict to its single samples."""
+
+    key: str
+    name: str
+    old: str
+    new: str
+    basis: str
+    judged: VerdictSection | None
+    numbers: KeyNumbers
+    alluvial: Markup | None
+    groups: tuple[GroupBlock, ...]
+    test: str
+    flips: FlipTable | None
+    flips_order: str
+    flips_note: str
+    samples_note: str
+    flows: tuple[AnswerChange, ...]
+    all_flows: int
+    broken: Chart | None
+    sides: tuple[Reliability, ...]
+    confidence: tuple[Chart, ...]
+    displacement: Number | None
+    moved: Displacement | None
+    displacements: tuple[Chart, ...]
+
+    @property
+    def first_rows(self) -> range:
+        """The rows that are there without a script."""
+        return range(min(len(self.flips) if self.flips is not None else 0, ROWS_WITHOUT_SCRIPT))
+
+    @property
+    def charts(self) -> tuple[Chart, ...]:
+        """Every chart of the candidate."""
+        found = [block.chart for block in self.groups]
+        found += [self.broken] if self.broken is not None else []
+        return (*found, *self.confidence, *self.displacements)
+
+
+def candidate_of(
+    key: str,
+    name: str,
+    result: Comparison,
+    verdict: Verdict | None,
+    samples: Samples | None,
+    *,
+    budget: int,
+    most: int,
+) -> Candidate:
+    """The story of one comparison."""
+    numbers = key_numbers(result)
+    flips = flips_of(result)
+    table = None
+    if flips is not None:
+        table = flip_table(flips, samples=samples, budget=budget, most=most)
+    flows, all_flows = answer_changes(flips) if flips is not None else ((), 0)
+    tables = group_tables(result)
+    distance = result["logit_displacement"]
+    displacement = Number.of("logit_displacement", distance) if distance.is_defined else None
+    moved = displacement_of(result)
+    return Candidate(
+        key=key,
+        name=name,
+        old=short_pair(result.old, result.new)[0],
+        new=short_pair(result.old, result.new)[1],
+        basis=_basis(result),
+        judged=verdict_section(verdict) if verdict is not None else None,
+        numbers=numbers,
+        alluvial=alluvial(numbers.square) if numbers.square is not None else None,
+        groups=tuple(_block(key, i, t, result) for i, t in enumerate(tables)),
+        test="an exact test" if result.cluster is None else "a test that allows for the clusters",
+        flips=table,
+        flips_order=_order(table) if table is not None else "",
+        flips_note=_flips_note(table) if table is not None else "",
+        samples_note=_samples_note(table.sampled) if table is not None and table.sampled else "",
+        flows=flows,
+        all_flows=all_flows,
+        broken=_broken(key, flips) if flips is not None else None,
+        sides=reliabilities(result),
+        confidence=_confidence(key, reliabilities(result), flips),
+        displacement=displacement,
+        moved=moved,
+        displacements=_displacements(key, tables, displacement, moved),
+    )
+
+
+def short_pair(old: str, new: str) -> tuple[str, str]:
+    """Two paths without the folders and endings that they share.
+
+    >>> short_pair("data/old.csv", "data/new.csv")
+    ('old.csv', 'new.csv')
+    >>> short_pair("runs/v1/predictions/test.npz", "runs/v2/predictions/test.npz")
+    ('v1', 'v2')
+    """
+    a, b = old.split("/"), new.split("/")
+    while len(a) > 1 and len(b) > 1 and a[0] == b[0]:
+        a, b = a[1:], b[1:]
+    while len(a) > 1 and len(b) > 1 and a[-1] == b[-1]:
+        a, b = a[:-1], b[:-1]
+    return "/".join(a), "/".join(b)
+
+
+def _basis(result: Comparison) -> str:
+    told = [plural(result.n, "sample"), f"{percent(result.confidence)} intervals"]
+    if result.clusters is not None:
+        told.insert(1, f"{plural(result.clusters, 'cluster')} of {visible(result.cluster)}")
+    return " · ".join(told)
+
+
+def _block(key: str, place: int, table: GroupTable, result: Comparison) -> GroupBlock:
+    column = visible(table.column, longest=60)
+    word = "Negative flips" if table.rate == "negative_flip_rate" else "Churn"
+    drawn_rows = min(len(table.rows), GROUPS_DRAWN)
+    most = f"the worst {drawn_rows} of {table.total:,}" if drawn_rows < table.total else "all"
+    chart = Chart(
+        spec=groups_chart(table, Number.of(table.rate, result[table.rate])),
+        id=f"{key}-groups-{place}",
+        title=f"{word} by {column}, with intervals; the dashed line is all samples",
+        sentence=f"{word} by {column}: {most} groups with intervals, as in the table below.",
+    )
+    return GroupBlock(table=table, chart=chart)
+
+
+def _order(table: FlipTable) -> str:
+    """By what the samples are sorted: by what is known of them."""
+    if set(table.totals) == {"changed"}:
+        sure = "new_confidence" in table.confidences
+        return ", what the new model is surest of first" if sure else ""
+    if "old_target_confidence" in table.confidences:
+        return ", worst first: of what broke, what the old model was surest of"
+    return ", what broke first"
+
+
+def _flips_note(table: FlipTable) -> str:
+    """How many of the flips the page carries, where that is not all."""
+    if len(table) == table.total:
+        return ""
+    parts = ", ".join(
+        f"{table.kept[kind]:,} of {table.totals[kind]:,} {kind.replace('_', ' ')}"
+        for kind in table.totals
+    )
+    return (
+        f"There are {table.total:,}; this page carries the worst {len(table):,} ({parts}). "
+        "All of them are what --flips writes."
+    )
+
+
+def _samples_note(sampled: Sampled) -> str:
+    word = {"image": "picture", "text": "text", "link": "link"}[sampled.kind]
+    told = (
+        f"{len(sampled.items):,} of {plural(sampled.wanted, 'sample')} "
+        f"{'has its' if len(sampled.items) == 1 else 'have their'} {word} here, "
+        f"from {visible(sampled.source, longest=80)}"
+    )
+    if sampled.left_out:
+        told += (
+            f"; {sampled.left_out:,} are beyond the budget of {sampled.budget / 1e6:.3g} MB, and "
+            "those shown were drawn in turn from every kind and class"
+        )
+    if sampled.missing:
+        told += f"; {sampled.missing:,} are not there or cannot be shown"
+    return told + "."
+
+
+def _broken(key: str, flips: pl.DataFrame) -> Chart | None:
+    pairs = broken_pairs(flips, most=CLASSES_DRAWN)
+    if not pairs:
+        return None
+    return Chart(
+        spec=broken_chart(pairs),
+        id=f"{key}-broken",
+        title="What new says instead, where it breaks",
+        sentence="Negative flips by target and by new's answer, of the classes that break most.",
+    )
+
+
+def _confidence(
+    key: str, sides: Sequence[Reliability], flips: pl.DataFrame | None
+) -> tuple[Chart, ...]:
+    if not sides:
+        return ()
+    found = [
+        Chart(
+            spec=reliability_chart(sides),
+            id=f"{key}-reliability",
+            title="Reliability: accuracy at each confidence",
+            sentence="Accuracy over mean confidence in 15 bins; the dashed line is perfect.",
+        ),
+        Chart(
+            spec=confidence_chart(sides),
+            id=f"{key}-shares",
+            title="How sure each model is",
+            sentence="Share of samples by confidence, of each model.",
+        ),
+    ]
+    table = confidence_pairs(flips, "negative") if flips is not None else []
+    if table:
+        found.append(
+            Chart(
+                spec=shift_chart(table),
+                id=f"{key}-shift",
+                title="Negative flips: how sure old was, how sure new is",
+                sentence="Negative flips by old's and new's confidence in their answers.",
+            )
+        )
+    return tuple(found)
+
+
+def _displacements(
+    key: str, tables: Sequence[GroupTable], whole: Number | None, moved: Displacement | None
+) -> tuple[Chart, ...]:
+    if whole is None:
+        return ()
+    found = []
+    if moved is not None:
+        found.append(
+            Chart(
+                spec=moved_chart(moved),
+                id=f"{key}-moved",
+                title="How far logits move, by what became of the sample",
+                sentence="Share of samples by distance of logits, a line an outcome.",
+            )
+        )
+    for i, table in enumerate(tables):
+        if any(row.displacement is not None for row in table.rows):
+            column = visible(table.column, longest=60)
+            found.append(
+                Chart(
+                    spec=displacement_chart(table, whole),
+                    id=f"{key}-distance-{i}",
+                    title=f"Mean distance by {column}; the dashed line is all samples",
+                    sentence=f"Mean distance of logits by {column}, with intervals.",
+                )
+            )
+    return tuple(found)

@@ -1,1 +1,0 @@
-"""The samples themselves: images, texts or links, from wherever a user keeps them."""

@@ -1,0 +1,183 @@
+"""How sure the models are, how right that is, and how far their scores moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flipguard.counts import BINS
+from flipguard.report.charts import (
+    FADED,
+    GAIN,
+    HARM,
+    SOFT,
+    Spec,
+    amount,
+    chart,
+    heat,
+    picked_by_legend,
+    tips_of,
+)
+from flipguard.report.scores import OUTCOMES, Displacement, Reliability
+
+SIDE_COLOURS = {"domain": ["old", "new"], "range": ["var(--old)", "var(--new)"]}
+
+
+def reliability_chart(sides: Sequence[Reliability]) -> Spec:
+    """Accuracy over confidence: on the diagonal a model is as right as it is sure."""
+    values = [
+        {
+            "side": side.side,
+            "confidence": b.confidence,
+            "accuracy": b.accuracy,
+            "n": b.n,
+            "told": f"{100 * b.accuracy:.1f} % right",
+            "sure": f"{100 * b.confidence:.1f} %",
+        }
+        for side in sides
+        for b in side.bins
+    ]
+    percent = {"format": ".0%", "tickCount": 5}
+    scale = {"domain": [0, 1]}
+    colour = {"field": "side", "type": "nominal", "scale": SIDE_COLOURS, "title": None}
+    encoding = {
+        "x": amount("confidence", "mean confidence", axis=percent, scale=scale),
+        "y": amount("accuracy", "accuracy", axis=percent, scale=scale),
+        "color": colour,
+    }
+    tips = tips_of(side="model", sure="confidence", told="accuracy", n="samples")
+    return chart(
+        height=300,
+        layer=[
+            {
+                "data": {"values": [{"x": 0, "y": 0}, {"x": 1, "y": 1}]},
+                "mark": {"type": "line", "color": SOFT, "strokeDash": [4, 4], "strokeWidth": 1},
+                "encoding": {"x": amount("x", "mean confidence"), "y": amount("y", "accuracy")},
+            },
+            {
+                "data": {"values": values},
+                "mark": {"type": "line", "strokeWidth": 2},
+                "encoding": encoding,
+            },
+            {
+                "data": {"values": values},
+                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+                "encoding": {**encoding, "tooltip": tips},
+            },
+        ],
+    )
+
+
+def confidence_chart(sides: Sequence[Reliability]) -> Spec:
+    """How many samples get how much confidence, old beside new."""
+    values = [
+        {
+            "side": side.side,
+            "bin": round(100 * b.low),
+            "range": f"{100 * b.low:.0f}–{100 * b.high:.0f} %",
+            "share": 100 * b.share,
+            "told": f"{100 * b.share:.1f} %",
+            "n": f"{b.n:,}",
+        }
+        for side in sides
+        for b in side.bins
+    ]
+    return chart(
+        height=220,
+        data={"values": values},
+        mark={"type": "bar"},
+        encoding={
+            "x": {
+                "field": "bin",
+                "type": "ordinal",
+                "title": "confidence from, %",
+                "scale": {"domain": [round(100 * b / BINS) for b in range(BINS)]},
+                "axis": {"labelAngle": 0, "labelOverlap": "greedy"},
+            },
+            "xOffset": {"field": "side", "sort": ["old", "new"]},
+            "y": amount("share", "% of samples", axis={"tickCount": 5}),
+            "color": {"field": "side", "type": "nominal", "scale": SIDE_COLOURS, "title": None},
+            "tooltip": tips_of(side="model", range="confidence", told="share", n="samples"),
+        },
+    )
+
+
+def shift_chart(table: Sequence[Sequence[int]]) -> Spec:
+    """Negative flips by how sure old was and how sure new is."""
+    bins = len(table)
+    values = [
+        {
+            "old": i,
+            "new": j,
+            "n": n,
+            "sure_old": f"{100 * i // bins}–{100 * (i + 1) // bins} %",
+            "sure_new": f"{100 * j // bins}–{100 * (j + 1) // bins} %",
+        }
+        for i, row in enumerate(table)
+        for j, n in enumerate(row)
+        if n
+    ]
+    axis = {
+        "labelExpr": "datum.value * 10 + ' %'",
+        "values": [0, 2, 4, 6, 8],
+        "labelAngle": 0,
+        "ticks": False,
+        "domain": False,
+    }
+    scale = {"domain": list(range(bins))}
+    return heat(
+        values,
+        x={"field": "new", "type": "ordinal", "title": "new's confidence", "axis": axis},
+        y={"field": "old", "type": "ordinal", "title": "old's confidence", "axis": axis},
+        x_scale=scale,
+        y_scale={"domain": list(range(bins))[::-1]},
+        tips=tips_of(sure_old="old was sure", sure_new="new is sure", n="samples"),
+        height=260,
+        text=False,
+    )
+
+
+def moved_chart(found: Displacement) -> Spec:
+    """The distribution of distances, a line an outcome."""
+    values = [
+        {
+            "outcome": moved.outcome,
+            "distance": (found.edges[i] + found.edges[i + 1]) / 2,
+            "share": 100 * share,
+            "told": f"{100 * share:.1f} %",
+            "range": f"{found.edges[i]:.2f} to {found.edges[i + 1]:.2f}",
+        }
+        for moved in found.moved
+        for i, share in enumerate(moved.shares)
+    ]
+    colours = ["var(--old)", HARM, GAIN, "var(--series-5)", "var(--series-4)"]
+    present = [moved.outcome for moved in found.moved]
+    encoding = {
+        "x": amount("distance", "distance of logits", axis={"tickCount": 8, "grid": False}),
+        "y": amount("share", "% of the outcome", axis={"tickCount": 5}),
+        "color": {
+            "field": "outcome",
+            "type": "nominal",
+            "title": None,
+            "scale": {
+                "domain": present,
+                "range": [colours[OUTCOMES.index(outcome)] for outcome in present],
+            },
+        },
+        "opacity": FADED,
+    }
+    tips = tips_of(outcome="samples that", range="distance", told="share")
+    return chart(
+        height=240,
+        data={"values": values},
+        layer=[
+            {
+                "mark": {"type": "line", "strokeWidth": 2, "interpolate": "monotone"},
+                "params": picked_by_legend("outcome"),
+                "encoding": encoding,
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 22},
+                "encoding": {**encoding, "tooltip": tips},
+            },
+        ],
+    )

@@ -1,0 +1,444 @@
+"""A run as one complete value: what is trained, on what, how, and with which seeds.
+
+Reading and writing a run's folder belongs to `folder`, its identity to `key`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, get_args
+
+from flipguard.errors import InputError, listed, printable
+from flipguard.methods import METHODS, method_of
+from flipguard.methods.needs import Needs
+from flipguard.runs.key import NO_KEY, key_settings, keyed, unkeyed
+
+Source: TypeAlias = Literal["init", "order", "augment", "dropout"]
+SOURCES: tuple[Source, ...] = get_args(Source)
+# A source too, but one that has no seed: a GPU adds numbers in the order in which they come.
+HARDWARE = "hardware"
+# What a fixed source is fixed to, whatever the seed.
+FIXED = 0
+
+Scalar: TypeAlias = bool | int | float | str | None
+NONE = "none"  # how a person writes that there is no value: TOML has no word for it
+RETIRED: Mapping[str, Scalar] = {
+    "machine.widen": "off",
+    **{f"options.{name}": kept for row in METHODS.values() for name, kept in row.retired.items()},
+}
+"""Settings that were removed, with the value that does what is always done now."""
+
+# PyTorch's ImageNet example, which both papers follow.
+_IMAGENET: dict[str, Any] = {
+    "epochs": 90,
+    "optimizer": "sgd",
+    "learning_rate": 0.1,
+    "momentum": 0.9,
+    "nesterov": False,
+    "weight_decay": 1e-4,
+    "schedule": "steps",
+    "milestones": (30, 60),
+    "decay": 0.1,
+    "augment": "random-resized-crop",
+}
+
+# One rise and one fall of the learning rate (Smith and Topin, 2018; Jordan, 2024).
+_SHORT: dict[str, Any] = {
+    "epochs": 30,
+    "batch_size": 512,
+    "optimizer": "sgd",
+    "learning_rate": 1.0,
+    "momentum": 0.9,
+    "nesterov": True,
+    "weight_decay": 5e-4,
+    "schedule": "linear",
+    "warmup": 6.0,
+    "label_smoothing": 0.0,
+    "augment": "crop-flip",
+}
+
+PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        # PCT, section 5.1
+        "pct-imagenet": {**_IMAGENET, "batch_size": 2048},
+        # ELODI, section 5.1
+        "elodi-imagenet": {**_IMAGENET, "batch_size": 256},
+        # Reproducibility, appendix A
+        "churn-cifar": {
+            **_IMAGENET,
+            "epochs": 450,
+            "batch_size": 1024,
+            "learning_rate": 1.0,
+            "nesterov": True,
+            "milestones": (200, 300, 400),
+            "warmup": 15.0,
+            "augment": "crop-flip",
+        },
+        "churn-imagenet": {
+            **_IMAGENET,
+            "batch_size": 1024,
+            "learning_rate": 0.8,
+            "milestones": (30, 60, 80),
+            "warmup": 5.0,
+        },
+        # Not a paper's: minutes on one GPU.
+        "cifar-short": _SHORT,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seeds:
+    """One seed for all, or one for each source of randomness.
+
+    >>> Seeds(seed=3).of("init") == Seeds(seed=3).of("order")
+    False
+    >>> Seeds(seed=3, init=0).of("init") == Seeds(seed=4, init=0).of("init")
+    True
+    """
+
+    seed: int = 0
+    init: int | None = None
+    order: int | None = None
+    augment: int | None = None
+    dropout: int | None = None
+
+    def of(self, source: Source, *place: int) -> int:
+        """The seed of a source, at a place such as an epoch and a step."""
+        chosen: int | None = getattr(self, source)
+        return derive_seed(self.seed if chosen is None else chosen, source, *place)
+
+
+def derive_seed(seed: int, *names: str | int) -> int:
+    """A seed of 63 bits that depends on all that it is given, and on nothing else.
+
+    >>> derive_seed(0, "member", 1)
+    8629476636568601313
+    """
+    text = "/".join(str(name) for name in (seed, *names))
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+class RetiredError(InputError):
+    """A configuration has a setting that was removed, with a value that asks for it."""
+
+    def __init__(self, setting: str, value: object) -> None:
+        self.told = printable(f"`{setting} = {value!r}`")
+        super().__init__(
+            f"Expected a configuration without `{setting}`, which was removed, but got "
+            f"{listed([value])}; leave it out."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a model is optimised."""
+
+    epochs: int = 30
+    batch_size: int = 100
+    optimizer: Literal["sgd", "adamw"] = "adamw"
+    learning_rate: float = 5e-3
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 1e-2
+    schedule: Literal["constant", "cosine", "linear", "steps"] = "cosine"
+    milestones: tuple[int, ...] = ()  # epochs at which "steps" multiplies by `decay`
+    decay: float = 0.1
+    warmup: float = 0.0  # epochs of linear growth from 0
+    label_smoothing: float = 0.0
+    augment: str = "none"
+    accumulate: int = 1  # batches a step
+    linear_scaling: int | None = None  # the batch size that `learning_rate` is meant for
+    clip: float | None = None  # the largest norm of a gradient
+    # "shared": all members of an ensemble see the same batches, which costs less.
+    member_order: Literal["own", "shared"] = "own"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which part of the data the run may see: what an old model lacked."""
+
+    samples: float = 1.0  # the share of the training samples
+    classes: int | None = None  # the first so many classes
+    seed: int = 0  # of the share; the same in all runs that are to agree on it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where and for how long it runs."""
+
+    device: str = unkeyed("auto")
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = keyed(
+        "32-true", key_default="32-true"
+    )
+    processes: int = unkeyed(1)
+    threads: int | None = unkeyed(None)
+    # By torch.compile: what lies between convolutions, in seconds, or all of it, in minutes.
+    compile: Literal["off", "parts", "whole"] = unkeyed("off")
+    # Steps captured once and replayed, on a GPU and where that is possible.
+    cuda_graphs: Literal["auto", "on", "off"] = unkeyed("auto")
+    # Less memory: activations are computed again for the gradient.
+    checkpointing: bool = unkeyed(False)
+    # Members of an ensemble: "on", as one network; "off", one after the other; "auto", as one
+    # network on a GPU, where that is faster, and on a CPU side by side, in processes of a thread.
+    fuse: Literal["auto", "on", "off"] = unkeyed("auto")
+    fuse_chunk: int | None = unkeyed(None)  # at most so many members at once
+    # Of a GPU: members at once are so many networks, computed side by side. None: one, and several
+    # where a single network fills the GPU, but for the moments in which it waits.
+    streams: int | None = unkeyed(None)
+    # The same bytes from every run, also on a GPU.
+    deterministic: bool = keyed(False, key_default=False)
+    save_seconds: float = unkeyed(5.0)  # between states to resume from; 0 keeps every epoch
+    minutes: float | None = unkeyed(None)  # stop after so long, with a state to resume from
+    # Epochs from one row of the history to the next; the last epoch always has one.
+    measure_every: int = unkeyed(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Everything that decides what a run becomes."""
+
+    method: str = "none"
+    options: Mapping[str, Scalar] = field(default_factory=dict, metadata=NO_KEY)
+    data: str = "mnist1d"
+    data_root: str | None = unkeyed(None)
+    model: str = "mlp"
+    pretrained: bool = False  # start from the weights in a folder of Transformers, under a new head
+    old: tuple[str, ...] = unkeyed(())
+    # Finished runs that are the ensemble, instead of new members.
+    guides: tuple[str, ...] = unkeyed(())
+    fine_tune: bool = False
+    preset: str | None = unkeyed(None)  # whose values the recipe has where nothing else is said
+    recipe: Recipe = field(default_factory=Recipe)
+    scope: Scope = field(default_factory=Scope)
+    seeds: Seeds = field(default_factory=Seeds)
+    machine: Machine = field(default_factory=Machine)
+
+
+def needs_of(config: Config) -> Needs:
+    """Return what a run with these settings cannot do without.
+
+    >>> needs_of(Config(method="elodi", options={"members": 3})).members.count
+    3
+    """
+    return method_of(config.method)[0].needs(config.options)
+
+
+def is_measured(config: Config, epoch: int) -> bool:
+    """Whether the rates after an epoch, counted from 1, are measured.
+
+    >>> [epoch for epoch in range(1, 31) if is_measured(from_dict({}), epoch)] == [*range(1, 31)]
+    True
+    """
+    return epoch % config.machine.measure_every == 0 or epoch == config.recipe.epochs
+
+
+def as_dict(config: Any) -> dict[str, Any]:
+    """A configuration as plain values, ready for JSON.
+
+    >>> as_dict(Seeds(seed=1))["seed"]
+    1
+    """
+    return dataclasses.asdict(config)
+
+
+def decisive(config: Config) -> dict[str, Any]:
+    """Return the settings that decide what a run becomes, without its old runs and guides.
+
+    >>> decisive(Config(machine=Machine(threads=4, precision="64-true")))["machine.precision"]
+    '64-true'
+    """
+    return key_settings(config, option_defaults=method_of(config.method)[0].key_defaults)
+
+
+def from_dict(values: Mapping[str, Any]) -> Config:
+    """Return the configuration that plain values describe; refuse unknown keys.
+
+    A removed setting is left out if it has the value that does what is always done now.
+
+    >>> from_dict({"preset": "churn-cifar", "recipe": {"epochs": 3}}).recipe.batch_size
+    1024
+    """
+    preset = values.get("preset") if isinstance(values, Mapping) else None
+    if preset not in (None, NONE):
+        if not isinstance(preset, str) or preset not in PRESETS:
+            raise InputError(
+                f"Expected `preset` to be one of {', '.join(PRESETS)}, but got {listed([preset])}."
+            )
+        given = values.get("recipe", {})
+        if isinstance(given, Mapping):
+            values = {**values, "recipe": {**PRESETS[preset], **given}}
+    config: Config = _built(Config, _without_retired(values), "")
+    return config
+
+
+def _without_retired(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    for setting, kept in RETIRED.items():
+        table, _, name = setting.partition(".")
+        inner = values.get(table) if isinstance(values, Mapping) else None
+        if not isinstance(inner, Mapping) or name not in inner:
+            continue
+        if inner[name] != kept:
+            raise RetiredError(setting, inner[name])
+        values = {**values, table: {key: one for key, one in inner.items() if key != name}}
+    return values
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a configuration file says."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError as problem:
+        raise InputError(
+            f"Expected the configuration {path}, but there is no such file."
+        ) from problem
+    except (ValueError, RecursionError, OSError) as problem:
+        told = printable(str(problem)).rstrip(".")
+        raise InputError(
+            f"Expected {printable(str(path))} to be a TOML file, but it cannot be read: {told}."
+        ) from problem
+
+
+def set_values(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Values with some of them set, each as ``key=value`` or ``table.key=value``.
+
+    >>> set_values({"recipe": {"epochs": 3}}, ["recipe.learning_rate=0.1", "model=lenet5"])
+    {'recipe': {'epochs': 3, 'learning_rate': 0.1}, 'model': 'lenet5'}
+    """
+    result = {key: dict(v) if isinstance(v, Mapping) else v for key, v in values.items()}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key:
+            raise InputError(f"Expected `--set` to be key=value, but got {listed([assignment])}.")
+        table, dot, name = key.partition(".")
+        if dot:
+            result = with_entries(result, table, {name: _scalar(text)})
+        else:
+            result[key] = _scalar(text)
+    return result
+
+
+def with_entries(
+    values: Mapping[str, Any], table: str, entries: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Values with entries set in one of their tables.
+
+    >>> with_entries({"seeds": {"seed": 1, "init": 2}}, "seeds", {"seed": 3})
+    {'seeds': {'seed': 3, 'init': 2}}
+    """
+    inner = values.get(table, {})
+    if not isinstance(inner, Mapping):
+        raise InputError(f"Expected {listed([table])} to be a table, but it is {listed([inner])}.")
+    return {**values, table: {**inner, **entries}}
+
+
+def fix_randomness(values: Mapping[str, Any], sources: Sequence[str]) -> dict[str, Any]:
+    """Values with some sources of randomness fixed, so that runs of other seeds share them."""
+    known = (*SOURCES, HARDWARE)
+    unknown = [source for source in sources if source not in known]
+    if unknown:
+        raise InputError(
+            f"Expected `--fix` to name sources of randomness ({', '.join(known)}), but got "
+            f"{listed(unknown)}."
+        )
+    seeded = [source for source in sources if source != HARDWARE]
+    result = with_entries(values, "seeds", dict.fromkeys(seeded, FIXED))
+    if HARDWARE in sources:
+        result = with_entries(result, "machine", {"deterministic": True})
+    return result
+
+
+def _scalar(text: str) -> Any:
+    """A value as TOML reads it; what TOML cannot read as one value is text."""
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return found["value"] if set(found) == {"value"} else text
+
+
+def _built(kind: Any, values: Any, where: str) -> Any:
+    if not isinstance(values, Mapping):
+        raise InputError(
+            f"Expected `{where or 'the configuration'}` to be a table, but got {listed([values])}."
+        )
+    hints = typing.get_type_hints(kind)
+    known = [entry.name for entry in dataclasses.fields(kind)]
+    unknown = [f"{where}{key}" for key in values if key not in known]
+    if unknown:
+        raise InputError(
+            f"Expected the configuration to have known keys, but got {listed(unknown)}; "
+            f"there are {', '.join(f'{where}{name}' for name in known)}."
+        )
+    return kind(
+        **{name: _value(hints[name], value, f"{where}{name}") for name, value in values.items()}
+    )
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    """A value as its type, or a refusal that says what it must be."""
+    origin = typing.get_origin(hint)
+    if dataclasses.is_dataclass(hint):
+        return _built(hint, value, f"{where}.")
+    if origin in (types.UnionType, typing.Union):
+        kinds = typing.get_args(hint)
+        if value in (None, NONE) and type(None) in kinds:
+            return None
+        (kind,) = [kind for kind in kinds if kind is not type(None)]
+        return _value(kind, value, where)
+    if origin is Literal:
+        choices = typing.get_args(hint)
+        if value not in choices:
+            known = ", ".join(map(repr, choices))
+            raise InputError(f"Expected `{where}` to be one of {known}, but got {listed([value])}.")
+        return value
+    if origin is tuple:
+        (kind, _) = typing.get_args(hint)
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise InputError(f"Expected `{where}` to be a list, but got {listed([value])}.")
+        return tuple(_value(kind, one, where) for one in value)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(value, Mapping):
+            raise InputError(f"Expected `{where}` to be a table, but got {listed([value])}.")
+        for name, one in value.items():
+            if one is not None:
+                _plain(_scalar_type(one), one, f"{where}.{name}")
+        return dict(value)
+    return _plain(hint, value, where)
+
+
+def _plain(hint: type, value: Any, where: str) -> Any:
+    told = printable(f"`{where}`")
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    is_right = type(value) is hint or (hint is float and type(value) is int)
+    if not is_right:
+        raise InputError(f"Expected {told} to be {names[hint]}, but got {listed([value])}.")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InputError(f"Expected {told} to be {names[hint]} of 64 bits, but got a larger one.")
+    if isinstance(value, str) and not _can_be_a_name(value):
+        raise InputError(
+            f"Expected {told} to be text that is valid in a path, but got {listed([value])}."
+        )
+    return float(value) if hint is float else value
+
+
+def _scalar_type(value: Any) -> type:
+    """The type of a plain value; of anything else, text, which it then is not."""
+    return type(value) if type(value) in (bool, int, float) else str
+
+
+def _can_be_a_name(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False

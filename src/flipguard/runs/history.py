@@ -1,0 +1,181 @@
+"""Finished runs as reports need them: read as JSON, without the code that trains."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flipguard.errors import InputError, printable
+
+RUN, HISTORY, TIMING = "run.json", "history.jsonl", "timing.jsonl"
+SCHEMA = "flipguard.run/1"
+PREDICTIONS_FILE = Path("predictions", "test.npz")
+DAMAGES = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, OSError)
+SPLITS = ("train", "test")
+MOST_EPOCHS = 10**9  # that a run may have
+RATES = ("error_rate", "negative_flip_rate", "churn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One number of one epoch: a loss, or a rate on a split."""
+
+    epoch: int
+    what: str
+    split: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFolder:
+    """A finished run: what it was, what it learned when, and what it cost."""
+
+    name: str
+    folder: Path
+    method: str
+    model: str
+    data: str
+    seed: int | None
+    old: tuple[str, ...]
+    parameters: int | None
+    points: tuple[Point, ...]
+    seconds: float | None
+    members: int
+    members_seconds: float | None  # of the ensemble that it learned from
+    samples_a_second: float | None
+    epochs: int
+
+    @property
+    def predictions(self) -> Path:
+        """Its prediction table of the test set."""
+        return self.folder / PREDICTIONS_FILE
+
+
+def is_run(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a folder rather than a prediction file."""
+    return os.path.isdir(path)
+
+
+def read_run(path: str | os.PathLike[str]) -> RunFolder:
+    """The run in a folder."""
+    folder = Path(path)
+    file = folder / RUN
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"its schema is not {SCHEMA}")
+        config = document["config"]
+        status = str(document["status"])
+        found: dict[str, Any] = {
+            "method": str(config["method"]),
+            "model": str(config["model"]),
+            "data": str(config["data"]),
+            "old": tuple(str(old) for old in config["old"]),
+            "seed": _whole((config.get("seeds") or {}).get("seed")),
+            "parameters": _whole(document.get("parameters")),
+        }
+        members = [folder / str(place) for place in document.get("members", ())]
+    except FileNotFoundError as problem:
+        raise InputError(
+            f"Expected {printable(str(folder))} to be a run, but there is no {RUN} in it; "
+            "give the folder that `flipguard train --out` wrote."
+        ) from problem
+    except DAMAGES as problem:
+        raise _damaged(file, problem) from problem
+    if status != "finished":
+        raise InputError(
+            f"Expected {printable(str(folder))} to be a finished run, but it is "
+            f"{printable(status, longest=40)}; resume it first."
+        )
+    timing = _lines(folder / TIMING)
+    return RunFolder(
+        name=folder.resolve().name if folder.name in ("", ".", "..") else folder.name,
+        folder=folder,
+        points=tuple(_points(_lines(folder / HISTORY), folder / HISTORY)),
+        members=len(members),
+        members_seconds=_seconds_of(members),
+        **_cost(timing, folder / TIMING),
+        **found,
+    )
+
+
+def _lines(path: Path) -> list[Any]:
+    if not os.path.isfile(path):
+        return []
+    try:
+        # Only a line feed ends a line: other signs that do may stand inside a name.
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    except DAMAGES as problem:
+        raise _damaged(path, problem) from problem
+
+
+def _points(rows: list[Any], path: Path) -> list[Point]:
+    points = []
+    try:
+        for row in rows:
+            epoch = _whole(row["epoch"])
+            if epoch is None or not 0 <= epoch <= MOST_EPOCHS:
+                raise ValueError("an epoch that no run has")
+            for name, value in row.get("losses", {}).items():
+                loss = float(value)
+                points.append(Point(epoch=epoch, what=f"loss {name}", split="train", value=loss))
+            for split in SPLITS:
+                rates = row.get(split) or {}
+                # Of several old models the last is the one that is replaced.
+                olds = list((rates.get("old") or {}).values())
+                found = {**(olds[-1] if olds else {}), "error_rate": rates.get("error_rate")}
+                points += [
+                    Point(epoch=epoch, what=name, split=split, value=float(found[name]))
+                    for name in RATES
+                    if found.get(name) is not None
+                ]
+    except DAMAGES as problem:
+        raise _damaged(path, problem) from problem
+    return [point for point in points if math.isfinite(point.value)]
+
+
+def _cost(rows: list[Any], path: Path) -> dict[str, Any]:
+    try:
+        seconds = [float(row["seconds"]) for row in rows]
+        speeds = sorted(float(row["samples_a_second"]) for row in rows)
+        if not all(math.isfinite(value) for value in (*seconds, *speeds)):
+            raise ValueError("a time that is no number")
+    except DAMAGES as problem:
+        raise _damaged(path, problem) from problem
+    return {
+        "seconds": sum(seconds) if seconds else None,
+        "samples_a_second": speeds[len(speeds) // 2] if speeds else None,
+        "epochs": len(rows),
+    }
+
+
+def _seconds_of(members: Sequence[Path]) -> float | None:
+    """What the members took; unknown if one of them is no longer there."""
+    costs = [_cost(_lines(place / TIMING), place / TIMING)["seconds"] for place in members]
+    return None if None in costs else float(sum(costs))
+
+
+def _whole(value: Any) -> int | None:
+    """A number that a run may leave out, and nothing else in its place."""
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise TypeError(f"expected a whole number, not {type(value).__name__}")
+    return value
+
+
+def _damaged(path: Path, problem: BaseException) -> InputError:
+    advice = "train it again" if path.name == RUN else "restore it, or remove it to do without it"
+    return InputError(
+        f"Expected {printable(str(path))} to describe a run, but it is damaged "
+        f"({type(problem).__name__}: {printable(str(problem))}); {advice}."
+    )
+
+
+def run_files(place: str) -> list[str]:
+    """What a run is made of, which no page may take the place of; pages in its folder it may."""
+    found = (Path(root, name) for root, _, names in os.walk(place) for name in names)
+    return [str(path) for path in found if path.suffix.lower() not in (".html", ".htm")]

@@ -1,0 +1,86 @@
+"""The key of a run: a hash of every setting that decides what the run becomes.
+
+A setting that equals its `key_default` is left out. That value is stored with the setting, and it
+stays as it is when the default changes. So a new setting renames no run, as long as its
+`key_default` is what runs did before, and two different runs never share a key because a default
+has changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from flipguard.runs.config import Config
+
+T = TypeVar("T")
+KEY_DEFAULT = "key_default"
+# The metadata of a dataclass field whose value is no part of the key.
+NO_KEY: Mapping[str, Any] = {"no_key": True}
+
+
+def keyed(default: T, *, key_default: T) -> T:
+    """Return a dataclass field that is part of the key unless it equals `key_default`.
+
+    A field without this or `unkeyed` is always part of the key.
+    """
+    return dataclasses.field(default=default, metadata={KEY_DEFAULT: key_default})
+
+
+def unkeyed(default: T) -> T:
+    """Return a dataclass field that is no part of the key, such as where a run is trained."""
+    return dataclasses.field(default=default, metadata=NO_KEY)
+
+
+def key_settings(config: Config, *, option_defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide what a run becomes, without its old runs and guides.
+
+    Args:
+        config: The settings of the run, with all options of its method.
+        option_defaults: The `key_default` of each option of the method.
+    """
+    options = {
+        f"options.{name}": value
+        for name, value in config.options.items()
+        if name not in option_defaults or value != option_defaults[name]
+    }
+    return {**dict(_settings(config)), **options}
+
+
+def run_key(
+    config: Config,
+    *,
+    option_defaults: Mapping[str, Any],
+    key_of_run: Callable[[str], str],
+    formula: int = 0,
+) -> str:
+    """Return 16 hex digits of everything that decides what a run becomes.
+
+    Args:
+        config: The settings of the run, with all options of its method.
+        option_defaults: The `key_default` of each option of the method.
+        key_of_run: Returns the key of an old run or guide, so that its path does not count.
+        formula: How often the method's formula has changed for such a run.
+    """
+    values = key_settings(config, option_defaults=option_defaults)
+    for name, runs in (("old", config.old), ("guides", config.guides)):
+        if runs:
+            values[name] = [key_of_run(run) for run in runs]
+    if formula:
+        values["formula"] = formula
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _settings(table: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for entry in dataclasses.fields(table):
+        value = getattr(table, entry.name)
+        if NO_KEY.keys() <= entry.metadata.keys():
+            continue
+        if dataclasses.is_dataclass(value):
+            yield from _settings(value, f"{prefix}{entry.name}.")
+        elif KEY_DEFAULT not in entry.metadata or value != entry.metadata[KEY_DEFAULT]:
+            yield f"{prefix}{entry.name}", value

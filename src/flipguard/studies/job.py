@@ -1,0 +1,378 @@
+"""Several studies as one job: all their runs, each once, their costs, and their data."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from flipguard.data import load_data
+from flipguard.data.dataset import DataSet
+from flipguard.data.readers import AbsentError
+from flipguard.errors import FlipguardError, InputError, listed
+from flipguard.formatting import format_seconds
+from flipguard.methods import method_of
+from flipguard.runs.config import Config, Scope
+from flipguard.runs.folder import Run, read_lines
+from flipguard.runs.history import RUN, TIMING
+from flipguard.studies.plan import NotAtScaleError, StudyPlan, plan_study
+from flipguard.studies.read_study import studies, study_of
+from flipguard.studies.results import check_out
+from flipguard.studies.run_graph import RUNS, SEEDS_A_GENERATION, PlannedRun
+from flipguard.studies.scales import Scale, scale_of
+from flipguard.studies.study import Study
+from flipguard.training.batches import scoped
+from flipguard.training.checks import check_data, check_numbers
+from flipguard.training.devices import cores
+from flipguard.training.members import FOLDER, member_count
+from flipguard.worker_pool import PoolSettings
+
+Kind: TypeAlias = tuple[str, str, str, str]
+
+AVERAGING = 2.0  # seconds: an ensemble only loads its members
+
+ALL = "all"
+"""In place of names: every study that can be had at a scale."""
+
+# Small nets leave room on a GPU; more than two processes are worth a try, by `--processes`.
+PROCESSES_A_GPU = 2
+UNKNOWN_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Costs:
+    """Seconds of an epoch, from finished runs and from a scale."""
+
+    scale: Scale
+    seen: dict[Kind, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    @classmethod
+    def of(cls, scale: Scale, folders: Iterable[Path]) -> Costs:
+        """With what the runs in some folders have taken."""
+        costs = cls(scale)
+        for folder in folders:
+            for path in sorted(folder.glob(f"*/{RUN}")):
+                costs.learn(path.parent)
+        return costs
+
+    def learn(self, folder: Path) -> None:
+        """Notes how long the epochs of a run took."""
+        try:
+            rows = read_lines(folder / TIMING)
+            if rows:
+                # The mean, since not all epochs are measured, which takes as long as training.
+                seconds = statistics.fmean(float(row["seconds"]) for row in rows)
+                self.seen[_kind(Run.read(folder).config)].append(seconds)
+        except (FlipguardError, OSError, ValueError, KeyError):
+            return  # a run that is damaged teaches nothing, and is told of when it is needed
+
+    def measured(self, node: PlannedRun) -> bool:
+        """Whether runs like this one were timed."""
+        return bool(self.seen.get(_kind(node.config)))
+
+    def seconds(self, node: PlannedRun) -> float | None:
+        """How long a run takes; None if nothing is known."""
+        config = node.config
+        if method_of(config.method)[0].is_mean:
+            return AVERAGING
+        if found := self.seen.get(_kind(config)):
+            return statistics.fmean(found) * config.recipe.epochs
+        plain = self.scale.seconds.get(node.role)
+        if plain is None:
+            return None
+        return plain * _factor(config) * config.scope.samples * config.recipe.epochs
+
+
+def trained_seconds(folder: Path) -> float:
+    """How long the epochs of a run took, all together."""
+    return sum(float(row["seconds"]) for row in read_lines(folder / TIMING))
+
+
+def _kind(config: Config) -> Kind:
+    members = member_count(config) or ""
+    scope = f"{config.scope.samples:g}/{config.scope.classes}"
+    return (
+        f"{config.data}/{config.machine.device}/{config.recipe.batch_size}"
+        f"/{config.recipe.optimizer}/{config.recipe.augment}",
+        config.model,
+        f"{config.method}/{members}/{len(config.old)}",
+        scope,
+    )
+
+
+def _factor(config: Config) -> float:
+    """What a method costs, in trainings of an untreated model."""
+    references = len(config.old) + (len(config.guides) or member_count(config))
+    return method_of(config.method)[0].cost(config.options, references)
+
+
+def check_data_of(nodes: Sequence[PlannedRun]) -> None:
+    """Refuses data that is missing, or is not that of runs that were begun or finished before.
+
+    Where all runs are finished, their data need not be here any more.
+    """
+    by_data: dict[tuple[str, str | None], list[PlannedRun]] = {}
+    for node in nodes:
+        by_data.setdefault((node.config.data, node.config.data_root), []).append(node)
+    for (name, root), of_data in by_data.items():
+        try:
+            data = load_data(name, root=None if root is None else Path(root))
+        except InputError:
+            if all(node.is_finished for node in of_data):
+                continue
+            raise
+        seen: dict[Scope, DataSet] = {}
+        for node in of_data:
+            scope = node.config.scope
+            if scope not in seen:
+                seen[scope] = scoped(data, scope)
+            check_data(node.folder, node.config, seen[scope])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyJob:
+    """Plans, and with what they are carried out, all of them by one pool of processes."""
+
+    plans: tuple[StudyPlan, ...]
+    nodes: tuple[PlannedRun, ...]  # of all plans, each once; those of the first plan first
+    costs: Mapping[Path, Costs]  # by the run's folder, since papers may differ in their nets
+    pool: PoolSettings
+    fuse: bool  # untreated runs that differ by seed alone become one network
+    out: Path
+    device: str
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)  # studies, and why
+    no_data: str | None = None  # why a plan could not be carried out here and now
+
+    @property
+    def scale(self) -> Scale:
+        """The size of all of it."""
+        return self.plans[0].scale
+
+    @property
+    def left(self) -> tuple[PlannedRun, ...]:
+        """The runs that are still to be trained."""
+        return tuple(node for node in self.nodes if not node.is_finished)
+
+    def seconds_of(self, node: PlannedRun) -> float:
+        """How long a run takes, or what is taken for it where nothing is known."""
+        return self.costs[node.folder].seconds(node) or UNKNOWN_SECONDS
+
+    def seconds(self, nodes: Sequence[PlannedRun]) -> float:
+        """How long runs take, all processes at work."""
+        at_once = max(len(self.pool.gpus), 1)
+        if self.device == "cpu":
+            at_once = max(min(self.pool.processes, cores()), 1)
+        return sum(map(self.seconds_of, nodes)) / at_once
+
+
+def prepare_job(
+    ids: Sequence[str],
+    *,
+    scale: str,
+    out: Path,
+    seeds: int | None = None,
+    first_seed: int = 0,
+    members: int | None = None,
+    settings: Sequence[str] = (),
+    processes: int | None = None,
+    device: str = "auto",
+    devices: str | None = None,
+    fuse: str = "auto",
+    plan_only: bool = False,
+) -> StudyJob:
+    """All that can be refused is refused here, before anything is trained.
+
+    With `plan_only` the device need not be here: a plan trains nothing.
+    """
+    chosen = (
+        list(studies().values()) if ALL in ids else [study_of(one) for one in dict.fromkeys(ids)]
+    )
+    size = scale_of(scale)
+    check_out(out)
+    numbers = {"--seeds": seeds, "--members": members, "--processes": processes}
+    for name, value in numbers.items():
+        if value is not None and value < 1:
+            raise InputError(f"Expected `{name}` to be from 1 on, but got {value}.")
+    if first_seed < 0:
+        raise InputError(f"Expected `--first-seed` to be from 0 on, but got {first_seed}.")
+    kind, pool = _pool(device, devices, processes, needed=not plan_only)
+    if fuse not in ("auto", "on", "off"):
+        raise InputError(f"Expected `--fuse` to be auto, on or off, but got {fuse!r}.")
+    chosen_seeds = _seeds(first_seed, size.seeds if seeds is None else seeds)
+    if not plan_only:
+        _check_model(settings)
+    machine = {"device": kind, "fuse": fuse, "threads": pool.threads, **size.precision_on(kind)}
+    plans, left_out = _plans(
+        chosen,
+        size.set(settings),
+        skips=ALL in ids,
+        seeds=chosen_seeds,
+        out=out,
+        machine=machine,
+        most_members=members,
+    )
+    nodes, costs = _merged(plans, out)
+    no_data = None
+    try:
+        check_data_of(nodes)
+    except AbsentError as problem:
+        if not plan_only:
+            raise
+        no_data = str(problem)
+    return StudyJob(
+        plans=tuple(plans),
+        nodes=nodes,
+        costs=costs,
+        pool=pool,
+        fuse=fuse == "on" or (fuse == "auto" and kind == "cuda"),
+        out=out,
+        device=kind,
+        left_out=left_out,
+        no_data=no_data,
+    )
+
+
+def _pool(
+    device: str, devices: str | None, processes: int | None, *, needed: bool
+) -> tuple[str, PoolSettings]:
+    """Return the kind of device and the processes on it; unless `needed`, it need not be here."""
+    kind = _device(device, needed=needed)
+    gpus = tuple(devices.split(",")) if devices else ()
+    if gpus and (kind != "cuda" or not all(gpu.isdecimal() for gpu in gpus)):
+        raise InputError(
+            f"Expected `--devices` to be numbers of GPUs that are here, such as 0,1, but got "
+            f"{devices!r}."
+        )
+    if processes is None:
+        processes = cores() if kind == "cpu" else PROCESSES_A_GPU * max(len(gpus), 1)
+    return kind, PoolSettings(
+        processes=processes,
+        # On a GPU, what is worked out on the CPU crawls where processes fight for its cores. On a
+        # CPU, numbers are added in an order that depends on the threads, and a run must not become
+        # another one, under the same name, by how many are trained at once.
+        threads=1 if kind == "cpu" else max(cores() // processes, 1),
+        gpus=gpus,
+    )
+
+
+def _seeds(first: int, count: int) -> range:
+    chosen = range(first, first + count)
+    if chosen[-1] >= SEEDS_A_GENERATION:
+        raise InputError(
+            f"Expected seeds below {SEEDS_A_GENERATION}, since old and new models have others from "
+            f"there on, but got {first} to {chosen[-1]}; choose a lower `--first-seed`, or fewer."
+        )
+    return chosen
+
+
+def _plans(
+    chosen: Sequence[Study], scale: Scale, *, skips: bool, **settings: Any
+) -> tuple[list[StudyPlan], dict[str, str]]:
+    """Return the plans of studies, and with `skips` why others cannot be had at the scale."""
+    plans: list[StudyPlan] = []
+    left_out: dict[str, str] = {}
+    for study in chosen:
+        try:
+            plan = plan_study(study, scale, **settings)
+        except NotAtScaleError as problem:
+            if not skips:
+                raise
+            left_out[study.id] = problem.why
+            continue
+        for node in plan.nodes:
+            check_numbers(node.config)
+        plans.append(plan)
+    if not plans:
+        raise InputError(
+            f"Expected a scale at which there is a study, but {scale.name} has none; choose "
+            "another `--scale`."
+        )
+    return plans, left_out
+
+
+def _merged(
+    plans: Sequence[StudyPlan], out: Path
+) -> tuple[tuple[PlannedRun, ...], dict[Path, Costs]]:
+    """The runs of all plans, each once, with what is known of their costs."""
+    first = Costs.of(plans[0].scale, [out / RUNS, out / RUNS / FOLDER])
+    nodes: dict[Path, PlannedRun] = {}
+    costs: dict[Path, Costs] = {}
+    for plan in plans:
+        of_plan = dataclasses.replace(first, scale=plan.scale)
+        for node in plan.nodes:
+            if node.folder not in nodes:
+                nodes[node.folder], costs[node.folder] = node, of_plan
+    return tuple(nodes.values()), costs
+
+
+def plan_rows(task: StudyJob) -> Iterator[tuple[str, str, int, int, str, str]]:
+    """Runs by what they are: method, model, how many, how many are there, how long each and all."""
+    runs: Counter[tuple[str, str]] = Counter()
+    left: dict[tuple[str, str], list[PlannedRun]] = defaultdict(list)
+    for node in task.nodes:
+        kind = (node.config.method, node.config.model)
+        runs[kind] += 1
+        if not node.is_finished:
+            left[kind].append(node)
+    for kind, count in runs.items():
+        todo = left[kind]
+        known = [task.costs[node.folder].seconds(node) for node in todo]
+        total = sum(seconds for seconds in known if seconds is not None)
+        each = format_seconds(total / len(todo)) if todo and None not in known else "?"
+        yield (*kind, count, count - len(todo), each if todo else "", format_seconds(total))
+
+
+def plan_summary(task: StudyJob) -> str:
+    """How much there is to do, and how long it should take."""
+    nodes, left = task.nodes, task.left
+    there = len(nodes) - len(left)
+    told = f"{len(nodes)} runs, {there} of them finished"
+    if not left:
+        return f"{told}: nothing to train."
+    processes = task.pool.processes
+    with_what = f"{processes} process{'es' * (processes != 1)} on {task.device}"
+    measured = sum(task.costs[node.folder].measured(node) for node in left)
+    scale = task.scale
+    timed_on = scale.timed_on.removesuffix(", guessed")
+    guess = f"a guess, for {timed_on}"
+    if not measured and "CPU" not in timed_on and task.device == "cpu":
+        return (
+            f"{told}: about {format_seconds(task.seconds(left))} on {timed_on}; with {with_what} "
+            "far longer, and nobody knows how long."
+        )
+    basis = (
+        "timed by finished runs like them"
+        if measured == len(left)
+        else guess
+        if not measured
+        else f"{measured} of them timed by runs like them, the others guessed"
+    )
+    return f"{told}: about {format_seconds(task.seconds(left))} with {with_what} ({basis})."
+
+
+def _check_model(settings: Sequence[str]) -> None:
+    """A folder without a model would be found out by the first run, in the words of a library."""
+    for setting in settings:
+        name, _, folder = setting.partition("=")
+        if name == "model" and folder and not (Path(folder) / "config.json").is_file():
+            raise InputError(
+                f"Expected `--set model` to be a folder with a pretrained model of Transformers, "
+                f"but {listed([folder])} has no config.json; name one that has its configuration, "
+                "weights and tokenizer."
+            )
+
+
+def _device(given: str, *, needed: bool) -> str:
+    import torch
+
+    if given == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if given == "cuda" and needed and not torch.cuda.is_available():
+        raise InputError("Expected a GPU for `--device cuda`, but there is none here; use cpu.")
+    if given not in ("cpu", "cuda"):
+        raise InputError(f"Expected `--device` to be auto, cpu or cuda, but got {given!r}.")
+    return given

@@ -1,0 +1,146 @@
+"""A study at a scale: all runs that it needs, and which of them each of its lines compares."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flipguard.errors import InputError
+from flipguard.methods import method_of
+from flipguard.studies.run_graph import Graph, PlannedRun
+from flipguard.studies.scales import Scale
+from flipguard.studies.study import OLD, Study, StudyRow
+
+
+class NotAtScaleError(InputError):
+    """A study that a scale cannot show; `why` is the reason alone, where others are shown."""
+
+    def __init__(self, said: str, *, why: str) -> None:
+        super().__init__(said)
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedPair:
+    """What a line of a study compares, for one seed."""
+
+    line: int  # its place in the study
+    seed: int
+    old: Path
+    new: Path
+    # A side that is the mean of several runs, and no run of its own; `old` is then the first.
+    old_parts: tuple[Path, ...] = ()
+    new_parts: tuple[Path, ...] = ()
+
+    @property
+    def sides(self) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+        """All runs of old and of new."""
+        return self.old_parts or (self.old,), self.new_parts or (self.new,)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The same by name, those that are parts of one model together."""
+        joined = ("+".join(run.name for run in runs) for runs in self.sides)
+        return dict(zip(("old", "new"), joined, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPlan:
+    """All runs of a study at a scale, those that others need first, and what is compared."""
+
+    study: Study
+    scale: Scale
+    seeds: tuple[int, ...]
+    nodes: tuple[PlannedRun, ...]
+    updates: tuple[ComparedPair, ...]
+    machine: Mapping[str, Any]
+    left_out: Mapping[int, str] = field(default_factory=dict)  # places of lines, and why
+    judges: Mapping[int, Path] = field(default_factory=dict)  # by seed, if a histogram needs one
+
+
+def plan_study(
+    study: Study,
+    scale: Scale,
+    *,
+    seeds: Sequence[int],
+    out: Path,
+    machine: Mapping[str, Any],
+    most_members: int | None = None,
+) -> StudyPlan:
+    """What a study needs at a scale; `most_members` is the user's limit instead of the scale's."""
+    places = study.chosen(scale.stands_for)
+    scale = scale.of_study(study.paper, study.id)
+    if most_members is not None:
+        scale = dataclasses.replace(scale, members=most_members)
+    if not places:
+        raise NotAtScaleError(
+            f"Expected {study.id} at a scale whose data it has rows of, but {scale.name} stands "
+            f"for {', '.join(scale.stands_for)}; choose another `--scale`.",
+            why=f"It has no rows of {', '.join(scale.stands_for)}.",
+        )
+    graph = Graph(study, scale, out=out, machine=machine)
+    left_out: dict[int, str] = {}
+    updates = []
+    for place in places:
+        line = study.lines[place]
+        why = line.why_not or _missing(study, scale, line)
+        if why is not None:
+            left_out[place] = why
+            continue
+        scale.check_filled([line.old.role or "", line.new.role or ""])
+        for seed in seeds:
+            updates.append(_update(graph, place, line, seed))
+    if not updates:
+        why = next(iter(left_out.values()))
+        raise NotAtScaleError(
+            f"Expected {study.id} to have lines at scale {scale.name}, but none can be trained: "
+            f"{why}",
+            why=why,
+        )
+    judges = {}
+    if study.histogram is not None and study.histogram.judge is not None:
+        judge = study.models[study.histogram.judge]
+        judges = {seed: graph.add(judge, seed=seed).folder for seed in seeds}
+    return StudyPlan(
+        study=study,
+        scale=scale,
+        seeds=tuple(seeds),
+        nodes=tuple(graph.nodes.values()),
+        updates=tuple(updates),
+        machine=machine,
+        left_out=left_out,
+        judges=judges,
+    )
+
+
+def _update(graph: Graph, place: int, line: StudyRow, seed: int) -> ComparedPair:
+    old, new = (graph.parts(model, seed=seed) for model in (line.old, line.new))
+    first = old[0] if old else graph.add(line.old, seed=seed)
+    last = new[0] if new else graph.add(line.new, seed=seed, old=first)
+    return ComparedPair(
+        line=place,
+        seed=seed,
+        old=first.folder,
+        new=last.folder,
+        old_parts=tuple(node.folder for node in old),
+        new_parts=tuple(node.folder for node in new),
+    )
+
+
+def _missing(study: Study, scale: Scale, line: StudyRow) -> str | None:
+    """Why a line cannot be trained at a scale."""
+    roles = {guide.role for model in (line.old, line.new) for guide in model.guides}
+    for model in (line.old, line.new):
+        followed = [study.models[name] for name in model.follows if name != OLD]
+        roles |= {one.role for one in (model, *followed) if one.role is not None}
+    absent = sorted(role for role in roles if not scale.models(role))
+    if absent:
+        return f"{scale.name} has no model for the role {absent[0]}."
+    members = method_of(line.new.method)[0].asked_members(line.new.options)
+    # A point of a series that would be another point of it.
+    if members is not None and members > scale.members and line.x is not None:
+        return f"Ensembles have at most {scale.members} members at {scale.name}."
+    return None

@@ -1,0 +1,148 @@
+"""From a job to results: train what is missing in worker processes, measure, write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from flipguard.errors import InputError
+from flipguard.locks import alone_in
+from flipguard.studies.collect import Updates, collect_rows, differences, setting_of
+from flipguard.studies.job import StudyJob, trained_seconds
+from flipguard.studies.merge_seeds import merge_with_existing
+from flipguard.studies.plan import StudyPlan
+from flipguard.studies.results import Result, read_result, result_facts, result_path, write_result
+from flipguard.studies.train import ProgressCallback, train_runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What there is now: a result a study whose runs are all finished, and what is missing."""
+
+    results: tuple[Result, ...]
+    missing: tuple[str, ...]  # studies that still lack runs
+    failed: str | None = None  # why a run could not be trained
+
+
+def run_studies(
+    task: StudyJob,
+    *,
+    command: str,
+    minutes: float | None = None,
+    progress: ProgressCallback = lambda _done, _total: None,
+    report: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """Trains what is missing, for so many minutes at most, and writes what came out.
+
+    A study's result is written as soon as its runs are there, while those of others are trained.
+    """
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    failed = None
+    writing = _Writing(task, command, report)
+    with alone_in(task.out, report=report):
+        writing.go_on(())
+        try:
+            train_runs(
+                task.nodes,
+                task.pool,
+                fuse=task.fuse,
+                cost=task.seconds_of,
+                deadline=deadline,
+                progress=progress,
+                finished=writing.go_on,
+                report=report,
+            )
+        except InputError as problem:
+            # Raised by whoever called, once what is complete is written.
+            failed = str(problem)
+        not_written = writing.end()
+    written = writing.results
+    return Outcome(
+        results=tuple(written[plan.study.id] for plan in task.plans if plan.study.id in written),
+        missing=tuple(plan.study.id for plan in task.plans if plan.study.id not in written),
+        failed=failed or not_written,
+    )
+
+
+class _Writing:
+    """Measures and writes studies, each once all of its runs are finished."""
+
+    def __init__(self, task: StudyJob, command: str, report: Callable[[str], None]) -> None:
+        self.results: dict[str, Result] = {}
+        self._task, self._command, self._report = task, command, report
+        self._measured: Updates = {}
+        there = {node.folder for node in task.nodes if node.is_finished}
+        # What every study waits for; those that wait for nothing were trained before.
+        self._open = {p.study.id: {n.folder for n in p.nodes} - there for p in task.plans}
+        self._trained = {study for study, folders in self._open.items() if folders}
+        self._tried: set[str] = set()
+
+    def go_on(self, finished: Collection[Path]) -> None:
+        """Writes the studies that these runs complete, or that were complete before."""
+        for plan in self._task.plans:
+            study = plan.study.id
+            self._open[study] -= set(finished)
+            if self._open[study] or study in self._tried:
+                continue
+            self._tried.add(study)
+            # Whatever it is that cannot be measured or written is said at the end, when it is tried
+            # again: other studies are being trained.
+            with suppress(Exception):
+                self._write(plan)
+
+    def end(self) -> str | None:
+        """Writes whatever is complete and not written; why one of them could not be."""
+        problems: list[Exception] = []
+        for plan in self._task.plans:
+            done = plan.study.id in self.results
+            if not done and all(node.is_finished for node in plan.nodes):
+                try:
+                    self._write(plan)
+                except Exception as problem:  # the others are written all the same
+                    problems.append(problem)
+        for found in problems:
+            if not isinstance(found, InputError):
+                raise found
+        return str(problems[0]) if problems else None
+
+    def _write(self, plan: StudyPlan) -> None:
+        task = self._task
+        processes = _processes(task, plan, trained=plan.study.id in self._trained)
+        result = Result(
+            study=plan.study,
+            scale=plan.scale.name,
+            given=plan.scale.given_beside_places,
+            seeds=plan.seeds,
+            rows=collect_rows(plan, self._measured),
+            facts=result_facts(
+                task.device,
+                self._command,
+                differences=differences(plan),
+                setting=setting_of(plan),
+                runs=len(plan.nodes),
+                processes=processes,
+                seconds=sum(trained_seconds(node.folder) for node in plan.nodes),
+            ),
+        )
+        path = result_path(task.out, result.study.id, result.scale)
+        joined = merge_with_existing(path, result, plan)
+        write_result(joined.result, path)
+        if joined.told is not None:
+            self._report(f"{result.study.id} {joined.told}")
+        self.results[plan.study.id] = joined.result
+
+
+def _processes(task: StudyJob, plan: StudyPlan, *, trained: bool) -> int | None:
+    """How many runs shared the device, where this call trained some; else what was noted before."""
+    if trained:
+        return min(task.pool.processes, len(plan.nodes))
+    path = result_path(task.out, plan.study.id, plan.scale.name)
+    try:
+        before = read_result(path, plan.study)
+    except InputError:
+        return None
+    noted = before.facts.get("processes") if set(plan.seeds) <= set(before.seeds) else None
+    return noted if isinstance(noted, int) else None

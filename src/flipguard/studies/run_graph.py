@@ -1,0 +1,276 @@
+"""From a study to runs: each stored once, by what it is, however many studies need it.
+
+The folder of a run is ``OUT/runs/<key of the run>``. Methods that do not use an old model are
+trained without one, so that an untreated network of a seed is the same run in all studies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flipguard.methods import Method, method_of
+from flipguard.runs.config import Config, fix_randomness, from_dict
+from flipguard.runs.folder import is_finished
+from flipguard.runs.key import run_key
+from flipguard.studies.scales import Scale
+from flipguard.studies.study import OLD, ModelSpec, Scalar, Study
+from flipguard.training.checks import complete_config
+from flipguard.training.members import member_config, member_count, member_folder
+from flipguard.training.record import facts_for
+from flipguard.training.reuse import start_paths
+
+RUNS = "runs"
+# Models of one generation and seed share their randomness; those of two never do.
+SEEDS_A_GENERATION = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """A run, and the folders of those that must be finished before it is begun."""
+
+    folder: Path
+    config: Config
+    after: frozenset[Path]
+    role: str
+    seed: int
+    members: tuple[Path, ...] = ()  # that it trains for itself, in their order
+    changes: tuple[str, ...] = ()  # changes of its method's formula that apply to this run
+
+    @property
+    def name(self) -> str:
+        """What it is, for people."""
+        old = " against old" if self.config.old else ""
+        return f"{self.config.method}, {self.config.model}{old}, seed {self.seed}"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it is there already."""
+        return is_finished(self.folder)
+
+
+class Graph:
+    """Runs by folder, each once, in an order in which they can be trained."""
+
+    def __init__(
+        self, study: Study, scale: Scale, *, out: Path, machine: Mapping[str, Any]
+    ) -> None:
+        self._study, self._scale = study, scale
+        # Absolute, since a run that is resumed elsewhere must still name the same old one.
+        self._runs = out.absolute() / RUNS
+        self._machine = machine
+        self._every_epoch = {"measure_every": 1} if study.curves else {}
+        self.nodes: dict[Path, PlannedRun] = {}
+
+    def add(
+        self,
+        model: ModelSpec,
+        *,
+        seed: int,
+        old: PlannedRun | None = None,
+        follower: ModelSpec | None = None,
+    ) -> PlannedRun:
+        """The run of a model and a seed, and all runs that it needs."""
+        if follower is not None:
+            model = _inherited(model, follower)
+        method, named = method_of(model.method)
+        options = self._options(model, method, named)
+        olds: list[PlannedRun] = []
+        if method.needs(options).old or model.fine_tune or model.watch:
+            for name in model.follows:
+                if name != OLD:
+                    olds.append(self.add(self._study.models[name], seed=seed, follower=model))
+                elif old is not None:
+                    olds.append(old)
+        guides = [node.folder for node in self._guides(model, method, options, seed)]
+        config = self._config(model, options, seed, [one.folder for one in olds], guides)
+        _, config = complete_config(config)
+        facts = facts_for(config, [one.config for one in olds], new_classes=_grows(config, olds))
+        key = run_key(
+            config,
+            option_defaults=method.key_defaults,
+            key_of_run=key_in_name,
+            formula=method.formula(facts),
+        )
+        # Studies that show the rates of every epoch need a history without gaps.
+        every = config.machine.measure_every
+        folder = self._runs / (key if every == 1 else f"{key}-{every}")
+        members = self._members(config, model, seed, olds)
+        after = {one.folder for one in olds} | set(guides) | set(members)
+        changes = method.changes(facts)
+        return self._keep(folder, config, after, model.role, seed, members, changes)
+
+    def parts(self, model: ModelSpec, *, seed: int) -> list[PlannedRun]:
+        """The runs whose mean a model is, where it is an ensemble of given ones; else none."""
+        method, named = method_of(model.method)
+        if not method.is_mean or not model.guides:
+            return []
+        return list(self._guides(model, method, self._options(model, method, named), seed))
+
+    def _keep(
+        self,
+        folder: Path,
+        config: Config,
+        after: Iterable[Path],
+        role: str | None,
+        seed: int,
+        members: Iterable[Path] = (),
+        changes: tuple[str, ...] = (),
+    ) -> PlannedRun:
+        node = PlannedRun(
+            folder=folder,
+            config=config,
+            after=frozenset(after),
+            role=role or "",
+            seed=seed,
+            members=tuple(members),
+            changes=changes,
+        )
+        return self.nodes.setdefault(folder, node)
+
+    def _options(
+        self, model: ModelSpec, method: Method, named: Mapping[str, Scalar]
+    ) -> dict[str, Scalar]:
+        """All options: a paper's, as the scale has them, then the study's own."""
+        scale, base = self._scale, method.name
+        printed = {name: scale.option(base, name, v) for name, v in model.printed.items()}
+        options = method.complete({**printed, **scale.defaults(base), **model.options, **named})
+        options = method.at_most(options, members=scale.members, classes=scale.classes)
+        return {name: value for name, value in options.items() if name not in named}
+
+    def _config(
+        self,
+        model: ModelSpec,
+        options: Mapping[str, Scalar],
+        seed: int,
+        old: Sequence[Path],
+        guides: Sequence[Path],
+        spec: str | None = None,
+    ) -> Config:
+        scale = self._scale
+        scope: dict[str, Any] = {}
+        if model.samples is not None:
+            scope["samples"] = model.samples
+        if model.classes is not None:
+            scope["classes"] = round(scale.classes * model.classes)
+        values: dict[str, Any] = {
+            "method": model.method,
+            "options": dict(options),
+            "data": scale.data,
+            "data_root": scale.data_root,
+            "model": scale.roles[model.role or ""] if spec is None else spec,
+            "pretrained": scale.pretrained,
+            "old": [str(folder) for folder in old],
+            "guides": [str(folder) for folder in guides],
+            "fine_tune": model.fine_tune,
+            "recipe": {**scale.recipe, **model.recipe},
+            "scope": scope,
+            "seeds": {"seed": SEEDS_A_GENERATION * (model.generation or 0) + seed},
+            "machine": {**self._machine, **scale.machine, **self._every_epoch},
+        }
+        if scale.preset is not None:
+            values["preset"] = scale.preset
+        return from_dict(fix_randomness(values, model.fix))
+
+    def _guides(
+        self, model: ModelSpec, method: Method, options: Mapping[str, Scalar], seed: int
+    ) -> Iterator[PlannedRun]:
+        """Given members: those that a student of their own role would train for itself."""
+        members = method.needs(options).members
+        if not model.guides or members is None:
+            return
+        count = sum(guide.count for guide in model.guides)
+        limit = members.count
+        for guide in model.guides:
+            share = min(max(guide.count * limit // max(count, limit), 1), guide.count)
+            generation = model.generation if guide.generation is None else guide.generation
+            plain = dataclasses.replace(
+                model, role=guide.role, follows=(), guides=(), generation=generation
+            )
+            specs = self._scale.models(guide.role)
+            first = first_of(len(specs), seed, generation or 0)
+            for index in range(share):
+                # Of many architectures, a seed begins with another one, and each is there once.
+                spec = specs[(first + index) % len(specs)]
+                _, config = complete_config(self._config(plain, options, seed, [], [], spec))
+                # By its place, so that members of two architectures share no order of samples.
+                yield self._member(config, index, guide.role, seed)
+
+    def _members(
+        self, config: Config, model: ModelSpec, seed: int, olds: Sequence[PlannedRun]
+    ) -> list[Path]:
+        """The members that a run trains for itself; here each is a run like others."""
+        if config.guides:
+            return []
+        count = member_count(config)
+        if count and config.fine_tune and olds and olds[0].members:
+            return [node.folder for node in self._started(config, model.role, seed, olds[0])]
+        return [self._member(config, index, model.role, seed).folder for index in range(count)]
+
+    def _started(
+        self, config: Config, role: str | None, seed: int, old: PlannedRun
+    ) -> Iterator[PlannedRun]:
+        """The members that start each from a member of old's, which must be there by then."""
+        # As the training names them, which looks behind links.
+        by_place = {os.path.realpath(folder): folder for folder in old.members}
+        places = [Path(place) for place in by_place]
+        for index, start in enumerate(start_paths(config, old.folder, places)):
+            wanted = member_config(config, index, start)
+            yield self._keep_member(wanted, [by_place[start]], role, seed)
+
+    def _member(self, config: Config, index: int, role: str | None, seed: int) -> PlannedRun:
+        wanted = member_config(config, index)
+        return self._keep_member(wanted, map(Path, wanted.old), role, seed)
+
+    def _keep_member(
+        self, wanted: Config, after: Iterable[Path], role: str | None, seed: int
+    ) -> PlannedRun:
+        folder = member_folder(wanted, self._runs / "any", key_of_run=key_in_name)
+        return self._keep(folder, complete_config(wanted)[1], after, role, seed)
+
+
+def first_of(count: int, seed: int, generation: int) -> int:
+    """With which of several architectures an ensemble begins.
+
+    New ones go forwards and old ones backwards, a step further after every round: else each old
+    ensemble would meet the same new one again and again.
+
+    >>> [(first_of(8, seed, 1), first_of(8, seed, 0)) for seed in (0, 1, 2, 8)]
+    [(0, 0), (7, 1), (6, 2), (7, 0)]
+    """
+    return (-(seed + seed // count) if generation % 2 else seed) % count
+
+
+def _inherited(model: ModelSpec, follower: ModelSpec) -> ModelSpec:
+    """What a model that is followed does not say of itself is as in whoever follows it."""
+    return dataclasses.replace(
+        model,
+        role=follower.role if model.role is None else model.role,
+        generation=follower.generation if model.generation is None else model.generation,
+        samples=follower.samples if model.samples is None else model.samples,
+        classes=follower.classes if model.classes is None else model.classes,
+        recipe=model.recipe or follower.recipe,
+    )
+
+
+def _grows(config: Config, olds: Iterable[PlannedRun]) -> bool:
+    """Whether an old run knows fewer classes than this one."""
+
+    def known(one: Config) -> float:
+        return math.inf if one.scope.classes is None else one.scope.classes
+
+    return any(known(old.config) < known(config) for old in olds)
+
+
+def key_in_name(folder: str | Path) -> str:
+    """Return the key with which the name of a run's folder begins.
+
+    >>> key_in_name("out/runs/f047ab5c22a8db30-25")
+    'f047ab5c22a8db30'
+    """
+    return Path(folder).name.partition("-")[0]

@@ -1,0 +1,390 @@
+"""Numbers and findings of a study in words. Tables belong to `show`."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from flipguard.formatting import format_seconds
+from flipguard.metrics import METRICS
+from flipguard.studies.agreement import Pair
+from flipguard.studies.claims import NOT_RUN
+from flipguard.studies.explanations import Contradictions, Explanation, contradictions
+from flipguard.studies.paper_tables import PaperCell
+from flipguard.studies.results import Result, Row
+from flipguard.studies.scales import scales
+
+SHORT = {
+    "error_rate_old": "old error",
+    "error_rate_new": "new error",
+    "accuracy": "accuracy",
+    "negative_flip_rate": "NFR",
+    "relative_negative_flip_rate": "rel. NFR",
+    "churn": "churn",
+    "surrogate_churn": "SChurn",
+    "churn_correct": "C. right",
+    "churn_incorrect": "C. wrong",
+    "expected_calibration_error_new": "ECE",
+    "margin_new": "margin",
+    "entropy_new": "entropy",
+    "logit_displacement": "move",
+    "flip_rate_sure": "NFR, sure",
+    "flip_rate_unsure": "unsure",
+    "uncertainty_flipped": "σ flipped",
+    "uncertainty_others": "σ others",
+    "flips_told_apart": "told apart",
+    "flips_left_sure": "left, sure",
+    "flips_left_unsure": "left, unsure",
+    "flips_left_apart": "difference",
+    "flip_rank": "rank",
+    "flip_rank_by_chance": "(chance)",
+    "flip_second": "second",
+}
+# Of studies alone, and no shares of anything.
+NO_SHARES = frozenset(
+    {
+        *("entropy_new", "uncertainty_flipped", "uncertainty_others", "flips_told_apart"),
+        *("flip_rank", "flip_rank_by_chance"),
+    }
+)
+LONG = {
+    "NFR": "negative flips, of all samples",
+    "rel. NFR": "negative flips, of what chance would flip",
+    "SChurn": "churn of the probabilities",
+    "C. right": "churn of what old gets right",
+    "C. wrong": "churn of what old gets wrong",
+    "ECE": "expected calibration error of new",
+    "margin": "new's first probability above its second",
+    "entropy": "mean entropy of new's predictions in nats, no percentage",
+    "NFR, sure": "negative flips of the less uncertain half of the samples",
+    "unsure": "and of the other half",
+    "σ flipped": "mean uncertainty of flipped samples, no percentage",
+    "σ others": "and of others",
+    "told apart": "chance that a flipped sample is more uncertain than another, 0.5 if alike, 1 if "
+    "clearly separated",
+    "left, sure": "NFR of the less uncertain half over that of the untreated update",
+    "left, unsure": "and of the other half",
+    "difference": "of the other half less the less uncertain one",
+    "rank": "mean rank of new's wrong class in old, where the right one is first, no percentage",
+    "(chance)": "the same of any wrong class",
+    "second": "share of flips whose wrong class came second in old",
+    "move": "mean distance of the logits, no percentage",
+}
+MISSING = "–"
+
+MOST_CONTRADICTIONS = 6
+# A guess is right by chance, a little more or less often than in the mean.
+ALMOST = 0.005
+VERDICTS = {
+    "agree": "holds",
+    "disagree": "does not hold",
+    "undecided": "is undecided",
+    NOT_RUN: "was not run",
+}
+# How many samples the public sets have to learn from: a copy may hold only some of them.
+PUBLISHED = {
+    "agnews": 120_000,
+    "cifar10": 50_000,
+    "cifar100": 50_000,
+    "fashion-mnist": 60_000,
+}
+# Of whom a metric is, if of one model alone.
+MODELS = {
+    "error_rate_old": "old model",
+    "error_rate_new": "new model",
+}
+DEVICES = {"cpu": "CPU", "cuda": "GPU"}
+# The metric whose ratio to the untreated line is shown, the first that a table has.
+HEADLINES = ("negative_flip_rate", "churn", "expected_calibration_error_new")
+
+
+def is_percent(metric: str) -> bool:
+    """Whether a metric is shown in percent."""
+    return metric not in NO_SHARES and (metric not in METRICS or METRICS[metric].percent)
+
+
+def short(metric: str) -> str:
+    """The head of a column."""
+    return SHORT.get(metric, metric)
+
+
+def legend(metrics: tuple[str, ...], headline: str | None) -> str:
+    """What the heads mean that do not say it themselves."""
+    named = [(short(metric), LONG.get(short(metric))) for metric in metrics]
+    if headline is not None:
+        named.append(("ratio", f"{short(headline)} over that of the untreated update"))
+    told = "; ".join(f"{name}: {text}" for name, text in named if text is not None)
+    return f"{told}." if told else ""
+
+
+def format_paper(cell: PaperCell | None) -> str:
+    """A cell of the paper, as it prints it; a doubtful one with a question mark."""
+    if cell is None or cell.value is None:
+        return MISSING
+    doubt = "?" if cell.unsure else ""
+    spread = "" if cell.deviation is None else f"±{cell.deviation:.2f}"
+    digits = 3 if cell.value < 1 and cell.deviation is None else 2
+    return f"{cell.value:.{digits}f}{spread}{doubt}"
+
+
+def format_ours(mean: float, error: float, metric: str) -> str:
+    """A mean of ours and its standard error."""
+    if math.isnan(mean):
+        return MISSING
+    factor = 100 if is_percent(metric) else 1
+    spread = "" if math.isnan(error) else f"±{factor * error:.2f}"
+    return f"{factor * mean:.2f}{spread}"
+
+
+def format_ratio(value: float) -> str:
+    """A ratio to the control."""
+    return MISSING if math.isnan(value) else f"{value:.2f}"
+
+
+def headline_of(result: Result) -> str | None:
+    """The metric that a study is about, if there is an untreated line to hold others against."""
+    found = next((name for name in HEADLINES if name in result.study.metrics), None)
+    if found is None or all(math.isnan(result.ratio(row, found)) for row in result.rows):
+        return None
+    return found
+
+
+def listed_rows(result: Result) -> Iterator[tuple[int, Row]]:
+    """The rows that are lines of the table, with their places; cells of a matrix are none."""
+    for index, row in enumerate(result.rows):
+        if result.line(row).pair is None:
+            yield index, row
+
+
+def group_name(group: str) -> str:
+    """The paper's heading; its own methods are not ours."""
+    return "The paper's own" if group == "Ours" else group
+
+
+def made_before(result: Result) -> str | None:
+    """A sentence naming the rows whose runs are from before a change of their method's formula."""
+    rows: dict[str, list[str]] = {}
+    for _, row in listed_rows(result):
+        for change in row.made_before:
+            rows.setdefault(change, []).append(_shortest(result, row))
+    if not rows:
+        return None
+    told = "; ".join(
+        f"{change} ({', '.join(dict.fromkeys(names))})" for change, names in rows.items()
+    )
+    return f"Made before a change of the method, and not run again since: {told}."
+
+
+def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> Iterator[str]:
+    """How far it agrees with the paper, in sentences."""
+    found = result.agreement()
+    headline = headline_of(result)
+    if told := legend(result.study.metrics, headline):
+        yield told
+    if found.pairs:
+        none_decided = found.count("undecided") == len(found.pairs)
+        share = "undecided" if none_decided else f"{found.share:.0%}"
+        yield (
+            f"Agreement: {share}. Of {len(found.pairs)} pairs of rows that the paper "
+            f"separates clearly, {found.count('agree')} came out the same way, "
+            f"{found.count('disagree')} the other way, and {found.count('undecided')} stayed "
+            f"undecided with {len(result.seeds)} seed{'s' * (len(result.seeds) != 1)}."
+        )
+    elif result.study.table.numbers:
+        yield f"Agreement: {_why_none(result)}"
+    if against := contradictions(result):
+        yield "The other way:"
+    for group in against:
+        yield from _contradicted(result, group, most)
+    claims = result.claims()
+    if against and claims:
+        yield "In words:"
+    for says, judgement in claims:
+        some = judgement.judged if judgement.judged < judgement.of else None
+        of = "" if not some else f", as far as {some} of {judgement.of} lines go that were run"
+        yield f"- The paper says: {says} Here it {VERDICTS[judgement.verdict]}{of}."
+    missing: dict[str, list[str]] = {}
+    for _, row in listed_rows(result):
+        if row.why_not is not None:
+            missing.setdefault(row.why_not, []).append(result.name_of(row))
+    for why, names in missing.items():
+        yield f"- Not run: {'; '.join(names)}. {why}"
+    if setting := result.facts.get("setting"):
+        models = "; ".join(f"{name} is {model}" for name, model in setting["models"].items())
+        epochs = setting["epochs"]
+        yield (
+            f"Here: {setting['data']}{_samples(setting)}, {epochs} epoch{'s' * (epochs != 1)}; "
+            f"{models}."
+        )
+        if recipe := setting.get("recipe"):
+            yield f"Recipe: {', '.join(f'{key} {value}' for key, value in recipe.items())}."
+    if others := result.facts.get("differences"):
+        yield f"Differences from the paper: {'; '.join(others)}."
+    notes = (
+        *_of_device(result),
+        *result.study.notes,
+        *_downgrades(result),
+        *_notes_of_rows(result),
+    )
+    for note in notes:
+        yield f"Note: {note}"
+    if "seconds" in result.facts:
+        took = format_seconds(result.facts["seconds"])
+        processes = result.facts.get("processes", 1)
+        at_once = f", {processes} of them at a time" if processes > 1 else ""
+        yield (
+            f"{result.facts['runs']} runs{at_once}, {took} of training, added up: "
+            f"{result.facts['command']}"
+        )
+
+
+def _why_none(result: Result) -> str:
+    """Why no pair of rows is counted."""
+    if result.uncounted is not None:
+        return f"not counted. {result.uncounted}"
+    if repeated := result.agreement(repeated=True).pairs:
+        return (
+            f"nothing to count. The paper separates {len(repeated)} pairs of these rows clearly, "
+            "each with a row that this device repeats exactly."
+        )
+    return "no two of the rows that were run differ clearly in the paper."
+
+
+def _samples(setting: Mapping[str, Any]) -> str:
+    """How many there were, and of how many; results from before they were noted do not say."""
+    if "samples" not in setting:
+        return ""
+    train, test = (setting["samples"][part] for part in ("train", "test"))
+    whole = PUBLISHED.get(setting["data"], train)
+    part = f"{train:,}" if train == whole else f"{train:,} of its {whole:,}"
+    return f" ({part} samples to learn from, {test:,} to test on)"
+
+
+def _contradicted(result: Result, group: Contradictions, most: int | None) -> Iterator[str]:
+    """Why some pairs come out the other way, as far as that was tested, and which they are."""
+    if not group.is_explained:
+        yield "Not explained:"
+    for one in group.explanations:
+        head = "Explained" if one.holds else "Does not explain it"
+        at = "" if one.tested_at is None else f" at {one.tested_at}, not at {result.scale}"
+        yield f"{head}: {one.says} Tested{at}: {one.tested}{_of_the_test(one)}"
+    shown = group.pairs[:most]
+    for pair in shown:
+        yield f"- {contradiction(result, pair)}"
+    if len(group.pairs) > len(shown):
+        yield f"- and {len(group.pairs) - len(shown)} more; `--markdown` lists all"
+
+
+def _of_the_test(explanation: Explanation) -> str:
+    """What became of all pairs in the test run, and where its rows are."""
+    told = ""
+    if explanation.whole:
+        agree, disagree, _ = explanation.whole
+        told = (
+            f" Of all {sum(explanation.whole)} pairs of that run {agree} came out the paper's way, "
+            f"and {disagree} the other way."
+        )
+    return told if explanation.evidence is None else f"{told} Evidence: `{explanation.evidence}`."
+
+
+def _of_device(result: Result) -> Iterator[str]:
+    """That a table about one kind of device was run on another."""
+    kind = str(result.facts.get("device", {}).get("kind", ""))
+    ours = DEVICES.get(kind.partition(":")[0])
+    if ours is not None and result.study.device not in (None, ours):
+        yield (
+            f"The paper's table is about the randomness of a {result.study.device}. This result "
+            f"was made on a {ours}, and says nothing about a {result.study.device}."
+        )
+
+
+def _downgrades(result: Result) -> Iterator[str]:
+    """Updates that make the error smaller in the paper, and larger here without treatment."""
+    for row in result.rows:
+        line = result.line(row)
+        cells = {} if line.paper is None else line.paper.cells
+        old, new = (
+            None if (cell := cells.get(name)) is None else cell.value
+            for name in ("error_rate_old", "error_rate_new")
+        )
+        if line.new.method != "none" or old is None or new is None or new >= old:
+            continue
+        was, now = row.mean("error_rate_old"), row.mean("error_rate_new")
+        if now > was:
+            yield (
+                f"{_shortest(result, row)}: new errs more than old here, {100 * now:.1f} against "
+                f"{100 * was:.1f} %, and less in the paper, {new:.1f} against {old:.1f}."
+            )
+
+
+def _notes_of_rows(result: Result) -> Iterator[str]:
+    """What is to be known of single lines: of what was counted, and of seeds without a value."""
+    for row in result.rows:
+        line = result.line(row)
+        name = f"{line.group}, {line.label}" if line.group else line.label
+        yield from (f"{name}: {note}." for note in row.notes)
+        if result.is_repeated(row):
+            left_out = len(result.agreement(repeated=True).of(row.place)) - len(
+                result.agreement().of(row.place)
+            )
+            yield (
+                f"{name}: with everything fixed this device repeats a run. What differs between "
+                "two of them is 0 then, and says nothing of the paper's device: "
+                f"{left_out} pairs of this row that the paper separates are not counted."
+            )
+        scale = scales().get(result.scale)  # one of another version may be gone
+        guesses = math.inf if scale is None else 1 - 1 / scale.classes - ALMOST
+        if failed := sum(value >= guesses for value in row.known("error_rate_new")):
+            yield (
+                f"{name}: {failed} of {len(result.seeds)} seeds learnt nothing: new errs as often "
+                "as a guess does."
+            )
+        lacking: dict[int, list[str]] = {}
+        for metric in result.study.metrics:
+            values = row.values.get(metric, ())
+            if missing := len(values) - len(row.known(metric)):
+                lacking.setdefault(missing, []).append(short(metric))
+        for missing, heads in lacking.items():
+            yield (
+                f"{name}: {missing} of {len(result.seeds)} seeds have no {', '.join(heads)}, and "
+                "are left out of its mean and of claims."
+            )
+
+
+def _shortest(result: Result, row: Row) -> str:
+    """A row's name, as short as it can be, since there are two of them in a sentence."""
+    name = result.name_of(row)
+    line = result.line(row)
+    labels, names = Counter[str](), Counter[str]()
+    for one in result.rows:
+        labels[result.line(one).label] += 1
+        names[result.name_of(one)] += 1
+    if labels[line.label] == 1:
+        return line.label
+    return name if names[name] == 1 or line.group is None else f"{line.group}, {name}"
+
+
+def contradiction(result: Result, pair: Pair) -> str:
+    """A pair that comes out the other way, with all its numbers."""
+    first, second = (_shortest(result, result.rows[place]) for place in (pair.first, pair.second))
+    factor, unit = (100, " %") if is_percent(pair.metric) else (1, "")
+    above = pair.ours[1] > pair.ours[0]
+    return (
+        f"{short(pair.metric)}: {second} is {'above' if above else 'below'} {first} here, "
+        f"{factor * pair.ours[1]:.2f} against {factor * pair.ours[0]:.2f}{unit} (difference "
+        f"{factor * pair.low:+.2f} to {factor * pair.high:+.2f}), and "
+        f"{'below' if above else 'above'} it in the paper, {pair.paper[1]:.2f} against "
+        f"{pair.paper[0]:.2f}{_also(pair)}"
+    )
+
+
+def _also(pair: Pair) -> str:
+    """The other rows that a comparison is the same for."""
+    others = len(pair.rows) - 2
+    if not others:
+        return ""
+    both = all(len(set(side)) > 1 for side in zip(*pair.stands_for, strict=True))
+    alike = f"{MODELS[pair.metric]}{'s' * both}" if pair.metric in MODELS else "values"
+    return f"; this stands for {others} more row{'s' * (others != 1)} with the same {alike}"
