@@ -264,8 +264,7 @@ def run_command(
 ) -> None:
     """Train what studies need, and print their numbers next to those of the papers.
 
-    Studies in one folder share their runs. Finished runs are not trained again, and stopped ones
-    continue.
+    Studies in one folder share their runs: finished runs are kept, and stopped runs continue.
 
     Example: [bold]flipguard study run elodi.table1 --scale cifar100 --plan[/bold]
     """

@@ -62,8 +62,8 @@ Fuse = Annotated[
     typer.Option(
         "--fuse",
         metavar="auto|on|off",
-        help="Train the members of an ensemble as one network; auto: on a GPU. On a CPU they "
-        "train in parallel.",
+        help="Train the members of an ensemble as one network; auto: on a GPU, and in "
+        "parallel on a CPU.",
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")]
