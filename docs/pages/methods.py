@@ -1,25 +1,25 @@
-"""The cards of the methods."""
+"""The page of methods: one card per method."""
 
 from __future__ import annotations
 
 from flipguard.methods import METHODS
 from pages.elodi_price import elodi_price
 
-# What a card says below its options.
+# Sections below the options of a card.
 NOTES = {"elodi": elodi_price}
 
 
 def methods_page() -> str:
-    """One card per method."""
+    """Return the page, with one card per method."""
     lines = [
         "# Methods",
         "",
-        "What `flipguard train --method` understands; options are set by `--set options.NAME=VALUE`.",
+        "The methods of `flipguard train --method`. Set an option with `--set options.NAME=VALUE`.",
         "`codistill-skl+entropy` and `codistill-skl+skl` add a regulariser. The formulas are on the",
-        "[cards of the losses](losses.md). flipguard's defaults are not always those of the paper: each card says",
-        "where they differ, and `options.preset=paper` uses the paper's value for every option that is not",
+        "[cards of the losses](losses.md). Some of flipguard's defaults differ from the paper: each card lists the",
+        "differences, and `options.preset=paper` uses the paper's value for every option that is not",
         "given. The `run.json` of a run lists the differences for its settings under `departures`. Every loss is a",
-        "mean over the batch, also where a paper prints a sum over the training set, as PCT does in equation 7.",
+        "mean over the batch, even if the paper has a sum over the training set, as in PCT's equation 7.",
         "",
         "| method | | paper |",
         "|---|---|---|",
@@ -38,7 +38,7 @@ def methods_page() -> str:
         if method.needed():
             lines.append(f"- **Needs.** {method.needed()}")
         for departure in method.default_departures():
-            lines.append(f"- **Not as in the paper.** {departure}.")
+            lines.append(f"- **Differs from the paper.** {departure}.")
         for option in method.settable:
             others = f" Choices: {', '.join(option.choices)}." if option.choices else ""
             lines.append(f"- `{option.name} = {option.default!r}`: {option.sentence}{others}")
