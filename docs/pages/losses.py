@@ -1,4 +1,4 @@
-"""The cards of the losses."""
+"""The page of losses: one card per loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pages.places import DOCS
 
 
 def losses_page() -> str:
-    """A card a loss: its docstring's words and example, and what the cards add."""
+    """Return the page, with cards made of docstrings, examples and `losses.toml`."""
     cards = tomllib.loads((DOCS / "losses.toml").read_text())
     terms = [
         name
@@ -28,17 +28,17 @@ def losses_page() -> str:
     lines = [
         "# Losses",
         "",
-        "Each is one term to add to the task's own loss. Tensors are keyword-only; the classes are",
-        "on the last axis; `old`, `reference` and `control` get no gradient. Every module has a",
-        "function of the same options. [How to use them](training.md) in a loop, and",
+        "Each is one term to add to the task's loss. Tensors are keyword-only, and the last axis is the",
+        "classes. `old`, `reference` and `control` get no gradient. Every module has a function with the",
+        "same options. See [how to use them](training.md) in a training loop, and",
         "[what they cost](results/losses.md).",
         "",
         "*PCT* is Positive-Congruent Training (Yan et al., 2021), *ELODI* is Zhao et al., 2022, and",
         "*Reproducibility* is On the Reproducibility of Neural Network Predictions (Bhojanapalli et",
-        "al., 2021). *NFR* is the negative flip rate: the share of all samples that old got right and",
-        "new gets wrong. *Old right* means that old's highest logit is that of the target. Options that",
-        "all or most have: `classes` says which classes are the same if old knows other ones,",
-        "`ignore_index` marks samples without a target, and `reduction` is over the samples.",
+        "al., 2021). *NFR* is the negative flip rate: the share of all samples that the old model got",
+        "right and the new model gets wrong. *Old right* means that the old model's highest logit is the",
+        "target's. Most losses have these options: `classes` matches the classes of two models that have",
+        "different ones, `ignore_index` marks samples without a target, and `reduction` is over the samples.",
         "",
         "| loss | | paper |",
         "|---|---|---|",
