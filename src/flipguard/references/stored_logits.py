@@ -143,7 +143,7 @@ class MappedTable:
         return found.reshape(*rows.shape, self._logits.shape[1])
 
     def to(self, device: torch.device) -> TensorTable:
-        """Return all rows on a device, copied in pieces, so that they need not fit in CPU memory."""
+        """Return all rows on a device; copied in pieces, so they need not fit in CPU memory."""
         dtype = _tensor(self._logits[:0].copy()).dtype
         whole = torch.empty(self._logits.shape, dtype=dtype, device=device)
         step = _step(self._logits.shape[1])
@@ -158,7 +158,7 @@ class MappedTable:
 
 
 def table_of(logits: Tensor | Array) -> TensorTable | MappedTable:
-    """Return a checked table of logits [n, C]; the rows of a file are checked when they are read."""
+    """Return a checked table of logits [n, C]; rows of a file are checked when they are read."""
     if isinstance(logits, Tensor):
         _must_be_a_table(logits.is_floating_point(), tuple(logits.shape), str(logits.dtype))
         table = TensorTable(logits.detach())
@@ -256,8 +256,8 @@ class StoredLogits(Reference):
     def read(cls, path: str | os.PathLike[str]) -> Self:
         """Return a table from a file that numpy wrote.
 
-        An `.npz` has `logits` and optionally `ids` and `class_names`, and is read at once. An `.npy`
-        has logits by position; its rows are read when they are needed, so it may have any size.
+        An `.npz` has `logits` and optionally `ids` and `class_names`, and is read at once. An
+        `.npy` has logits by position; its rows are read on demand, so it may have any size.
         Columns are not reordered: if the class names differ from those of the new model, match them
         with `SharedClasses.by_name(old=stored.class_names, new=…)`.
         """
