@@ -1,27 +1,29 @@
-"""The page of methods: one card per method."""
+"""The cards of the methods."""
 
 from __future__ import annotations
 
 from flipguard.methods import METHODS
 from pages.elodi_price import elodi_price
 
-# Sections below the options of a card.
+# Text below the options of a card.
 NOTES = {"elodi": elodi_price}
 
 
 def methods_page() -> str:
-    """Return the page, with one card per method."""
+    """One card per method."""
     lines = [
         "# Methods",
         "",
-        "The methods of `flipguard train --method`. Set an option with `--set options.NAME=VALUE`.",
-        "`codistill-skl+entropy` and `codistill-skl+skl` add a regulariser. The formulas are on the",
-        "[cards of the losses](losses.md). Some of flipguard's defaults differ from the paper: each card lists the",
-        "differences, and `options.preset=paper` uses the paper's value for every option that is not",
-        "given. The `run.json` of a run lists the differences for its settings under `departures`. Every loss is a",
-        "mean over the batch, even if the paper has a sum over the training set, as in PCT's equation 7.",
+        "These are the names for `flipguard train --method`. Set options with `--set options.NAME=VALUE`.",
+        "`codistill-skl+entropy` and `codistill-skl+skl` add a regulariser. [Losses](losses.md) has the formulas.",
+        "[Choose a method](guides/choose.md) says which method fits which situation.",
         "",
-        "| method | | paper |",
+        "flipguard's defaults are not always those of the paper. Each card says where they differ, and",
+        "`options.preset=paper` uses the paper's value for every option that is not given. The `run.json` of a run lists the",
+        "differences under `departures`. Every loss is a mean over the batch, also where a paper prints a sum over",
+        "the training set, as in PCT's equation 7.",
+        "",
+        "| method | what it does | paper |",
         "|---|---|---|",
     ]
     for method in METHODS.values():
