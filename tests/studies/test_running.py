@@ -163,7 +163,7 @@ def test_runs_of_data_that_changed_make_no_table(ran: tuple[Path, Ran], tmp_path
     changed.write_text(json.dumps(document))
     done = flipguard("run", ID, *SMALL, "--out", str(tmp_path))
     assert done.code == 2
-    assert f"Expected the data that {changed.parent} was begun with" in " ".join(done.err.split())
+    assert f"Expected the data that {changed.parent} was started with" in " ".join(done.err.split())
     assert not (tmp_path / "results" / f"{ID}.mnist1d.json").exists()
 
 

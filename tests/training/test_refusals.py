@@ -65,8 +65,8 @@ def refused(config: Config, out: Path, *, resume: bool = False) -> str:
     ("method", "old", "said"),
     [
         ("fd-lm", [], "given an old run with `--old`"),
-        ("bct", ["narrow"], "keep old's classes"),
-        ("bu-cr", ["narrow"], "keep old's classes"),
+        ("bct", ["narrow"], "have the old model's classes"),
+        ("bu-cr", ["narrow"], "have the old model's classes"),
         ("l2-sp", ["other"], "old's architecture"),
         ("ewc", ["other"], "old's architecture"),
         ("mixout", ["narrow"], "old's architecture"),
