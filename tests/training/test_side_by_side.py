@@ -210,8 +210,8 @@ def test_what_auto_decides_is_said_and_no_epoch_is_left_out(
     lines: list[str] = []
     assert train(apart(), tmp_path / "run", report=lines.append).finished
     assert re.fullmatch(
-        r"members one by one: about \d+ s for all of them, of which further processes would save "
-        r"less than their start takes",
+        r"members one by one: about \d+ s for all of them; more processes would save less than "
+        r"their start takes",
         lines[0],
     )
     assert lines[1].startswith("  member 1: epoch 1/2 ")
@@ -251,7 +251,9 @@ def test_where_no_process_starts_members_are_trained_here(
     monkeypatch.setattr(sys, "executable", executable)
     lines: list[str] = []
     assert train(apart(), tmp_path / "run", report=lines.append).finished
-    assert any("members one by one: no further process starts here (" in line for line in lines)
+    assert any(
+        "members one by one: no more processes can be started here (" in line for line in lines
+    )
 
 
 def test_a_process_ends_with_its_input() -> None:

@@ -76,7 +76,10 @@ class FusedGroup:
 
 
 class CannotFuse(InputError):
-    """Raised if members cannot be trained as one network; `fitting` of them may fit, on `streams`."""
+    """Raised if members cannot be trained as one network.
+
+    `fitting` of them may fit, on `streams`.
+    """
 
     def __init__(self, said: str, *, fitting: int = 0, streams: int = 1) -> None:
         super().__init__(said)
@@ -90,7 +93,7 @@ def fuses(machine: Machine, device: torch.device) -> bool:
 
 
 def fills_gpu(model: nn.Module) -> bool:
-    """Return whether convolutions are so wide that several models as one network would be slower."""
+    """Return whether convolutions are so wide that one network of several models is slower."""
     return max((p.shape[0] for p in model.parameters() if p.dim() > 2), default=0) > WIDEST
 
 

@@ -56,7 +56,7 @@ def time_is_up(deadline: float | None) -> bool:
 
 
 def interrupt() -> None:
-    """Ask training to stop, here and in processes that listen; do nothing if Ctrl-C stops at once."""
+    """Ask training to stop, here and in listening processes, if a first Ctrl-C waits here."""
     if not _state.waits:  # the request would never be reset
         return
     _state.asked = True

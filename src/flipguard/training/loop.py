@@ -111,7 +111,7 @@ class TrainingSteps:
         self._captured: CapturedStep | None = None
 
     def capture(self, *, otherwise: Callable[[str], None] | None) -> None:
-        """Capture a step and replay it; if that fails, call `otherwise` with the reason, or raise."""
+        """Capture a step to replay it; if that fails, call `otherwise` with why, or raise."""
         # A replayed step reads these tensors, so they must keep their addresses.
         self._rate = torch.zeros((), device=self._device)
         self._number = torch.tensor(self._taken, device=self._device)

@@ -1,4 +1,4 @@
-"""How the members of a run are trained: as one network, side by side, or one by one."""
+"""Train the members of a run: as one network, in several processes, or one by one."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def train_together(
     deadline: float | None,
     monitor: Monitor,
 ) -> bool:
-    """Trains the members that are trained together; False if time was up before they ended."""
+    """Train members as one network if possible; return False if time was up before the end."""
     machine = configs[0].machine
     if fabric.world_size > 1 and machine.fuse != "on":
         return True  # every process takes its share of a batch, member after member
     stops = partial(time_is_up, deadline)
     with ExitStack() as stack:
-        # In an order that all processes share, so that no two wait for each other.
+        # All processes lock in the same order, so that no two wait for each other.
         ours = _to_lock(machine, fabric, folders)
         for folder in sorted(ours):
             try:
@@ -60,9 +60,9 @@ def train_together(
 
 
 def _to_lock(machine: Machine, fabric: Any, folders: Sequence[Path]) -> set[Path]:
-    """The members that are to be trained together; the others are left to those who train them."""
+    """Return the folders of the members that are to be trained as one network."""
     if fabric.world_size > 1:
-        return set()  # which is refused
+        return set()  # refused later
     names = {folder.name: folder for folder in folders}
     begun = [set(told["members"]) for told in listed_groups(folders[0].parent)]
     wanted = {names[name] for group in begun if group <= set(names) for name in group}
@@ -76,7 +76,7 @@ def _train_groups(
     fabric: Any,
     configs: Sequence[Config],
     folders: Sequence[Path],
-    ours: set[Path],  # those that no other process trains meanwhile
+    ours: set[Path],  # folders that this process has locked
     *,
     deadline: float | None,
     monitor: Monitor,
@@ -131,7 +131,7 @@ def _refuse_settings(fabric: Any, config: Config) -> None:
 
 
 def _is_fresh(folder: Path) -> bool:
-    """Whether a member is neither finished nor begun alone."""
+    """Return whether a member is neither finished nor begun alone."""
     if (folder / CHECKPOINT).exists():
         return False
     return not is_finished(folder)
@@ -158,13 +158,13 @@ def train_members(
     all_wanted = wanted_members(config, out, reused, starts)
     count, places = len(all_wanted), [member_folder(wanted, out) for wanted in all_wanted]
     if reused:
-        report(f"{len(reused)} members taken over, {count} of this run's own")
+        report(f"{len(reused)} members reused, {count} new")
     if not all_wanted:
         return list(reused)
     for folder in places:
         if is_finished(folder):
-            check_follows(Run.read(folder))  # it may have started from what old was before
-    # Lines: the members' epochs are not those of the run.
+            check_follows(Run.read(folder))  # the old run may have changed since the member began
+    # As lines only, because the members' epochs are not epochs of the run.
     lines = LineMonitor(report)
     if not train_together(fabric, all_wanted, places, deadline=deadline, monitor=lines):
         return None
@@ -207,7 +207,7 @@ def _one_by_one(
             run = train_one(
                 fabric, wanted, folder, resume=True, waits=True, monitor=LineMonitor(tell)
             )
-        except InUseError:  # time was up before another process had trained it
+        except InUseError:  # time was up while another process was training it
             return None
         if not run.finished:
             return None
