@@ -151,8 +151,8 @@ MOODS = [
     pytest.param(
         "dies",
         InputError,
-        r"Expected the process of member \d to live, but it was ended from outside \(signal 9\), .*"
-        r"; go on with `--resume`, or with `--fuse off`, which trains one at a time\.",
+        r"Expected the process of member \d to finish, but it was killed \(signal 9\), .*"
+        r"; resume with `--resume`, or with `--fuse off`, which trains one member at a time\.",
         marks=pytest.mark.slow,
     ),
 ]

@@ -202,8 +202,8 @@ def refuse_divergence(trainee: Trainee, losses: Mapping[str, list[float]], epoch
     else:
         lower += " or the weight of the term"
     raise DivergedError(
-        f"Expected finite losses and weights, but got {found} in epoch {epoch + 1}; lower {lower}. "
-        "The checkpoint of the epoch before is unchanged."
+        f"Expected finite losses and weights, but got {found} in epoch {epoch + 1}; lower {lower} "
+        "(the checkpoint of the epoch before is unchanged)."
     )
 
 

@@ -216,9 +216,9 @@ class MemberMonitor(PoolMonitor):
             self._report(f"  {epochs}{self._time_left(now)}")
 
     def ended(self, job: Job | None, ending: Ending) -> None:
-        """Report the end of a member, or raise: what one is refused, all are.
+        """Report the end of a member; raise if it failed, because the others would fail as well.
 
-        The others have their states.
+        The other members keep their checkpoints.
         """
         if job is None:
             raise _NoProcessError(ending.text)
@@ -232,9 +232,9 @@ class MemberMonitor(PoolMonitor):
             raise RuntimeError(f"In {who}:\n{ending.text}")
         if ending.kind == "gone":
             raise InputError(
-                f"Expected {who} to live, but it was ended from outside ({ending.text}), perhaps "
-                "for want of memory; go on with `--resume`, or with `--fuse off`, which trains one "
-                "at a time."
+                f"Expected {who} to finish, but it was killed ({ending.text}), perhaps because "
+                "memory ran out; resume with `--resume`, or with `--fuse off`, which trains one "
+                "member at a time."
             )
         if ending.kind == "stopped":
             self._pool.stop()
