@@ -186,14 +186,14 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(runs, arguments, said):
 
 
 @pytest.mark.parametrize("name", ["members", "views"])
-def test_a_run_is_not_called_as_what_lies_beside_runs(runs, name):
+def test_names_of_shared_folders_are_refused_for_runs(runs, name):
     for more in ((), ("--resume",)):
         done = flipguard(runs, "train", *TINY, "--out", name, *more)
         assert done.returncode == 2
         assert done.stderr == (
-            f"flipguard: Expected `--out` to be a folder for a run, but got {name}, and '{name}' "
-            f"is what flipguard calls the folder of {name} beside the runs that use them; choose "
-            "another name.\n"
+            f"flipguard: Expected `--out` to be a folder for a run, but got {name}, and flipguard "
+            f"uses the name '{name}' for the folder of {name} next to the runs that use them; "
+            "choose another name.\n"
         )
         assert not (runs / name).exists()
 
@@ -201,7 +201,7 @@ def test_a_run_is_not_called_as_what_lies_beside_runs(runs, name):
 def test_a_finished_run_is_not_trained_again(runs):
     done = flipguard(runs, "train", *TINY, "--out", "v1")
     assert done.returncode == 2
-    assert "there is a run in it; go on with it by `--resume`" in done.stderr
+    assert "there is a run in it; resume it with `--resume`" in done.stderr
     done = flipguard(runs, "train", "--out", "v1", "--resume")
     assert done.returncode == 0
     assert "is finished; nothing to do" in done.stdout
