@@ -203,7 +203,10 @@ def test_standard_output_can_be_the_page(run: Run, tmp_path: Path) -> None:
         (["--html", "a.html", "--samples", "nothing"], "nothing is none of these"),
         (["--html", "a.html", "--samples-budget", "lots"], "to be a size up to 1GB such as 5MB"),
         (["--html", "old.parquet"], "is one of the input files"),
-        (["--html", "a.html", "--samples", "t.csv", "--flips", "t.csv"], "is one of the input files"),
+        (
+            ["--html", "a.html", "--samples", "t.csv", "--flips", "t.csv"],
+            "is one of the input files",
+        ),
         (["--html", "-", "--json", "-"], "Only one output can be -"),
         (["--html", "nowhere/a.html"], "is no folder"),
     ],
