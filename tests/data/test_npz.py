@@ -1,4 +1,4 @@
-"""Somebody's own arrays: what is read, and one clear sentence for what cannot be."""
+"""Data sets in .npz files: what is read, and one clear sentence for what cannot be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits by id: the same id lands in the same part in every order and company."""
+"""Splits by id: an id is in the same part in any order and with any other samples."""
 
 from __future__ import annotations
 

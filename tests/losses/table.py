@@ -171,7 +171,7 @@ def size(random: Random, most: int = 50) -> int:
 
 
 def draw_match(random: Random, new_count: int) -> Match:
-    """A few classes come, a few go, and the rest change places."""
+    """Return a matching in which classes are added, removed and reordered."""
     old_count = random.randint(1, new_count + 2)
     shared = random.randint(1, min(old_count, new_count))
     of_new = [-1] * new_count

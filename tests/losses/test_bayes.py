@@ -1,4 +1,4 @@
-"""Training towards the Bayesian update: cross-entropy with what it decides, and nothing else."""
+"""Training on the Bayesian update: the cross-entropy with its decisions."""
 
 from __future__ import annotations
 

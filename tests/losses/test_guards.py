@@ -1,4 +1,4 @@
-"""What must not pass in silence: second derivatives, swaps, garbage where nothing counts."""
+"""Cases that must raise an error: second derivatives, swapped arguments, and bad values."""
 
 from __future__ import annotations
 

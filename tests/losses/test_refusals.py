@@ -1,4 +1,4 @@
-"""What a loss cannot take is refused in one sentence: what, where, and the way out."""
+"""Errors of losses: one sentence with what is wrong, where, and what to do."""
 
 from __future__ import annotations
 

@@ -541,7 +541,7 @@ def regression_alleviating(
     reduction: str = "mean",
     ignore_index: int = -100,
 ) -> Tensor:
-    """RACT: old's feature of the same sample against everybody's features of other classes."""
+    """RACT: old's feature of the same sample against all features of other classes."""
     news = [unit(row) for row in project(rows(new_features), projection)]
     olds = [unit(row) for row in constants(old_features)]
     labels = targets(target, len(news))

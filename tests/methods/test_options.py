@@ -1,4 +1,4 @@
-"""What a method may be told: how options are completed, refused, and compared with the paper's."""
+"""Options of methods: how they are completed, refused, and compared with the paper's."""
 
 from __future__ import annotations
 

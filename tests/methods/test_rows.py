@@ -1,4 +1,4 @@
-"""What only a method knows stands on its row, and rows are read where torch is not installed."""
+"""Rows of methods: they have all that depends on the method, and are read without torch."""
 
 from __future__ import annotations
 

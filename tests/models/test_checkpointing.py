@@ -1,4 +1,4 @@
-"""Computing activations again changes what is held in memory, and nothing else."""
+"""Recomputing activations changes memory use only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is, in numbers, and whether two can share weights."""
+"""Descriptions of models, and whether two models can load each other's weights."""
 
 from __future__ import annotations
 

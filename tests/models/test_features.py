@@ -1,4 +1,4 @@
-"""Features are exactly what the head is given, in one pass that leaves no trace."""
+"""Features equal the input of the head, and one pass changes nothing in the model."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_features_of_every_token_are_refused() -> None:
 
 
 class Odd(nn.Module):
-    """Calls what it is told to, in whatever order."""
+    """A model that calls its layers in any order."""
 
     def __init__(self, use: Callable[[Odd, Tensor], Any]) -> None:
         super().__init__()

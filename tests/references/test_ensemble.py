@@ -1,4 +1,4 @@
-"""Ensembles: every weight and temperature counts, as a plain loop says; calibration."""
+"""Ensembles: weights and temperatures against a plain loop, and calibration."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_no_model_at_all_is_refused() -> None:
 
 
 def samples(sharpness: float, n: int = 4000, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Logits that are `sharpness` times as sure as they should be, and targets drawn from them."""
+    """Return logits that are `sharpness` times too large, and targets drawn without that factor."""
     generator = torch.Generator().manual_seed(seed)
     true = 2.0 * torch.randn(n, 4, generator=generator)
     target = torch.multinomial(true.softmax(dim=1), 1, generator=generator)[:, 0]

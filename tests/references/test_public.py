@@ -1,4 +1,4 @@
-"""What the package offers, and what it needs to be imported."""
+"""The public names of the package, and the imports that it needs."""
 
 from __future__ import annotations
 
