@@ -228,10 +228,11 @@ def test_a_plan_trains_nothing(tmp_path: Path) -> None:
     assert "timm:resnet50" in large.out
     told = " ".join(large.out.split())
     assert re.search(
-        r"about \S+ days on a large GPU; with \d+ process(es)? on cpu far longer, for an unknown ",
+        r"about \S+ days on a large GPU; "
+        r"with \d+ process(es)? on cpu far longer, for an unknown time",
         told,
     )
-    assert "To run it, something is missing. Expected `imagenet` to be " in told
+    assert "Data is missing: Expected `imagenet` to be " in told
     there = flipguard("run", ID, "--plan", "--out", str(tmp_path / "new"))
     assert "something is missing" not in there.out
 
@@ -290,8 +291,11 @@ def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         (["show", "elodi.figure1b"], "there is none of elodi.figure1b"),
         (["show", ID, "--markdown", "no/such/page.md"], "is no folder"),
         (["show", "nowhere.json"], "Expected nowhere.json to be a study's result, but there is no"),
-        (["show", "nowhere.json", "--scale", "mnist1d"], "Expected no `--scale` beside a result's"),
-        (["show", "nowhere.json", "--out", "there"], "Expected no `--out` beside a result's file"),
+        (
+            ["show", "nowhere.json", "--scale", "mnist1d"],
+            "Expected no `--scale` with a result file",
+        ),
+        (["show", "nowhere.json", "--out", "there"], "Expected no `--out` with a result file"),
     ],
 )
 def test_refusals_are_one_sentence(

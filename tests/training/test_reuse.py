@@ -161,11 +161,11 @@ def test_stopped_and_resumed_equals_uninterrupted(old: Run, tmp_path: Path) -> N
     ("changes", "said"),
     [
         ({"reuse": 4}, "at most `members`, 3, but got 4"),
-        ({"reuse": -1}, "`reuse` of `elodi` to be a number from 0 on, but got -1"),
+        ({"reuse": -1}, "`reuse` of `elodi` to be a finite number of at least 0, but got -1"),
         ({"reuse": 1, "guides": ("x",)}, "`reuse` without `guides`"),
         ({"reuse": 1, "options": {"guide": "calibrated"}}, "'calibrated'"),
         ({"reuse": 1, "scope": Scope(classes=8)}, "has other classes"),
-        ({"members": 5, "reuse": 4}, "to have 4 members to take over, but it has 3"),
+        ({"members": 5, "reuse": 4}, "to have 4 members to reuse, but it has 3"),
     ],
 )
 def test_what_cannot_be_taken_over(

@@ -384,9 +384,15 @@ def one_sentence(problem: pytest.ExceptionInfo[InputError]) -> str:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"views": 0}, "Expected `views` to be a whole number from 1 on or none, but got 0."),
-        ({"views": 2.5}, "Expected `views` to be a whole number from 1 on or none, but got 2.5."),
-        ({"views": True}, "Expected `views` to be a whole number from 1 on or none, but got True."),
+        ({"views": 0}, "Expected `views` to be a whole number of at least 1 or none, but got 0."),
+        (
+            {"views": 2.5},
+            "Expected `views` to be a whole number of at least 1 or none, but got 2.5.",
+        ),
+        (
+            {"views": True},
+            "Expected `views` to be a whole number of at least 1 or none, but got True.",
+        ),
         (
             {"views": 2, "online": False},
             "Expected `views` with an ensemble that sees augmented inputs, but got "
@@ -394,13 +400,13 @@ def one_sentence(problem: pytest.ExceptionInfo[InputError]) -> str:
         ),
         (
             {"views_top": 3},
-            "Expected `views_top` beside `views`, but got it alone; say how many `views` are "
-            "stored, or leave it out.",
+            "Expected `views_top` together with `views`, but got it alone; set `views`, or leave "
+            "`views_top` out.",
         ),
         (
             {"views_dtype": "float32"},
-            "Expected `views_dtype` beside `views`, but got it alone; say how many `views` are "
-            "stored, or leave it out.",
+            "Expected `views_dtype` together with `views`, but got it alone; set `views`, or leave "
+            "`views_dtype` out.",
         ),
         (
             {"views": 2, "views_top": 10},

@@ -25,6 +25,7 @@ class Declined:
     """The strategy trains no more members; the next strategy trains the rest."""
 
     reason: str | None = None  # None if there is nothing to explain
+    lines: tuple[str, ...] = ()  # what was reported while finding that out
 
 
 Outcome: TypeAlias = Done | Stopped | Declined
