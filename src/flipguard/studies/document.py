@@ -32,7 +32,7 @@ CURVES = ("error_rate_new", "negative_flip_rate", "relative_negative_flip_rate")
 
 
 class ShapeError(ValueError):
-    """A value of a document is not what its place needs."""
+    """Raised if a value of a document has a wrong type or form."""
 
 
 def _wrong(value: Any, path: str, expected: str) -> ShapeError:
@@ -268,7 +268,7 @@ def _share(value: Any, path: str) -> float:
 
 
 def _check_rows(rows: list[dict[str, Any]], study: Study) -> None:
-    """Refuses a row that is there twice, and bins that cannot stand in one picture."""
+    """Raise on a row that appears twice, and on bins that cannot share one picture."""
     edges: dict[str | None, list[float]] = {}
     places = set()
     for row in rows:

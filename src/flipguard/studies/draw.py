@@ -1,4 +1,4 @@
-"""Studies as pictures: rows beside the paper's, curves, histograms and matrices."""
+"""Draw studies: rows next to the paper's, curves, histograms and matrices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def draw_panels(figure: Any, panels: Sequence[HistogramPanel]) -> None:
 
 
 def draw_panel(axes: Any, panel: HistogramPanel) -> None:
-    """One histogram: bars, or an outline a curve, dashed where a law says what is expected."""
+    """Draw a histogram: bars, or one outline per curve, dashed for an expected law."""
     if panel.whole:
         _draw_bars(axes, panel)
     else:
@@ -57,8 +57,8 @@ def _draw_bars(axes: Any, panel: HistogramPanel) -> None:
     places, count = panel.edges[:-1] + 0.5, len(panel.curves)
     width = 0.8 / count
     for number, curve in enumerate(panel.curves):
-        beside = places + (number - (count - 1) / 2) * width
-        axes.bar(beside, curve.values, width, color=_colour(number), label=curve.label)
+        centres = places + (number - (count - 1) / 2) * width
+        axes.bar(centres, curve.values, width, color=_colour(number), label=curve.label)
     names = [f"{place:.0f}" for place in places]
     if panel.open_end:
         names[-1] += "+"
@@ -86,7 +86,7 @@ def _colour(number: int) -> str:
 
 
 def draw_matrices(figure: Any, matrices: Sequence[RoleMatrix]) -> None:
-    """A number and a colour a cell, old models down and new ones across."""
+    """Draw one number and colour per cell, old models down and new ones across."""
     figure.set_size_inches(5.2 * len(matrices), 4.4)
     figure.subplots_adjust(wspace=0.35)
     for number, matrix in enumerate(matrices, start=1):
@@ -183,9 +183,9 @@ def _above_axes(figure: Any) -> float:
 
 
 def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
-    """The headline over the untreated line's: the paper's dot and ours, a line a row.
+    """Draw the headline metric's ratio to control, the paper's and ours, one line per row.
 
-    The headline itself, where there is no untreated line.
+    Without a control, draw the headline metric itself.
     """
     metrics = result.study.metrics
     headline = headline_of(result)
@@ -270,7 +270,7 @@ def _size_of_series(result: Result, rows: Sequence[Row]) -> tuple[float, float]:
 
 
 def _series(figure: Any, result: Result, rows: Sequence[Row]) -> None:
-    """A curve a group, a panel a metric; groups with axes of their own get panels of their own."""
+    """Draw one curve per group, one panel per metric; groups with other axes get other panels."""
     metrics = result.study.metrics
     panels, axis_names = _groups(result, rows)
     apart = len(panels) > 1

@@ -28,7 +28,7 @@ class Curve:
 
     label: str
     values: Array
-    expected: bool = False  # what a law says, beside what was found
+    expected: bool = False  # by a law, in addition to the measured curve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class HistogramPanel:
     open_end: bool = False  # the last bin has all that lies beyond it, too
 
     def bins(self) -> Iterator[tuple[str, list[float]]]:
-        """A line a bin for people to read; where there are many, several are joined."""
+        """Yield one line per bin for people to read; many bins are joined."""
         count = len(self.edges) - 1
         step = 1 if self.whole else -(-count // MOST_BINS)
         for first in range(0, count, step):
@@ -69,7 +69,7 @@ def panels_of(result: Result) -> list[HistogramPanel]:
     if wanted.of == "uncertainty":
         return list(_by_uncertainty(result, rows))
     groups = list(dict.fromkeys(result.line(row).group for row in rows))
-    # Lines of several groups stand in one picture, unless each group has draws of its own.
+    # Lines of several groups share one picture, unless each group has separate draws.
     apart = [[group] for group in groups] if wanted.of == "displacement" else [groups]
     return [
         _panel(result, [row for row in rows if result.line(row).group in some]) for some in apart

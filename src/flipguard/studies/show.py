@@ -1,4 +1,4 @@
-"""Studies beside their papers: tables for the terminal and in Markdown, and an overview."""
+"""Show studies next to their papers: tables for the terminal and Markdown, and an overview."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ class Tally:
 
 
 def overview_table(results: Sequence[Result]) -> Table:
-    """A line a study."""
+    """Return a table with one line per study."""
     table = Table(box=None, pad_edge=False)
     table.add_column("study", no_wrap=True)
     # They fill eighty columns.

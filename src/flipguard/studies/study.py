@@ -76,10 +76,10 @@ TEST_SAMPLES: Mapping[str, int] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuideSpec:
-    """So many members of an ensemble that is given to a student, of one role.
+    """Members of one role in an ensemble that is given to a student.
 
-    A `generation` gives them the seeds of another one than the student's: two students that see
-    the same samples have the same ensemble if the generation of their guides is the same.
+    A `generation` gives them other seeds than the student's: two students that see the same
+    samples have the same ensemble if the generation of their guides is the same.
     """
 
     role: str
@@ -90,10 +90,10 @@ class GuideSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """What is trained, but for seed and scale.
+    """A model to train, without its seed and scale.
 
-    A `role` of None is that of whoever follows the model. `printed` are the options that the
-    paper's row states, `options` those of the study, which a scale does not change.
+    `role=None` means the role of the model that follows this one. `printed` are the options that
+    the paper's row states, `options` those of the study, which a scale does not change.
     """
 
     method: str = "none"
@@ -103,12 +103,12 @@ class ModelSpec:
     follows: tuple[str, ...] = ()
     guides: tuple[GuideSpec, ...] = ()
     fine_tune: bool = False
-    watch: bool = False  # measured against old in every epoch, though it does not follow it
+    watch: bool = False  # measured against old in every epoch, although it does not follow it
     fix: tuple[str, ...] = ()  # sources of randomness that no seed changes
     recipe: Mapping[str, Scalar] = field(default_factory=dict)
-    generation: int | None = None  # other generations have other seeds; None: of who follows it
-    # The share of the training samples that it saw, and of the classes that it knew; None: all,
-    # or as many as whoever follows it.
+    generation: int | None = None  # other generations have other seeds; None: the follower's
+    # The share of the training samples that it sees, and of the classes that it knows; None: all,
+    # or that of the follower.
     samples: float | None = None
     classes: float | None = None
 
@@ -140,10 +140,10 @@ class StudyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimSide:
-    """One side of a claim: a metric of lines, by their places in the study, or a number.
+    """One side of a claim: a metric of lines, by their indices in the study, or a number.
 
     With a `curve` it is the metric on that split after the last epoch, or with `first` its mean
-    over so many first epochs.
+    over that number of first epochs.
     """
 
     places: tuple[int, ...] = ()
@@ -165,7 +165,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromScratch:
-    """What a study of fine-tuned models is at a scale whose models start from nothing."""
+    """Title and note of a study of fine-tuned models at a scale without pretrained weights."""
 
     title: str
     note: str
@@ -173,11 +173,11 @@ class FromScratch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
-    """What is counted over the samples of some lines, or over draws, beside the metrics."""
+    """What is counted over the samples of some lines, or over draws, in addition to metrics."""
 
     of: str  # one of `HISTOGRAMS`
     places: tuple[int, ...]
-    judge: str | None = None  # of `models`: who says how uncertain a sample is
+    judge: str | None = None  # the one of `models` that gives the uncertainty of samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,12 +238,12 @@ class Study:
         return self.test_samples or TEST_SAMPLES.get(data or "")
 
     def control_of(self, place: int) -> int | None:
-        """The untreated line of the same update, or of the same series, to hold others against."""
+        """Return the index of the control of the same update, or of the same series."""
         own = self.lines[place]
         plain = [i for i, line in enumerate(self.lines) if line.new.method == "none"]
         same = [i for i in plain if self.lines[i].block == own.block]
-        beside = [i for i in plain if own.group and self.lines[i].group == own.group]
-        return next(iter([*same, *beside]), None)
+        of_group = [i for i in plain if own.group and self.lines[i].group == own.group]
+        return next(iter([*same, *of_group]), None)
 
 
 def _condition(name: str, value: object) -> str:
