@@ -303,7 +303,7 @@ def test_an_entry_is_read_whole() -> None:
         ),
         (entry('rows = ["Elodi"]'), "Swin-Tiny, None (single), but got 'Elodi'."),
         (entry('rows = ["ELODI"]', 'against = ["KD"]'), "expected `against` to be of "),
-        (entry('against = ["ELODI"]'), "expected `rows` beside `against`, but got none."),
+        (entry('against = ["ELODI"]'), "expected `rows` with `against`, but got none."),
         (entry("rows = [3]"), "expected `rows` to be a list of names, but got [3]."),
         (entry(holds='"yes"'), "expected `holds` to be true or false, but got 'yes'."),
         (entry(says='""'), "expected `says` to be a sentence that ends with a full stop, but got "),

@@ -1,1 +1,1 @@
-"""Studies: what the papers report, to be held beside what is measured here."""
+"""Studies: the papers' tables and figures, measured again and compared with what they report."""

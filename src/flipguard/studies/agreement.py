@@ -1,4 +1,4 @@
-"""Whether a study comes out as the paper's table does: computed from numbers, not felt.
+"""Measure how far a study agrees with the paper's table.
 
 For two rows of one update and one metric, three questions with a rule each:
 
@@ -8,15 +8,15 @@ For two rows of one update and one metric, three questions with a rule each:
    binomial variance p (1 - p) / n; a relative negative flip rate varies in proportion to its
    negative flip rate. Cells that the paper leaves in doubt separate nothing.
 2. Do we separate them? If the 95 % interval of the mean difference, paired by seed, leaves 0 out.
-   With fewer than ten seeds its variance is drawn to those of the other pairs of the metric
-   (`noise`), as few seeds say little about it. One seed separates nothing.
-3. Then the pair agrees or disagrees by the signs; else it is undecided.
+   With fewer than ten seeds its variance is shrunk towards those of the other pairs of the metric
+   (`noise`), because few seeds estimate it poorly. One seed separates nothing.
+3. If both do, the pair agrees or disagrees by the signs; otherwise it is undecided.
 
 The agreement is the share of agreeing pairs among those that the paper separates clearly.
 
 The same comparison is counted once in a study, and once over several studies (`Pair.question`).
-Seven rows that replace one and the same old model have one
-and the same old error, and to hold each of them against an eighth row asks one question, not
+Seven rows that replace the same old model have the same old
+error, so comparing each of them with an eighth row asks one question, not
 seven. Two pairs of rows are the same comparison if they are of the same metric, and both sides have
 the same value in the paper and the same values of ours, seed by seed, whichever side comes first
 and whatever the update is. The first pair stays, and knows the others that it stands for.
@@ -92,7 +92,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """All comparisons that the paper decides clearly, each of them once."""
+    """All comparisons that the paper decides clearly, without repeats."""
 
     pairs: tuple[Pair, ...]
 
@@ -137,7 +137,7 @@ def _pair(
     same: Sequence[tuple[int, int]],
     interval: tuple[float, float],
 ) -> Pair:
-    """What becomes of pairs of rows that are all the same comparison."""
+    """The verdict on pairs of rows that are all the same comparison."""
     first, second = same[0]
     a, b = rows[first], rows[second]
     ours = a.values.get(metric, ()), b.values.get(metric, ())
@@ -176,7 +176,7 @@ def separated(first: Measured, second: Measured, metric: str) -> bool:
 
 
 def _standard_error(row: Measured, metric: str) -> float | None:
-    """In percent; None if nothing says how far the value may be off."""
+    """The standard error of a paper's value in percent; None if it is unknown."""
     cell = row.paper.get(metric)
     if cell is None or cell.value is None:
         return None
@@ -197,13 +197,13 @@ def _standard_error(row: Measured, metric: str) -> float | None:
 def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
     """The 95 % interval of the mean of second less first, seed by seed; nan for one seed.
 
-    Of one comparison alone, with nothing beside it that says how much seeds do.
+    It uses this comparison alone, without the variances of other comparisons.
     """
     return difference_intervals([_apart(first, second)], confidence=CONFIDENCE)[0]
 
 
 def _apart(first: Sequence[float], second: Sequence[float]) -> NDArray[np.float64]:
-    """Second less first, seed by seed; nothing if they have not the same seeds."""
+    """Second minus first for every seed; empty if their seeds differ."""
     if len(first) != len(second):
         return np.empty(0)
     return np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)

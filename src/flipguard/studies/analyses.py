@@ -1,4 +1,4 @@
-"""Figures that count samples instead of naming rates, from what finished runs said of them."""
+"""Histograms over samples for a study's figures, from the predictions of finished runs."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ Seen: TypeAlias = tuple[Array, Array]
 class Analysed:
     """Values by seed, which are metrics of the line, and a histogram as plain values for JSON.
 
-    A histogram has `edges` of bins, and `counts`: by what is counted, a list a seed. It is `open`
-    if values beyond the last edge were counted with the last bin.
+    A histogram has `edges` of bins, and `counts`: one list per seed for each kind that is counted.
+    It is `open` if values beyond the last edge were counted with the last bin.
     """
 
     values: dict[str, list[float]] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def counted(values: Array, edges: Array) -> list[int]:
 def histogram(
     of: str, edges: Array, values: Mapping[str, Sequence[Array]], **more: Any
 ) -> dict[str, Any]:
-    """A histogram of values, an array a seed, ready for JSON."""
+    """A histogram of values, given as one array per seed, ready for JSON."""
     every = [one for some in values.values() for one in some]
     return {
         "of": of,
@@ -135,7 +135,7 @@ def displacements(plan: StudyPlan) -> dict[int, Analysed]:
 
 
 def one_architecture(plan: StudyPlan, line: StudyRow) -> bool:
-    """Whether old and new differ by nothing but their seeds."""
+    """Whether old and new differ only by their seeds."""
     old, new = (
         (plan.scale.models(model.role or ""), dataclasses.replace(model, role="", generation=None))
         for model in (line.old, line.new)
@@ -144,7 +144,7 @@ def one_architecture(plan: StudyPlan, line: StudyRow) -> bool:
 
 
 def pools_of(plan: StudyPlan, group: str | None) -> tuple[Array, Array]:
-    """The sample's logits by every single model of old's side, and of new's."""
+    """The logits of one sample by every model of the old side, and of the new side."""
     places = [i for i, line in enumerate(plan.study.lines) if line.group == group]
     updates = [update for place in places for update in updates_of(plan, place)]
     old, new = (
@@ -168,14 +168,14 @@ def norms_within(pool: Array, size: int, random: np.random.Generator) -> Array:
 
 
 def norms_between(old: Array, new: Array, size: int, random: np.random.Generator) -> Array:
-    """Norms between ensembles of so many members, each drawn from its own pool."""
+    """Norms between ensembles of a given number of members, one drawn from each pool."""
     first, second = (pool[_orders(pool, random)[:, :size]].mean(1) for pool in (old, new))
     found: Array = np.linalg.norm(second - first, axis=1)
     return found
 
 
 def _orders(pool: Array, random: np.random.Generator) -> Array:
-    """The models of a pool in an order of chance, draw by draw."""
+    """The models of a pool in a random order for every draw."""
     found: Array = np.argsort(random.random((DRAWS, len(pool))), axis=1)
     return found
 
@@ -225,7 +225,7 @@ def ranks(plan: StudyPlan) -> dict[int, Analysed]:
 
 
 def ranks_of_flips(old: RunLogits, new: RunLogits) -> Array:
-    """The rank in old of new's wrong class, from 1 on, a number a negative flip."""
+    """The rank in the old model of the new model's wrong class, one per negative flip."""
     said = new.said
     flips = flip_cells(old.said, said, new.target)["negative_flip"]
     place = {name: index for index, name in enumerate(old.class_names)}
@@ -250,9 +250,9 @@ def uncertainties(plan: StudyPlan) -> dict[int, Analysed]:
     found = {}
     for place, of_seeds in seen.items():
         control = plan.study.control_of(place)
-        beside = seen.get(control, []) if control is not None and control != place else []
+        untreated = seen.get(control, []) if control is not None and control != place else []
         if of_seeds:
-            found[place] = _analysed(of_seeds, beside)
+            found[place] = _analysed(of_seeds, untreated)
     return found
 
 
@@ -278,7 +278,7 @@ def _seen(update: ComparedPair, ids: Array, uncertainty: Array) -> Seen:
 
 
 def _analysed(seen: list[Seen], control: list[Seen]) -> Analysed:
-    """By seed, also against the untreated update where there is one beside this."""
+    """The values for every seed, also relative to the untreated update if there is one."""
     values: dict[str, list[float]] = {}
     for number, (uncertainty, flipped) in enumerate(seen):
         sure, unsure = rates_of_halves(uncertainty, flipped)
@@ -308,7 +308,7 @@ def _analysed(seen: list[Seen], control: list[Seen]) -> Analysed:
 
 
 def rates_of_halves(uncertainty: Array, flipped: Array) -> tuple[float, float]:
-    """The share of flips in the surer half of the samples, and in the other one."""
+    """The rate of flips in the less uncertain half of the samples, and in the other half."""
     sure = uncertainty <= np.median(uncertainty)
     return mean_or_nan(flipped[sure]), mean_or_nan(flipped[~sure])
 

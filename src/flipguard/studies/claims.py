@@ -1,4 +1,4 @@
-"""What a paper says in words, and whether it holds here by the interval of its own seeds."""
+"""Check claims that a paper makes in words, by intervals over the seeds measured here."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def setting_of(plan: StudyPlan) -> dict[str, Any]:
 
 
 def recipe_of(plan: StudyPlan) -> dict[str, Any]:
-    """How it was trained, beside for how long: by which optimizer, and what the scale says."""
+    """The recipe without its epochs: the optimizer and the settings of the scale."""
     scale = plan.scale
     return {
         **({} if scale.preset is None else {"preset": scale.preset}),
@@ -227,7 +227,7 @@ def collect_rows(plan: StudyPlan, known: Updates | None = None) -> tuple[Row, ..
 
 
 def curves(updates: Sequence[ComparedPair], split: str) -> dict[str, Any]:
-    """Rates after every epoch, a list a seed."""
+    """Rates after every epoch, one list per seed."""
     found: dict[str, Any] = {
         "error_rate_new": [],
         "negative_flip_rate": [],

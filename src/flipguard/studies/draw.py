@@ -1,4 +1,4 @@
-"""Studies as pictures: rows beside the paper's, curves, histograms and matrices."""
+"""Draw studies as pictures: rows next to the paper's, curves, histograms and matrices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DARK = 0.6
 TITLE_LETTERS = 90
 # Of a panel, with what is below it; and between the highest panel and the title of all.
 TITLE_INCHES, GAP_INCHES = 0.25, 0.12
-# Ratios that are so many times the paper's largest have no place on its axis.
+# Ratios that exceed the paper's largest by this factor are drawn at the edge of the axis.
 FAR = 5.0
 
 
@@ -38,7 +38,7 @@ def draw_panels(figure: Any, panels: Sequence[HistogramPanel]) -> None:
 
 
 def draw_panel(axes: Any, panel: HistogramPanel) -> None:
-    """One histogram: bars, or an outline a curve, dashed where a law says what is expected."""
+    """Draw one histogram: bars, or one outline per curve, dashed for the expected law."""
     if panel.whole:
         _draw_bars(axes, panel)
     else:
@@ -57,8 +57,8 @@ def _draw_bars(axes: Any, panel: HistogramPanel) -> None:
     places, count = panel.edges[:-1] + 0.5, len(panel.curves)
     width = 0.8 / count
     for number, curve in enumerate(panel.curves):
-        beside = places + (number - (count - 1) / 2) * width
-        axes.bar(beside, curve.values, width, color=_colour(number), label=curve.label)
+        positions = places + (number - (count - 1) / 2) * width
+        axes.bar(positions, curve.values, width, color=_colour(number), label=curve.label)
     names = [f"{place:.0f}" for place in places]
     if panel.open_end:
         names[-1] += "+"
@@ -86,7 +86,7 @@ def _colour(number: int) -> str:
 
 
 def draw_matrices(figure: Any, matrices: Sequence[RoleMatrix]) -> None:
-    """A number and a colour a cell, old models down and new ones across."""
+    """Draw matrices with one number and colour per cell: rows are old models, columns new ones."""
     figure.set_size_inches(5.2 * len(matrices), 4.4)
     figure.subplots_adjust(wspace=0.35)
     for number, matrix in enumerate(matrices, start=1):
@@ -183,9 +183,9 @@ def _above_axes(figure: Any) -> float:
 
 
 def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
-    """The headline over the untreated line's: the paper's dot and ours, a line a row.
+    """Draw the headline metric as a ratio to the untreated line, one row per line of the table.
 
-    The headline itself, where there is no untreated line.
+    If there is no untreated line, the metric itself is drawn. The paper's value is a dot.
     """
     metrics = result.study.metrics
     headline = headline_of(result)
@@ -221,7 +221,7 @@ def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
         fmt="o",
         color=COLOURS[0],
         label=f"here, {result.scale}, {seeds} seed{'s' * (seeds != 1)}"
-        + ", with settings of its own" * bool(result.given),
+        + ", with other settings" * bool(result.given),
         zorder=3,
     )
     axes.set_yticks(places, names)
@@ -270,7 +270,7 @@ def _size_of_series(result: Result, rows: Sequence[Row]) -> tuple[float, float]:
 
 
 def _series(figure: Any, result: Result, rows: Sequence[Row]) -> None:
-    """A curve a group, a panel a metric; groups with axes of their own get panels of their own."""
+    """Draw one curve per group and one panel per metric; groups with other axes get own panels."""
     metrics = result.study.metrics
     panels, axis_names = _groups(result, rows)
     apart = len(panels) > 1

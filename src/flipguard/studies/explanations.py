@@ -1,8 +1,8 @@
-"""Why pairs come out the other way than in the paper: explanations that were tested, and only such.
+"""Tested explanations of pairs that come out the other way than in the paper.
 
-They are entries of `explanations.toml`, each with the sentence that explains, and with what was run
-to test it and what came out. One that did not hold is kept as well, so that nobody has to try it
-again: it is shown, but what it was about stays unexplained.
+They are entries of `explanations.toml`. Each has a sentence that explains, the test that was run,
+and its outcome. An explanation that did not hold is kept, so that the test need not be repeated:
+it is shown, but its pairs stay unexplained.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Explanation:
         """Whether a pair of a result, or one of those that it stands for, is meant."""
         if self.study != result.study.id or result.scale not in self.scales:
             return False
-        # Of other settings nobody tested why.
+        # Explanations were tested only at the default settings.
         if any(not given.startswith(BESIDE_THE_POINT) for given in result.given):
             return False
         if self.metrics and pair.metric not in self.metrics:
@@ -102,9 +102,9 @@ def names_of(study: Study, line: StudyRow) -> frozenset[str]:
 def contradictions(
     result: Result, known: Sequence[Explanation] | None = None
 ) -> list[Contradictions]:
-    """What comes out the other way, by explanation; what is not explained comes last.
+    """The pairs that come out the other way, grouped by explanation; unexplained ones come last.
 
-    Every pair is in one of them. `known` are the explanations of the file unless told.
+    Every pair is in one group. `known` defaults to the explanations of the file.
     """
     known = explanations() if known is None else known
     groups: dict[tuple[Explanation, ...], list[Pair]] = {}
@@ -168,7 +168,7 @@ def _read(given: Any, place: str) -> Explanation:
                 f"{listed(unknown)}."
             )
     if "against" in given and "rows" not in given:
-        raise InputError(f"{place}: expected `rows` beside `against`, but got none.")
+        raise InputError(f"{place}: expected `rows` with `against`, but got none.")
     if given.get("tested_at") in given["scales"]:
         raise InputError(
             f"{place}: expected `tested_at` to be another scale than {listed(given['scales'])}; "

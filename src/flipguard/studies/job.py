@@ -1,4 +1,4 @@
-"""Several studies as one job: all their runs, each once, their costs, and their data."""
+"""Several studies as one job: their runs without repeats, the costs of the runs, and their data."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def check_data_of(nodes: Sequence[PlannedRun]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyJob:
-    """Plans, and with what they are carried out, all of them by one pool of processes."""
+    """The plans of several studies, and the pool of processes that carries them out."""
 
     plans: tuple[StudyPlan, ...]
     nodes: tuple[PlannedRun, ...]  # of all plans, each once; those of the first plan first
@@ -158,7 +158,7 @@ class StudyJob:
         return tuple(node for node in self.nodes if not node.is_finished)
 
     def seconds_of(self, node: PlannedRun) -> float:
-        """How long a run takes, or what is taken for it where nothing is known."""
+        """The seconds that a run takes, or an assumed value if nothing is known."""
         return self.costs[node.folder].seconds(node) or UNKNOWN_SECONDS
 
     def seconds(self, nodes: Sequence[PlannedRun]) -> float:
@@ -184,9 +184,9 @@ def prepare_job(
     fuse: str = "auto",
     plan_only: bool = False,
 ) -> StudyJob:
-    """All that can be refused is refused here, before anything is trained.
+    """Plan a job; everything that can be refused is refused here, before training.
 
-    With `plan_only` the device need not be here: a plan trains nothing.
+    With `plan_only` the device need not be available, because a plan trains nothing.
     """
     chosen = (
         list(studies().values()) if ALL in ids else [study_of(one) for one in dict.fromkeys(ids)]
@@ -327,7 +327,7 @@ def plan_rows(task: StudyJob) -> Iterator[tuple[str, str, int, int, str, str]]:
 
 
 def plan_summary(task: StudyJob) -> str:
-    """How much there is to do, and how long it should take."""
+    """A summary of the work to do, and its estimated time."""
     nodes, left = task.nodes, task.left
     there = len(nodes) - len(left)
     told = f"{len(nodes)} runs, {there} of them finished"
@@ -342,7 +342,7 @@ def plan_summary(task: StudyJob) -> str:
     if not measured and "CPU" not in timed_on and task.device == "cpu":
         return (
             f"{told}: about {format_seconds(task.seconds(left))} on {timed_on}; with {with_what} "
-            "far longer, and nobody knows how long."
+            "far longer, for an unknown time."
         )
     basis = (
         "timed by finished runs like them"
@@ -355,7 +355,7 @@ def plan_summary(task: StudyJob) -> str:
 
 
 def _check_model(settings: Sequence[str]) -> None:
-    """A folder without a model would be found out by the first run, in the words of a library."""
+    """Refuse a folder without a model now; otherwise the first run would fail on it."""
     for setting in settings:
         name, _, folder = setting.partition("=")
         if name == "model" and folder and not (Path(folder) / "config.json").is_file():

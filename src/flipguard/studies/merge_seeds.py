@@ -1,7 +1,7 @@
-"""Results of the same study that differ in their seeds alone become one.
+"""Merge results of the same study that differ only in their seeds.
 
-So a study can be run a few seeds at a time, also on several machines: whoever copies the results of
-one to the other, and goes on there with other seeds, has all of them in one table.
+A study can be run a few seeds at a time, also on several machines: copy the results from one
+machine to another and continue there with other seeds, and all seeds are in one table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ADDED = ("command", "runs", "seconds")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """What is to be written, and what became of the result that was there."""
+    """The result to write, and what happened to the existing one."""
 
     result: Result
     told: str | None = None
@@ -30,8 +30,8 @@ class Joined:
 def merge_with_existing(path: Path, new: Result, plan: StudyPlan) -> Joined:
     """A new result with the seeds of the one that is there, if only its seeds are others.
 
-    Where both have a seed, the new one's values are taken. A result that cannot be joined is put
-    aside, and nothing is lost.
+    If both have a seed, the values of the new result are taken. An existing result that cannot be
+    merged is moved to the archive, so nothing is lost.
     """
     if not path.exists():
         return Joined(result=new)
@@ -65,7 +65,7 @@ def _put_aside(path: Path, new: Result, why: str, *, written: str) -> Joined:
 
 
 def _why_not(before: Result, new: Result, plan: StudyPlan) -> str | None:
-    """Why two results cannot be one, as the end of "had a result …"."""
+    """Why two results cannot be merged, as the end of a sentence "had a result …"."""
     if sorted(before.given) != sorted(new.given):
         return "of other settings"
     # On another device or by another torch the same seed is another run.

@@ -28,7 +28,7 @@ class Curve:
 
     label: str
     values: Array
-    expected: bool = False  # what a law says, beside what was found
+    expected: bool = False  # the values expected by a law, not measured ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class HistogramPanel:
     open_end: bool = False  # the last bin has all that lies beyond it, too
 
     def bins(self) -> Iterator[tuple[str, list[float]]]:
-        """A line a bin for people to read; where there are many, several are joined."""
+        """One line per bin for people to read; if there are many, several bins are joined."""
         count = len(self.edges) - 1
         step = 1 if self.whole else -(-count // MOST_BINS)
         for first in range(0, count, step):
@@ -69,7 +69,7 @@ def panels_of(result: Result) -> list[HistogramPanel]:
     if wanted.of == "uncertainty":
         return list(_by_uncertainty(result, rows))
     groups = list(dict.fromkeys(result.line(row).group for row in rows))
-    # Lines of several groups stand in one picture, unless each group has draws of its own.
+    # Lines of several groups share one picture, unless each group has its own draws.
     apart = [[group] for group in groups] if wanted.of == "displacement" else [groups]
     return [
         _panel(result, [row for row in rows if result.line(row).group in some]) for some in apart
@@ -143,7 +143,7 @@ def _mean(row: Row, counted: str) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleMatrix:
-    """A value for each old and each new model, in percent; nan where there is none."""
+    """One value per pair of old and new model, in percent; nan if there is none."""
 
     title: str
     roles: tuple[str, ...]

@@ -7,9 +7,9 @@ Each paper is a TOML file in `papers`, written to be read next to the paper::
     churn.toml    On the Reproducibility of Neural Network Predictions
 
 A row is one update by one method, and its cells are named as flipguard names its metrics. Numbers
-are those that are printed, in the unit that is printed: percent stays percent. Two things are said
-beside them: ``unsure`` marks a cell whose place or value the paper does not confirm, and ``notes``
-hold where a paper contradicts itself.
+are those that are printed, in the unit that is printed: percent stays percent. Two keys are added:
+``unsure`` marks a cell whose place or value the paper does not confirm, and ``notes`` say where a
+paper contradicts itself.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _has(row: PaperRow, name: str, value: Scalar) -> bool:
         return bool(getattr(row, name) == value)
     for values in (row.options, row.where):
         if name in values:
-            # True is 1 in Python, and not here.
+            # In Python True equals 1; here they differ.
             return values[name] == value and isinstance(values[name], bool) == isinstance(
                 value, bool
             )

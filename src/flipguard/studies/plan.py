@@ -1,4 +1,4 @@
-"""A study at a scale: all runs that it needs, and which of them each of its lines compares."""
+"""Plan a study at a scale: all runs that it needs, and the runs that each line compares."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ComparedPair:
     seed: int
     old: Path
     new: Path
-    # A side that is the mean of several runs, and no run of its own; `old` is then the first.
+    # A side that is the mean of several runs, not a single run; `old` is then the first of them.
     old_parts: tuple[Path, ...] = ()
     new_parts: tuple[Path, ...] = ()
 
@@ -70,7 +70,7 @@ def plan_study(
     machine: Mapping[str, Any],
     most_members: int | None = None,
 ) -> StudyPlan:
-    """What a study needs at a scale; `most_members` is the user's limit instead of the scale's."""
+    """Plan a study at a scale; `most_members` replaces the scale's limit on members."""
     places = study.chosen(scale.stands_for)
     scale = scale.of_study(study.paper, study.id)
     if most_members is not None:

@@ -1,4 +1,4 @@
-"""Studies from their files: every row of a table is found, once, or the file is refused."""
+"""Read studies from their files; a file is refused unless each row it names is found once."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def _varied(line: StudyRow, series: Mapping[str, Any], x: Any) -> StudyRow:
 
 
 def _old(given: Any, new: ModelSpec, models: Mapping[str, ModelSpec], place: str) -> ModelSpec:
-    """Untreated unless told, and one generation before new."""
+    """The old model: untreated by default, and one generation before the new one."""
     if isinstance(given, str) and given in models:
         return models[given]
     wanted = {"method": given} if isinstance(given, str) else given
@@ -284,7 +284,7 @@ def _old(given: Any, new: ModelSpec, models: Mapping[str, ModelSpec], place: str
         old = dataclasses.replace(
             new,
             role=old.role,
-            # What new does to stay near old, old itself did not do.
+            # Options that keep the new model near the old one do not apply to the old one.
             follows=old.follows or tuple(name for name in new.follows if name != OLD),
             fine_tune=old.fine_tune,
             watch=False,

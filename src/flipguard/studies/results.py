@@ -1,4 +1,4 @@
-"""What a study found: one JSON document a study and scale, and how it compares with the paper."""
+"""Results of studies: one JSON document per study and scale, and its comparison with the paper."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from flipguard.studies.study import ClaimSide, Study, StudyRow
 
 RESULTS = "results"
 EARLIER = "earlier"  # a folder in it, for what newer ones of other settings replaced
-# The sources of randomness of a study's own runs; augmentation is fixed or removed beside them.
+# The sources of randomness of a study's runs; augmentation is fixed or removed separately.
 ALL_FIXED = frozenset({"init", "order"})
 # What two models are measured by, held against each other.
 BETWEEN_MODELS = frozenset(
@@ -138,9 +138,9 @@ class Result:
         return _printed(self.line(row), metric)
 
     def is_repeated(self, row: Row) -> bool:
-        """Whether a device made the same model twice, where nothing was left to differ but itself.
+        """Whether two runs with everything fixed gave the same model on this device.
 
-        It then shows nothing of what the paper's own device did to two such runs.
+        Such a row says nothing about the randomness of the paper's device.
         """
         moved = row.values.get("logit_displacement", ())
         return set(self.line(row).new.fix) >= ALL_FIXED and len(moved) > 0 and not any(moved)
@@ -209,7 +209,7 @@ def archive_result(path: Path, *, written: str) -> Path:
 
 
 def write_result(result: Result, path: Path) -> None:
-    """Writes a result, whole or not at all."""
+    """Write a result atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial:
         partial.write_text(json.dumps(as_document(result), indent=1, ensure_ascii=False) + "\n")
@@ -286,7 +286,7 @@ def read_result(path: Path, study: Study) -> Result:
 
 
 def result_in(path: Path) -> Result:
-    """The result in a file of any name, which says itself of what study it is."""
+    """The result in a file of any name; the document names its study."""
     try:
         study = study_in(load(path))
     except FileNotFoundError as problem:
@@ -327,7 +327,7 @@ def result_facts(
 ) -> dict[str, Any]:
     """Where, when and with what a study was run.
 
-    `seconds` are those of all its runs, added up; each took longer for those that ran beside it.
+    `seconds` is the sum over all its runs; runs that share a device each take longer.
     """
     import torch
 

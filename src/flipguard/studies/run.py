@@ -1,4 +1,4 @@
-"""From a job to results: train what is missing in worker processes, measure, write."""
+"""Run a job: train the missing runs in worker processes, measure, and write the results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flipguard.studies.train import ProgressCallback, train_runs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What there is now: a result a study whose runs are all finished, and what is missing."""
+    """The results of all studies whose runs are finished, and the studies that still lack runs."""
 
     results: tuple[Result, ...]
     missing: tuple[str, ...]  # studies that still lack runs
@@ -35,9 +35,9 @@ def run_studies(
     progress: ProgressCallback = lambda _done, _total: None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """Trains what is missing, for so many minutes at most, and writes what came out.
+    """Train the missing runs, for at most the given minutes, and write the results.
 
-    A study's result is written as soon as its runs are there, while those of others are trained.
+    A result is written as soon as the runs of its study are finished.
     """
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     failed = None
@@ -56,7 +56,7 @@ def run_studies(
                 report=report,
             )
         except InputError as problem:
-            # Raised by whoever called, once what is complete is written.
+            # The caller raises it after all complete results are written.
             failed = str(problem)
         not_written = writing.end()
     written = writing.results
@@ -68,7 +68,7 @@ def run_studies(
 
 
 class _Writing:
-    """Measures and writes studies, each once all of its runs are finished."""
+    """Measure and write each study once all of its runs are finished."""
 
     def __init__(self, task: StudyJob, command: str, report: Callable[[str], None]) -> None:
         self.results: dict[str, Result] = {}

@@ -1,4 +1,4 @@
-"""From a study to runs: each stored once, by what it is, however many studies need it.
+"""The runs that studies need; each is stored once under its key, even if several studies need it.
 
 The folder of a run is ``OUT/runs/<key of the run>``. Methods that do not use an old model are
 trained without one, so that an untreated network of a seed is the same run in all studies.
@@ -215,7 +215,7 @@ class Graph:
     def _started(
         self, config: Config, role: str | None, seed: int, old: PlannedRun
     ) -> Iterator[PlannedRun]:
-        """The members that start each from a member of old's, which must be there by then."""
+        """Members that each start from a member of the old ensemble, which is trained before."""
         # As the training names them, which looks behind links.
         by_place = {os.path.realpath(folder): folder for folder in old.members}
         places = [Path(place) for place in by_place]
@@ -235,10 +235,10 @@ class Graph:
 
 
 def first_of(count: int, seed: int, generation: int) -> int:
-    """With which of several architectures an ensemble begins.
+    """The index of the architecture with which an ensemble begins.
 
-    New ones go forwards and old ones backwards, a step further after every round: else each old
-    ensemble would meet the same new one again and again.
+    New ones go forwards and old ones backwards, one step further after every round. Otherwise each
+    old ensemble would always be compared with the same new one.
 
     >>> [(first_of(8, seed, 1), first_of(8, seed, 0)) for seed in (0, 1, 2, 8)]
     [(0, 0), (7, 1), (6, 2), (7, 0)]
@@ -247,7 +247,7 @@ def first_of(count: int, seed: int, generation: int) -> int:
 
 
 def _inherited(model: ModelSpec, follower: ModelSpec) -> ModelSpec:
-    """What a model that is followed does not say of itself is as in whoever follows it."""
+    """Copy the settings that a followed model leaves open from the model that follows it."""
     return dataclasses.replace(
         model,
         role=follower.role if model.role is None else model.role,

@@ -1,4 +1,4 @@
-"""How large a study is: which data, which models by role, which recipe, how many seeds."""
+"""The size of a study: its data, models by role, recipe and number of seeds."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def scale_of(name: str) -> Scale:
 
 
 def _check_role(name: str) -> None:
-    """A role that no study has would be set to no avail."""
+    """Refuse a role that no study has, because setting it would have no effect."""
     known = dict.fromkeys(role for scale in scales().values() for role in scale.roles)
     if name not in known:
         raise InputError(
@@ -181,7 +181,7 @@ def _check_role(name: str) -> None:
 
 
 def _check_option(method: str, option: str) -> None:
-    """So would an option that the method does not have."""
+    """Refuse an option that the method does not have."""
     base = method_of(method)[0]
     if base.name != method:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Studies beside their papers: tables for the terminal and in Markdown, and an overview."""
+"""Show studies next to their papers: tables for the terminal and in Markdown, and an overview."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _tally(pairs: Sequence[Pair]) -> Text:
 
 
 def markdown_of(result: Result) -> str:
-    """The same as a page."""
+    """A result as a Markdown page."""
     metrics, headline, found = result.study.metrics, headline_of(result), result.agreement()
     heads = ["", "", *(short(metric) for metric in metrics)]
     heads += ["ratio"] if headline is not None else []
@@ -302,7 +302,7 @@ class Tally:
 
 
 def overview_table(results: Sequence[Result]) -> Table:
-    """A line a study."""
+    """A table with one line per study."""
     table = Table(box=None, pad_edge=False)
     table.add_column("study", no_wrap=True)
     # They fill eighty columns.

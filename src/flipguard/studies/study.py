@@ -38,7 +38,7 @@ DEFAULT_METRICS = (
 # What is counted in histograms, and how it is called.
 HISTOGRAMS = {
     "uncertainty": "uncertainty: deviation of the members' probabilities",
-    "rank": "rank: place of new's wrong class among old's logits",
+    "rank": "rank: rank of the new model's wrong class in the old model's logits",
     "displacement": "distance: of the logits of one sample, old to new",
     "margin": "margin: first probability less the second",
 }
@@ -76,7 +76,7 @@ TEST_SAMPLES: Mapping[str, int] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuideSpec:
-    """So many members of an ensemble that is given to a student, of one role.
+    """The number of members of one role in an ensemble that is given to a student.
 
     A `generation` gives them the seeds of another one than the student's: two students that see
     the same samples have the same ensemble if the generation of their guides is the same.
@@ -90,10 +90,10 @@ class GuideSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """What is trained, but for seed and scale.
+    """A model to train, without its seed and scale.
 
-    A `role` of None is that of whoever follows the model. `printed` are the options that the
-    paper's row states, `options` those of the study, which a scale does not change.
+    If `role` is None, the model has the role of the model that follows it. `printed` are the
+    options that the paper's row states. `options` are those of the study, which no scale changes.
     """
 
     method: str = "none"
@@ -107,8 +107,8 @@ class ModelSpec:
     fix: tuple[str, ...] = ()  # sources of randomness that no seed changes
     recipe: Mapping[str, Scalar] = field(default_factory=dict)
     generation: int | None = None  # other generations have other seeds; None: of who follows it
-    # The share of the training samples that it saw, and of the classes that it knew; None: all,
-    # or as many as whoever follows it.
+    # The share of the training samples that it saw, and of the classes that it knew. None means
+    # all, or as many as the model that follows it.
     samples: float | None = None
     classes: float | None = None
 
@@ -143,7 +143,7 @@ class ClaimSide:
     """One side of a claim: a metric of lines, by their places in the study, or a number.
 
     With a `curve` it is the metric on that split after the last epoch, or with `first` its mean
-    over so many first epochs.
+    over the given number of first epochs.
     """
 
     places: tuple[int, ...] = ()
@@ -173,7 +173,7 @@ class FromScratch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
-    """What is counted over the samples of some lines, or over draws, beside the metrics."""
+    """A histogram over the samples of some lines, or over draws, in addition to the metrics."""
 
     of: str  # one of `HISTOGRAMS`
     places: tuple[int, ...]
@@ -242,8 +242,8 @@ class Study:
         own = self.lines[place]
         plain = [i for i, line in enumerate(self.lines) if line.new.method == "none"]
         same = [i for i in plain if self.lines[i].block == own.block]
-        beside = [i for i in plain if own.group and self.lines[i].group == own.group]
-        return next(iter([*same, *beside]), None)
+        of_group = [i for i in plain if own.group and self.lines[i].group == own.group]
+        return next(iter([*same, *of_group]), None)
 
 
 def _condition(name: str, value: object) -> str:
