@@ -78,7 +78,7 @@ class ObjectShape:
     keys: dict[str, ObjectShape] | None = None
 
     def add(self, value: object) -> bool:
-        """Takes a value in; whether it was of another shape than those before."""
+        """Add a value; return whether its shape differs from those before."""
         if isinstance(value, list):
             new, self.items = self.items is None, self.items or ObjectShape()
             for item in value:

@@ -36,7 +36,7 @@ from flipguard.predictions.text import BOM, FormatError, check_lines
 
 LINE, ROW = "line", "row"
 FIRST_LINES = 1_000
-# Of lines that are not alike, so many are parsed before the others are compared with them.
+# Number of differing lines to parse before the other lines are compared with them.
 LINES_TO_LEARN_FROM = 200
 # Orders of keys that become a regular expression; files of more of them are rare.
 MOST_ORDERS = 16
