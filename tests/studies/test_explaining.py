@@ -312,7 +312,7 @@ def test_an_entry_is_read_whole() -> None:
         (entry("whole = [3, 4]"), "expected `whole` to be three counts: same way, other way, "),
         (entry("whole = [3, -4, 1]"), "undecided, but got [3, -4, 1]."),
         (entry('tested_at = "mnist2d"'), "expected `tested_at` to be of agnews, agnews-bert, "),
-        (entry('tested_at = "mnist1d"'), "leave it out where the test was at the scale itself."),
+        (entry('tested_at = "mnist1d"'), "leave it out if the test was at the same scale."),
     ],
 )
 def test_what_is_misspelt_or_not_there_is_refused(text: str, told: str) -> None:

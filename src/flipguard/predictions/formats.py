@@ -1,4 +1,4 @@
-"""File formats by suffix: which there are, and which of them a path has.
+"""The known file formats, and the format of a path by its suffix.
 
 Reading and writing them belongs to `read` and `write`.
 """

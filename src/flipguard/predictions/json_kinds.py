@@ -53,7 +53,7 @@ NOTHING = r"[^\x00-\x{10FFFF}]"
 
 
 def kind_of_integer(digits: str) -> str:
-    """Which kind of whole number it is.
+    """The kind of a whole number, by its size.
 
     >>> kind_of_integer("-7"), kind_of_integer("9007199254740993"), kind_of_integer("1" * 20)
     ('short', 'long', 'huge')

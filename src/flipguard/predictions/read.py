@@ -44,7 +44,7 @@ def read_predictions(
     target: str | None = None,
     label: str | None = None,
 ) -> Predictions:
-    """A prediction table from a file, by its suffix; rows are read when a comparison needs them.
+    """Open a prediction table by its suffix; rows are read when a comparison needs them.
 
     CSV, TSV and JSON Lines (also ``.gz`` and ``.zst``), Parquet, Arrow/Feather, and NPZ.
     `id`, `target` and `label` name the columns where they are not called so.
@@ -172,7 +172,7 @@ def _arrow(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] 
 
 @contextmanager
 def without_panic_text() -> Iterator[None]:
-    """Discards what Rust prints about a panic, for the moment in which a schema is read.
+    """Discard what Rust prints about a panic while a schema is read.
 
     Rust writes to file descriptor 2, which the whole process shares: for that moment, what other
     threads write to standard error is lost too.

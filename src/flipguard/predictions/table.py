@@ -27,7 +27,7 @@ WIDE_PREFIX: dict[ScoreKind, str] = {"logits": "logit_", "probabilities": "proba
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Where a table's class scores are.
+    """The location of a table's class scores.
 
     Exactly one of `array`, `list_column` and `wide_columns` is set. `class_names` is None when
     only the position of a score tells its class (0, 1, 2, …).

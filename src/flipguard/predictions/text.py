@@ -103,7 +103,7 @@ class Separated:
 
 
 def check_separated(path: Path, separator: str) -> Separated:
-    """The header of a CSV or TSV file, once every row of it is known to be sound.
+    """Check every row of a CSV or TSV file and return its header.
 
     Refused are rows of more or fewer fields than the header, a column that is named twice,
     quotation marks other than RFC 4180 has them, and line ends other than those of Unix and

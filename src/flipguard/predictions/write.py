@@ -44,7 +44,7 @@ KEPT_BY_NPZ = frozenset(
 
 
 def write_predictions(predictions: Predictions, path: str | os.PathLike[str]) -> None:
-    """Writes a prediction table in the format that the file's suffix tells, or nothing at all.
+    """Write a prediction table in the format of the file's suffix; no partial file is left.
 
     The file appears whole or stays as it was. Rows pass through in pieces, so that a table larger
     than memory can be converted (not to NPZ, which is made in memory).

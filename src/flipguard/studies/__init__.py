@@ -1,1 +1,1 @@
-"""Studies: the papers' tables and figures, measured again and compared with what they report."""
+"""Studies: repeat the papers' tables and figures, and compare the results with the papers."""
