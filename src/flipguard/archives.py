@@ -1,6 +1,6 @@
-"""NPZ archives: reading without pickle or trust in headers, and writing with numpy alone.
+"""NPZ archives: read without pickle and without trusting headers, and write with only numpy.
 
-What the arrays mean belongs to the modules that read them.
+The meaning of the arrays belongs to the modules that read them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from flipguard.files import replacing
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 ARCHIVE, ARRAY = b"PK", b"\x93NUMPY"
-# What deflating can save at most: a member that claims to hold more was not made by it.
+# The largest compression ratio of deflate: a member that claims more is damaged or hostile.
 MOST_DEFLATED = 1_100
-# What is raised for a file that is cut short, altered, or made by something else.
+# Exceptions for a file that is truncated, altered, or of another format.
 DAMAGE = (
     OSError,
     ValueError,
@@ -54,10 +54,10 @@ def read_archive(
     larger: str = "split it",
     wanted: Callable[[Mapping[str, Shape]], Container[str]] = lambda shapes: shapes,
 ) -> dict[str, Array]:
-    """The arrays of an archive that are wanted; `wanted` is told the shape of each by its name.
+    """The wanted arrays of an archive; `wanted` gets the shape of every array by name.
 
-    For the sentences that refuse a file: `kind` is what it should be, `write` how one is written,
-    and `larger` what to do with one that does not fit in memory.
+    For error messages: `kind` is what the file should be, `write` how to write one, and `larger`
+    what to do with one that does not fit in memory.
     """
     with _archive(path, kind=kind, write=write, larger=larger) as archive:
         members = _members(archive, path, kind)
@@ -77,14 +77,14 @@ def read_shapes(path: Path, *, kind: str, write: str) -> dict[str, Shape]:
 
 @contextmanager
 def _archive(path: Path, *, kind: str, write: str, larger: str) -> Iterator[Any]:
-    """An open archive; what is none, or is damaged, is refused in a sentence."""
+    """Open an archive; raise if the file is damaged or not an archive."""
     try:
         # Opened here, because numpy leaves a file open that turns out to be damaged.
         with path.open("rb") as file:
             start = file.read(len(ARRAY))
             if start == ARRAY:
                 raise InputError(f"{path} is a single array, not an NPZ archive; {write}.")
-            # What is no archive numpy takes for a pickle, and then offers to load it.
+            # numpy takes a file that is not an archive for a pickle, and suggests loading it.
             if not start.startswith(ARCHIVE):
                 raise unreadable_archive(path, kind, "it is no archive of arrays")
             file.seek(0)
@@ -101,7 +101,7 @@ def _archive(path: Path, *, kind: str, write: str, larger: str) -> Iterator[Any]
 
 
 def unreadable_archive(path: Path, kind: str, why: BaseException | str) -> InputError:
-    """The refusal of a file that is there but cannot be read."""
+    """The error for a file that exists but cannot be read."""
     told = first_sentence(why) if isinstance(why, BaseException) else why
     return InputError(
         f"{path} cannot be read as {kind} ({told}); it may be truncated or of another format."
@@ -109,13 +109,13 @@ def unreadable_archive(path: Path, kind: str, why: BaseException | str) -> Input
 
 
 def first_sentence(problem: BaseException) -> str:
-    """What another library says about a problem, cut to what fits in a sentence of ours."""
+    """The message of another library's error, shortened to fit into a sentence."""
     text = " ".join(str(problem).split())
     return re.split(r"\.(?: |$)", text)[0] or type(problem).__name__
 
 
 def pickled(path: Path, where: str = "") -> InputError:
-    """The refusal of Python objects."""
+    """The error for an array of Python objects."""
     return InputError(
         f"{path} holds Python objects (a pickle){where}, which are never loaded because they can "
         "run code; save numbers or fixed-width text (for example array.astype(str))."
@@ -123,7 +123,7 @@ def pickled(path: Path, where: str = "") -> InputError:
 
 
 def header_of(file: Any) -> tuple[Shape, np.dtype[Any]]:
-    """Shape and type of the array that begins where the file stands."""
+    """The shape and type of the array that begins at the current position of the file."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
@@ -162,7 +162,7 @@ def _members(archive: Any, path: Path, kind: str) -> dict[str, _Member]:
 
 
 def _array(archive: Any, name: str, member: _Member, path: Path, kind: str) -> Array:
-    """Reads an array, unless its header claims more than is there."""
+    """Read an array; raise if its header claims more data than the file holds."""
     info, claimed, held = member.info, math.prod(member.shape) * member.dtype.itemsize, member.held
     packed = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     most = (info.compress_size + 1) * MOST_DEFLATED
@@ -178,7 +178,7 @@ def _array(archive: Any, name: str, member: _Member, path: Path, kind: str) -> A
 def read_arrays(path: Path, *, always: Collection[str]) -> dict[str, Array]:
     """The arrays named in `always`, and those with one entry per row of ids, classes or scores.
 
-    All others are left in the file, whose size says nothing about what they unpack to.
+    Other arrays are not read, because a small file can unpack to very large arrays.
     """
     # There is one class name per class, not per row.
     rowwise = set(always) - {"class_names"}
@@ -206,7 +206,7 @@ def write_npz(
     class_names: Sequence[object] | None = None,
     slices: Mapping[str, Sequence[object] | Array] | None = None,
 ) -> None:
-    """Writes a prediction file atomically: the file is there whole, or as it was before."""
+    """Write a prediction file atomically; if writing fails, an existing file is kept."""
     named = {
         "ids": ids,
         "targets": targets,

@@ -1,4 +1,4 @@
-"""`FlipCounts`: the sufficient statistics of a comparison, which add; and what a flip is, in numpy.
+"""`FlipCounts`: the additive statistics of a comparison; and the definition of a flip in numpy.
 
 Every statistic is an integer. Counts are integers anyway; sums of real numbers (confidences,
 distances) are kept in fixed point, rounded once per row. Integer sums do not depend on the order
@@ -30,7 +30,7 @@ FLIP_KINDS = {
     "wrong_to_wrong": "wrong_different",
     "changed": "unlabelled_different",
 }
-# What is told of each flip where there are scores: a model's confidence in its class, and in the
+# Columns of a flip if there are scores: a model's probability of its own answer, and of the
 # target.
 FLIP_CONFIDENCES = (
     "old_confidence",
@@ -46,7 +46,7 @@ BIN_PARTS = ("n", "right", "confidence", "gap_squared")
 UNIT = 2.0**-32
 DISTANCE_UNIT = 2.0**-24
 DISTANCE_SQUARED_UNIT = 2.0**-16
-# What has no upper bound is kept in two integers: how many times this many units, and the rest.
+# A sum without an upper bound is kept in two integers: multiples of this many units, and the rest.
 HIGH = 2.0**32
 
 
@@ -83,7 +83,7 @@ class Statistic:
     filled_by: frozenset[str] = frozenset()
 
     def in_two_parts(self) -> tuple[Statistic, Statistic]:
-        """The lower and the upper part of a statistic without an upper bound."""
+        """The names of the lower and the upper part of a statistic without an upper bound."""
         return self, Statistic(high_name(self.name), HIGH * self.unit, self.filled_by)
 
 
@@ -159,7 +159,7 @@ class StatisticsLayout:
 
     @property
     def available(self) -> frozenset[str]:
-        """What the metrics may ask for, in the words of `Metric.needs`."""
+        """The inputs available to metrics, named as in `Metric.needs`."""
         has = {f"{side} scores" for side in self.scored}
         if self.has_target:
             has.add("target")
@@ -233,7 +233,7 @@ class FlipCounts:
 
     @classmethod
     def of(cls, layout: StatisticsLayout, **counts: int) -> FlipCounts:
-        """Counts by name; what is not named is 0."""
+        """Counts given by name; all others are 0."""
         unknown = set(counts) - set(layout.names)
         if unknown:
             raise ValueError(f"Unknown statistics {sorted(unknown)}; known are {layout.names}.")
@@ -269,7 +269,7 @@ class FlipCounts:
         return found
 
     def scaled(self, factor: float) -> FlipCounts:
-        """The counts of a sample `factor` times as large, all else equal."""
+        """The counts of a sample that is `factor` times as large."""
         return FlipCounts(self.layout, self.values * float(factor))
 
     def total(self) -> FlipCounts:
@@ -281,27 +281,27 @@ class FlipCounts:
 
     @property
     def rows(self) -> FloatArray:
-        """All samples, with or without a target."""
+        """The number of samples, with or without a target."""
         return np.asarray(self.columns([*CELLS, *UNLABELLED]).sum(axis=-1))
 
     @property
     def labelled(self) -> FloatArray:
-        """Samples whose target is known."""
+        """The number of samples whose target is known."""
         return np.asarray(self.columns(CELLS).sum(axis=-1))
 
     @property
     def old_right(self) -> FloatArray:
-        """Samples that old gets right."""
+        """The number of samples that the old model gets right."""
         return self["both_right"] + self["negative_flip"]
 
     @property
     def new_right(self) -> FloatArray:
-        """Samples that new gets right."""
+        """The number of samples that the new model gets right."""
         return self["both_right"] + self["positive_flip"]
 
     @property
     def different(self) -> FloatArray:
-        """Samples on which the two labels differ."""
+        """The number of samples on which the two labels differ."""
         names = ["negative_flip", "positive_flip", "wrong_different", "unlabelled_different"]
         return np.asarray(self.columns(names).sum(axis=-1))
 
@@ -323,7 +323,7 @@ class FlipCounts:
         return np.stack(found, axis=-1)
 
     def control(self, index: int) -> FlipCounts:
-        """Old against one control, as a comparison of its own."""
+        """The counts of old against one control, as a separate comparison."""
         layout = StatisticsLayout(has_target=self.layout.has_target)
         names = [control_name(index, cell) for cell in (*CELLS, *UNLABELLED)]
         columns = [self.layout.columns[name] for name in names]

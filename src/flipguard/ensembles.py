@@ -1,4 +1,4 @@
-"""Several models as one: the average of their class scores."""
+"""Ensembles: average the class scores of several models."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ensemble(
     if len(members) < 2:
         raise InputError(f"Expected at least 2 members to average, but got {len(members)}.")
     _refuse_kinds(members)
-    # Of a member only the scores count: a label of its own has no say in the average.
+    # Only the scores of a member count; its labels have no effect on the average.
     scored = [replace(member, label=None) for member in members]
     pairing = Pairing(
         CountingPlan(
@@ -87,7 +87,7 @@ def _refuse_kinds(members: Sequence[Predictions]) -> None:
 
 
 def _class_orders(pairing: Pairing) -> list[IntArray | None]:
-    """Where each member has the classes of the first; None if in the same order."""
+    """For each member the indices of the first member's classes; None if in the same order."""
     sides = pairing.sides
     classes = [
         class_series(side, width(side), pairing.classes, pairing.readings.names).to_list()
@@ -138,7 +138,7 @@ def _columns(first: Predictions, paired: PairedRows, *, has_target: bool) -> pl.
 def _averaged(
     members: Sequence[Predictions], paired: PairedRows, orders: list[IntArray | None]
 ) -> Array:
-    """The mean over members, summed in double precision a block of rows at a time."""
+    """The mean over members, summed in double precision, one block of rows at a time."""
     n, classes = paired.rows.matched, width(members[0])
     step = rows_per_read(classes)
     out: Array = np.empty((0, classes))

@@ -1,6 +1,6 @@
-"""Writing files whole or not at all, and checksums.
+"""Write files atomically, and compute checksums.
 
-Nothing here knows what a file means: formats belong to the module that owns them.
+File formats belong to the modules that own them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from flipguard.errors import InputError, printable
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new file next to `path` that takes its place at the end, and vanishes if anything fails.
+    """A temporary path that replaces `path` at the end, or is removed if anything fails.
 
-    A pipe or a device is written to, and never replaced.
+    A pipe or a device is written directly and never replaced.
     """
     check_writable(path)
     if is_device(path):
@@ -32,13 +32,13 @@ def replacing(path: Path) -> Iterator[Path]:
             yield partial
             os.replace(partial, path)
     finally:
-        # Where the name itself is what the disk refuses, there is nothing to remove either.
+        # If the disk refuses the name itself, there is no file to remove.
         with suppress(OSError):
             partial.unlink(missing_ok=True)
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a path that cannot be written, as far as that can be known without writing."""
+    """Raise if a path cannot be written, as far as can be checked without writing."""
     if os.path.isdir(path):
         raise InputError(f"{path} is a folder; name a file in it to write to.")
     if not os.path.isdir(path.parent):
@@ -55,7 +55,7 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def as_refused(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into a sentence about the file that was to be written."""
+    """Turn errors of the disk into an error that names the file to be written."""
     try:
         yield
     except OSError as problem:
@@ -77,7 +77,7 @@ def _partial(path: Path) -> Path:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes `path` when all is written and on disk; else it is removed."""
+    """A temporary path that becomes `path` once all is on disk; it is removed if anything fails."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def save(path: Path, write: Callable[[Path], None]) -> None:
-    """Writes a file by a function that takes a path."""
+    """Write a file atomically with a function that takes a path."""
     from safetensors import SafetensorError
 
     with atomic_write(path) as temporary:
@@ -108,7 +108,7 @@ def save(path: Path, write: Callable[[Path], None]) -> None:
                 raise problem.__cause__ from None  # told with the name of the file that is meant
             raise
         except (RuntimeError, SafetensorError) as problem:
-            # What torch and safetensors raise when a disk is full, in words of their own.
+            # torch and safetensors raise their own errors if a disk is full.
             raise OSError("the disk did not take all of it") from problem
 
 

@@ -1,4 +1,4 @@
-"""Values as text: JSON, durations and sizes. Words of reports belong to `flipguard.render`."""
+"""Format values as text: JSON, durations and sizes. Words of reports: `flipguard.render`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def json_text(document: Any) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A time as people say it.
+    """A duration in a readable unit.
 
     >>> format_seconds(42), format_seconds(400), format_seconds(9000), format_seconds(400_000)
     ('42 s', '7 min', '2.5 h', '4.6 days')
@@ -35,7 +35,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_bytes(size: int) -> str:
-    """Bytes as a person reads them.
+    """A number of bytes in a readable unit.
 
     >>> format_bytes(8 * 50_000 * 100 * 2), format_bytes(900), format_bytes(20 * 2**30)
     ('76 MiB', '1 KiB', '20 GiB')

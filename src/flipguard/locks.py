@@ -1,7 +1,8 @@
 """A lock on a folder: one process at a time writes there.
 
-The system takes the lock back from a process that has ended, however it ended. The file says which
-process holds the lock, and is removed at the end. A file that a killed process left holds no lock.
+The operating system releases the lock when its process ends, for any reason. The file names the
+process that holds the lock, and is removed at the end. A file left by a killed process holds no
+lock.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from flipguard.errors import InputError, printable
 LOCK = ".lock"
 ATTEMPTS = 1000  # at a file that others keep removing
 WAIT = 0.1  # seconds until another look at a lock that another process holds
-# What a file system says that has no locks, as some network mounts have none.
+# Error numbers of file systems without locks, such as some network mounts.
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
 
 _held: set[int] = set()
@@ -38,11 +39,11 @@ class InUseError(InputError):
 def alone_in(
     folder: Path, *, report: Callable[[str], None], stops: Callable[[], bool] | None = None
 ) -> Iterator[None]:
-    """Keeps other processes out of a folder, which is made if it is not there.
+    """Keep other processes out of a folder, which is created if it does not exist.
 
-    If another process is there, refuses or, with `stops`, waits until it has ended; refuses only
-    when `stops` says that the time is up. A folder that was made for the lock and is still empty at
-    the end is removed again.
+    If another process holds the lock, raise; with `stops`, wait for that process, and raise only
+    once `stops` returns True. A folder that was created for the lock and is still empty at the end
+    is removed.
     """
     path = folder.absolute() / LOCK
     made = missing(path.parent)
@@ -62,20 +63,20 @@ def alone_in(
 
 
 def missing(folder: Path) -> list[Path]:
-    """The folder and those above it that are not there yet, the innermost first."""
+    """The folder and its parents that do not exist yet, innermost first."""
     place = folder.absolute()
     return [one for one in (place, *place.parents) if not os.path.lexists(one)]
 
 
 def remove_empty(folders: list[Path]) -> None:
-    """Removes folders, the innermost first, until one is not empty."""
+    """Remove folders, innermost first, until one is not empty."""
     with suppress(OSError):
         for folder in folders:
             folder.rmdir()
 
 
 def tidy(folder: Path) -> None:
-    """Removes the lock's file if a killed process left it."""
+    """Remove the lock's file if a killed process left it."""
     if (folder / LOCK).exists():
         with suppress(InputError), alone_in(folder, report=lambda _: None):
             pass
@@ -84,7 +85,7 @@ def tidy(folder: Path) -> None:
 def _awaited(
     path: Path, folder: Path, report: Callable[[str], None], stops: Callable[[], bool]
 ) -> int | None:
-    """The lock, as soon as it is free."""
+    """Wait until the lock is free, and return it."""
     told: set[str] = set()
     while True:
         try:
@@ -99,7 +100,7 @@ def _awaited(
 
 
 def _taken(path: Path, folder: Path, report: Callable[[str], None]) -> int | None:
-    """The lock, open and held; None where the file system has none."""
+    """Take the lock and return its open file; None if the file system has no locks."""
     for _ in range(ATTEMPTS):
         lock = _opened(path, folder)
         if lock is None:
@@ -136,7 +137,7 @@ def _taken(path: Path, folder: Path, report: Callable[[str], None]) -> int | Non
 
 
 def _opened(path: Path, folder: Path) -> int | None:
-    """The lock's file; None if its folder was removed meanwhile."""
+    """Open the lock's file; None if its folder was removed meanwhile."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -151,7 +152,7 @@ def _opened(path: Path, folder: Path) -> int | None:
 
 
 def _holder(lock: int) -> str:
-    """Which process holds a lock, as far as its file says."""
+    """The process that holds a lock, as its file names it."""
     process, _, host = os.pread(lock, 300, 0).decode(errors="replace").strip().partition(" ")
     if not process.isdecimal() or not host:
         return "another process"
@@ -159,7 +160,7 @@ def _holder(lock: int) -> str:
 
 
 def _is_at(lock: int, path: Path) -> bool:
-    """Whether an open file is still the one of that name."""
+    """Whether an open file is still the file at that path."""
     try:
         return os.path.samestat(os.fstat(lock), os.stat(path))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Every ordered pair of several models: what each update from one to another would break."""
+"""Compare every ordered pair of several models: what each update would break."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ SCHEMA = "flipguard.matrix/1"
 class Matrix:
     """The metrics of every ordered pair: [i, j] is the update from model i to model j.
 
-    What needs targets is nan where there are none. `left_out[i]` rows of model i are in no pair,
-    because another model lacks them.
+    Without targets, metrics that need them are nan. `left_out[i]` is the number of rows of model i
+    that another model lacks.
     """
 
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ class Matrix:
     left_out: tuple[int, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """The matrix as the JSON has it."""
+        """The matrix as a dictionary for JSON."""
         return {
             "schema": SCHEMA,
             "models": list(self.names),
@@ -102,7 +102,7 @@ def matrix(
 
 @dataclass(slots=True, kw_only=True)
 class _PairCounts:
-    """Counts of all pairs, which add: right[i, j] of both right, same[i, j] of one label."""
+    """Additive counts of all pairs: right[i, j] both right, same[i, j] with equal labels."""
 
     n: int
     known: int
@@ -111,7 +111,7 @@ class _PairCounts:
 
 
 def _labelled(model: Predictions) -> Predictions:
-    """A model whose labels can be counted; scores are read only where there are no labels."""
+    """A model with labels to count; scores are read only if it has no labels."""
     if model.label is None:
         model = with_labels(model)
     return replace(model, scores=None)
@@ -164,7 +164,7 @@ def _rates(counts: _PairCounts, *, names: tuple[str, ...], left_out: tuple[int, 
 
 
 def _names(models: Sequence[Predictions]) -> tuple[str, ...]:
-    """The stem of each file's name; its whole path where stems are the same."""
+    """The stem of each file's name, or its whole path if two stems are equal."""
     stems = [_stem(model) for model in models]
     often = Counter(stems)
     names = [

@@ -1,4 +1,4 @@
-"""Kinds of metric: how a metric is computed from counts, and how uncertain it is.
+"""Kinds of metric: how a metric and its uncertainty are computed from counts.
 
 A kind that leaves out an abstract method cannot be instantiated. The metrics themselves are rows of
 `metrics.py`; intervals over clusters are computed in `clustered.py` from what a kind says here.
@@ -40,16 +40,16 @@ class Design:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments under which the functions in `statistics` take them."""
+        """The design as keyword arguments for the functions in `statistics`."""
         return {"design_effect": self.effect, "degrees": self.degrees}
 
 
 class MetricKind(ABC):
-    """How metrics of one kind are computed, and how uncertain they are."""
+    """The base class of metric kinds: value, size, interval and variance from counts."""
 
     @property
     def has_largest_value(self) -> bool:
-        """Whether the interval can have an upper end: no sample may count without a bound."""
+        """Whether values are bounded, so that the interval has an upper end."""
         return True
 
     @abstractmethod
@@ -72,11 +72,11 @@ class MetricKind(ABC):
 
     @abstractmethod
     def scale(self, values: FloatArray) -> FloatArray:
-        """Values on the scale on which they are nearly normal: as they are, or their logarithm."""
+        """Values on the scale on which they are nearly normal: unchanged, or their logarithm."""
 
     @abstractmethod
     def end_at_zero(self, counts: FlipCounts, confidence: float) -> tuple[float, float]:
-        """The upper end of a value of 0, and the largest value; nan if neither is of use."""
+        """The upper end for a value of 0, and the largest value; nan if neither is useful."""
 
 
 class ClusterRatioKind(MetricKind):
@@ -221,7 +221,7 @@ class GainKind(ClusterRatioKind):
 
 @dataclass(frozen=True, slots=True)
 class RelativeRateKind(QuotientKind):
-    """NFR over what independent models of the same error rates would have."""
+    """NFR divided by the NFR that independent models with the same error rates would have."""
 
     def value(self, counts: FlipCounts) -> FloatArray:
         new_wrong = counts.labelled - counts.new_right

@@ -1,4 +1,4 @@
-"""Pictures of results, drawn by matplotlib. The library is loaded when a picture is drawn."""
+"""Draw pictures of results with matplotlib, which is imported only when a picture is drawn."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ LONGEST_NAME = 28
 # A cell of many models, and a cell of few.
 CELL_INCHES = (0.48, 1.15)
 SMALLEST_SQUARE = 3.2
-# Every number takes time to lay out: of more models than this, colours tell, and the JSON.
+# Laying out numbers is slow: with more models the picture shows only colours.
 MOST_NUMBERED = 24
 LARGEST_SQUARE = MOST_NUMBERED * CELL_INCHES[0]
-# More names could not be read.
+# With more models the names would be too small to read.
 MOST_MODELS = 200
 GAP_INCHES = 1.15
 EM_PER_LETTER = 0.6
-# Where white and ink stand out equally well.
+# The luminance at which white and dark text have equal contrast.
 EQUAL_CONTRAST = 0.22
 EMPTY = "#eef0f3"
 GAIN_COLOURS = ("#a50f15", "#de4b3a", "#f7a58b", "#fbfaf8", "#9cc5e0", "#3a86bf", "#08457e")
@@ -58,7 +58,7 @@ FLIP_COLOURS = ("#fdf7f0", "#fdd9b0", "#fcab6b", "#ef6a3b", "#c22e22", "#7a0c18"
 def picture(
     path: str | os.PathLike[str], *, of: str, style: Mapping[Any, Any] | None = None
 ) -> Iterator[Any]:
-    """A figure to draw on, which becomes a PNG, SVG or PDF file by its suffix."""
+    """A figure to draw on, which is saved as PNG, SVG or PDF by the suffix of `path`."""
     file = check_picture(path, of=of)
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -82,7 +82,7 @@ def picture(
 
 
 def check_picture(path: str | os.PathLike[str], *, of: str) -> Path:
-    """Refuse a picture that could not be drawn, before any work is done for it."""
+    """Raise if a picture cannot be drawn, before other work is done for it."""
     file = Path(path)
     if file.suffix.lower() not in UNDATED:
         raise InputError(f"{file} does not end in the suffix of a picture; use .png, .svg or .pdf.")
@@ -97,7 +97,7 @@ def check_picture(path: str | os.PathLike[str], *, of: str) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixPanel:
-    """One square: its numbers in percent, and how they are coloured."""
+    """One square of a matrix: its numbers in percent, and its colours."""
 
     title: str
     sentence: str
@@ -107,7 +107,7 @@ class MatrixPanel:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The numbers that the ends of the colour bar stand for."""
+        """The numbers at the ends of the colour bar."""
         found = np.abs(self.values[np.isfinite(self.values)])
         # Differences of less than a point must not glow like large ones.
         largest = float(found.max(initial=1.0))
@@ -119,7 +119,7 @@ class MatrixPanel:
 
 
 def plot_matrix(matrix: Matrix, path: str | os.PathLike[str]) -> None:
-    """Draws a matrix of models as a PNG, SVG or PDF file, by its suffix."""
+    """Draw a matrix of models as a PNG, SVG or PDF file, by its suffix."""
     check_models(len(matrix.names))
     with picture(path, of="a matrix") as figure:
         _draw(figure, matrix)
@@ -165,14 +165,14 @@ def _panels(matrix: Matrix, order: npt.NDArray[np.intp]) -> list[MatrixPanel]:
 
 
 def _draw(figure: Any, matrix: Matrix) -> None:
-    """Squares of equal size beside each other, laid out in inches."""
+    """Draw squares of equal size next to each other, laid out in inches."""
     order = np.argsort(-matrix.error_rate, kind="stable")
     panels, k = _panels(matrix, order), len(order)
     names = _short_names([matrix.names[i] for i in order])
     side = float(np.clip(k * np.clip(7.0 / k, *CELL_INCHES), SMALLEST_SQUARE, LARGEST_SQUARE))
     width = len(panels) * side + (len(panels) - 1) * GAP_INCHES
     figure.set_size_inches(width, side)
-    # Never larger than a row is high, of which there are 72 points an inch.
+    # Never larger than the height of a row; an inch has 72 points.
     size = float(min(np.clip(side / k * 17, 7.5, 10.5), 0.8 * 72 * side / k))
     for i, panel in enumerate(panels):
         place = (i * (side + GAP_INCHES) / width, 0.0, side / width, 1.0)
@@ -201,7 +201,7 @@ def _draw_panel(figure: Any, axes: Any, panel: MatrixPanel, *, inches: float) ->
     low, high = panel.limits
     plain = LinearSegmentedColormap.from_list(panel.title, panel.colours)
     colours = plain.with_extremes(bad=EMPTY)
-    # No model is an update of itself: the diagonal is left empty.
+    # A model is not an update of itself, so the diagonal is empty.
     empty = np.eye(k, dtype=np.bool_) | np.isnan(panel.values)
     shown = np.where(empty, np.nan, panel.values)
     image = axes.imshow(shown, cmap=colours, vmin=low, vmax=high, aspect="auto")
@@ -227,8 +227,8 @@ def _draw_panel(figure: Any, axes: Any, panel: MatrixPanel, *, inches: float) ->
 def _colour_bar(figure: Any, axes: Any, image: Any, panel: MatrixPanel, *, side: float) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    beside = axes.inset_axes((1.0 + 0.12 / side, 0.0, 0.14 / side, 1.0))
-    bar = figure.colorbar(image, cax=beside, ticks=MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    bar_axes = axes.inset_axes((1.0 + 0.12 / side, 0.0, 0.14 / side, 1.0))
+    bar = figure.colorbar(image, cax=bar_axes, ticks=MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     form = "{:+g}" if panel.diverging else "{:g}"
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: _signed(form.format(v)) + "%"))
     bar.ax.tick_params(length=0, labelsize=8.5, labelcolor=FAINT, pad=3)
@@ -248,14 +248,14 @@ def _caption(axes: Any, text: str, *, points_above: float, size: float, **style:
 
 
 def _legible(colour: tuple[float, float, float, float]) -> str:
-    """Dark ink on light cells and white on dark ones, by the luminance that the eye sees."""
+    """A text colour that is readable on a cell: dark on light cells, white on dark ones."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return INK if luminance > EQUAL_CONTRAST else "white"
 
 
 def _signed(number: str) -> str:
-    """A number with the minus sign of print, and none at all on nothing.
+    """A number with a typographic minus sign; 0 has no sign.
 
     >>> _signed("-1.5"), _signed("+0.0")
     ('−1.5', '0.0')
@@ -269,7 +269,7 @@ def _with_error_rates(names: list[str], rates: FloatArray) -> list[str]:
 
 
 def _short_names(names: list[str]) -> list[str]:
-    """Names that leave room for the squares, unless they would then be the same."""
+    """Shortened names, or the full names if shortening would make two of them equal."""
     short = [_short(name) for name in names]
     return short if len(set(short)) == len(set(names)) else [" ".join(n.split()) for n in names]
 

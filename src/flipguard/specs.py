@@ -1,6 +1,6 @@
-"""Texts such as ``name:key=value,key=value``, and the keys of tables, read and checked.
+"""Parse and check specs such as ``name:key=value,key=value``, and the keys of tables.
 
-What the names stand for belongs to the registries of data sets, augmentations and models.
+The meaning of the names belongs to the registries of data sets, augmentations and models.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Number = int | float
 
 
 class Options:
-    """The options of a spec, each taken once; what nobody takes is refused by `finish`.
+    """The options of a spec; each is taken once, and `finish` raises if some were not taken.
 
     >>> options = Options.of("mnist1d:train=800,seed=3")
     >>> options.name, options.whole("train", 4000, least=1), options.whole("seed", 0)
@@ -34,7 +34,7 @@ class Options:
 
     @classmethod
     def of(cls, spec: str) -> Options:
-        """Takes a spec apart; a colon with no ``key=`` behind it belongs to the name."""
+        """Parse a spec; a colon that is not followed by ``key=`` belongs to the name."""
         found = OPTIONS.match(spec)
         if found is None:
             return cls(spec, {})
@@ -97,7 +97,7 @@ class Options:
         return value
 
     def one_of(self, key: str, default: str, known: tuple[str, ...]) -> str:
-        """One of a few words."""
+        """One of the given words."""
         text = self._take(key)
         if text is None:
             return default
@@ -106,11 +106,11 @@ class Options:
         return text
 
     def text(self, key: str) -> str | None:
-        """Any text, or None where the option is not given."""
+        """Any text, or None if the option is not given."""
         return self._take(key)
 
     def finish(self) -> None:
-        """Refuses the options that nobody took."""
+        """Raise if an option was not taken."""
         if self._given:
             known = ", ".join(self._known) if self._known else "none"
             raise InputError(
@@ -131,7 +131,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOption:
-    """One number that a model may be told; a whole one if its default is."""
+    """A numeric option of a model; it takes whole numbers if its default is one."""
 
     name: str
     default: Number
@@ -163,12 +163,12 @@ class ModelOption:
 def whole_option(
     name: str, default: int, sentence: str, *, least: int = 1, below: int = 100_000
 ) -> ModelOption:
-    """A count or a size; one beyond all sense is refused before memory is asked for it."""
+    """An option for a count or size; absurdly large values are refused before memory is used."""
     return ModelOption(name=name, default=default, sentence=sentence, least=least, below=below)
 
 
 def dropout_option(where: str) -> ModelOption:
-    """The share of features that are dropped while training."""
+    """An option for the share of features that are dropped while training."""
     sentence = f"The share of features that are dropped in training, {where}."
     return ModelOption(name="dropout", default=0.0, sentence=sentence, least=0.0, below=1)
 
@@ -211,7 +211,7 @@ def _write(known: tuple[ModelOption, ...], owner: str) -> str:
 
 
 def only(given: Mapping[str, Any], known: set[str], place: str) -> None:
-    """Refuses keys that nothing reads."""
+    """Raise if a table has unknown keys."""
     unknown = [key for key in given if key not in known]
     if unknown:
         raise InputError(

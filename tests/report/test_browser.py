@@ -26,7 +26,7 @@ SECTIONS = [
     "The samples",
     "Where answers went",
     "Confidence",
-    "How far logits moved",
+    "Distance of logits",
     "Training and its cost",
     "How this was computed",
 ]
@@ -132,7 +132,7 @@ def test_samples_can_be_chosen_by_class_group_and_search(story: Path, opened: Op
     assert every_id(page) == expected.filter(either)["id"].to_list()
     page.locator("input[type=search]").fill("no such thing")
     assert ids_of(page) == []
-    assert "No sample is like that" in page.locator(".count").inner_text()
+    assert "No sample matches" in page.locator(".count").inner_text()
     page.locator(".reset").click()
     assert ids_of(page) == flips["id"].head(25).to_list()
     page.locator("input[type=search]").fill(flips["id"][-1])
@@ -202,7 +202,7 @@ def test_every_table_sorts_by_every_column(story: Path, opened: Opener) -> None:
 
 
 def test_numbers_are_sorted_as_numbers_wherever_they_stand(tmp_path: Path, opened: Opener) -> None:
-    """Groups that are numbers, reasons, and what is measured beside retrains."""
+    """Groups that are numbers, reasons, and what is compared with retrains."""
     found = made.models(400, names=("old", "new", "one", "two", "three"))
     exposures = [("0.5", "0.25", "-2", "-1", "10", "9", "1e-3", "dark")[i % 8] for i in range(400)]
     old, new, *controls = (
@@ -522,5 +522,5 @@ def test_a_million_rows_still_open_with_the_flips_capped(tmp_path: Path, opened:
     assert seconds < 4.0
     assert page.evaluate("window.flipguard.samples[0].rows.length") == 10_000
     text = page.locator(".flips .lead").inner_text()
-    assert "There are 90,000; this page carries the worst 9,999" in text.replace("10,000", "9,999")
+    assert "This page holds the worst 9,999 of 90,000" in text.replace("10,000", "9,999")
     assert "3,333 of 30,000 negative" in text

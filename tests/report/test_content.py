@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
@@ -208,9 +209,9 @@ def test_the_square_and_its_flows_add_up() -> None:
     cells = (square.both_right, square.negative, square.positive, square.both_wrong)
     assert [cell.samples for cell in cells] == [70, 9, 13, 8]
     assert square.both_right.share == "70.00 %"
-    kept, wrong, mended, broken = ribbons_between(square)
+    kept, wrong, fixed, broken = ribbons_between(square)
     scale = kept.thickness / 70
-    assert [f.thickness / scale for f in (wrong, mended, broken)] == pytest.approx([8, 13, 9])
+    assert [f.thickness / scale for f in (wrong, fixed, broken)] == pytest.approx([8, 13, 9])
     assert [(node.name, node.samples) for node in flow_ends(square)] == [
         ("old right", 79), ("old wrong", 21), ("new right", 83), ("new wrong", 17)
     ]  # fmt: skip
@@ -328,9 +329,9 @@ def test_displacement_is_the_distance_of_logits_by_outcome() -> None:
         if a == target:
             outcome = "stay right" if b == target else "break"
         elif b == target:
-            outcome = "are mended"
+            outcome = "are fixed"
         else:
-            outcome = "stay wrong" if a == b else "wrong to other wrong"
+            outcome = "stay wrong" if a == b else "change to another wrong class"
         plain[outcome].append(math.dist(old, new))
     found = displacement_of(result)
     assert found is not None
@@ -380,7 +381,7 @@ def test_what_the_files_do_not_hold_is_not_on_the_page() -> None:
         assert words not in page
     assert "Without targets, flips cannot be counted" in page
     same = report_html(compare(old=labels, new=labels))
-    assert "No sample got another answer." in same
+    assert "No answer changed." in same
 
 
 @pytest.mark.parametrize(
@@ -421,11 +422,13 @@ def test_arguments_of_other_types_are_refused(argument: str, value: object, tmp_
 def test_verdicts_must_be_of_what_is_shown() -> None:
     result, verdict = made.judged()
     other, other_verdict = made.judged(300)
-    with pytest.raises(fg.InputError, match="to be of the comparison that is shown"):
+    with pytest.raises(fg.InputError, match="to belong to the comparison on the page"):
         report_html(result, verdict=other_verdict)
     with pytest.raises(fg.InputError, match="a verdict for each of 2 candidates"):
         report_html({"a": result, "b": result}, verdict=verdict)
-    with pytest.raises(fg.InputError, match=r"Expected verdicts by the names .*\(a\), but got 'c'"):
+    with pytest.raises(
+        fg.InputError, match=r"Expected verdicts named like the candidates .*\(a\), but got 'c'"
+    ):
         report_html({"a": result}, verdict={"c": verdict})
     renamed = made.models(300, names=("other", "new", "control"))
     third = compare(old=renamed["other"], new=renamed["new"])
@@ -503,7 +506,7 @@ def test_samples_without_any_target_draw_nothing_of_targets() -> None:
     assert reliabilities(result) == ()
     assert displacement_of(result) is None
     page = report_html(result)
-    assert "By what became of the sample" not in page
+    assert "by outcome of the sample" not in page
     assert "Infinity" not in page.split('<script type="application/json"')[0]
 
 
@@ -566,12 +569,13 @@ def test_the_order_of_samples_is_told_as_it_is() -> None:
         old=Predictions.from_arrays(labels=old, targets=target),
         new=Predictions.from_arrays(labels=new, targets=target),
     )
-    assert "whose answer changed, what broke first." in report_html(labels)
+    assert "whose answer changed, negative flips first." in report_html(labels)
     alone = compare(
         old=Predictions.from_arrays(labels=old), new=Predictions.from_arrays(labels=new)
     )
     assert "whose answer changed. " in report_html(alone)
-    assert "surest of" in report_html(made.judged()[0])
+    text = html.unescape(report_html(made.judged()[0]))
+    assert "sorted by the old model's confidence in the target" in text
 
 
 def test_a_policy_may_have_any_name() -> None:
@@ -582,7 +586,7 @@ def test_a_policy_may_have_any_name() -> None:
 
 def test_names_of_candidates_that_read_alike_are_refused() -> None:
     result, _ = made.judged()
-    with pytest.raises(fg.InputError, match="a name of its own"):
+    with pytest.raises(fg.InputError, match="a unique name"):
         report_html({1: result, "1": result})  # type: ignore[dict-item]
 
 

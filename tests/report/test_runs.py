@@ -54,22 +54,24 @@ def test_an_old_run_is_found_beside_runs_that_were_moved(tmp_path: Path) -> None
     found = common_old([read_run(tmp_path / "after" / "kd")])
     assert found == str(tmp_path / "after" / "old")
     (tmp_path / "after" / "old" / "run.json").unlink()
-    with pytest.raises(InputError, match="which the runs name, but it is not there; say where"):
+    with pytest.raises(InputError, match="which the runs name, but it does not exist; give"):
         common_old([read_run(tmp_path / "after" / "kd")])
 
 
 def test_runs_that_disagree_are_refused(tmp_path: Path) -> None:
     a = made.write_run(tmp_path / "a", None, old=["v1"])
     b = made.write_run(tmp_path / "b", None, old=["v2"])
-    with pytest.raises(InputError, match="name one old model, but they name v1, v2; say which"):
+    with pytest.raises(InputError, match="name one old model, but they name v1, v2; name it"):
         assign_roles([str(a), str(b)], old=None, control=None)
-    with pytest.raises(InputError, match="but they name none; say which with --old"):
+    with pytest.raises(InputError, match="but they name none; name it with --old"):
         assign_roles([str(made.write_run(tmp_path / "c", None))], old=None, control=None)
     with pytest.raises(InputError, match="is given twice"):
         assign_roles([str(a), str(a)], old=str(b), control=str(b))
     with pytest.raises(InputError, match="is given twice"):
         assign_roles([str(a), f"{a}/../a"], old=str(b), control=str(b))
-    with pytest.raises(InputError, match="nothing to be a run or a prediction file, but it is not"):
+    with pytest.raises(
+        InputError, match="nothing to be a run or a prediction file, but it does not"
+    ):
         assign_roles([str(a), "nothing"], old=None, control=None)
 
 
@@ -152,7 +154,7 @@ def test_report_takes_prediction_files_too(run: Run, tmp_path: Path) -> None:
     made.written(tmp_path, 300)
     refused = run("report", "new.parquet", "--out", "report.html")
     assert refused.code == 2
-    assert "say which is the old one with --old" in " ".join(refused.err.split())
+    assert "name the old one with --old" in " ".join(refused.err.split())
     ran = run("report", "new.parquet", "control.parquet", "--old", "old.parquet", "--out", "r.html")
     assert ran.code == 0
     assert "2 candidates for" in Path("r.html").read_text(encoding="utf-8")
@@ -232,13 +234,13 @@ def test_samples_on_the_command_line(run: Run, tmp_path: Path) -> None:
               "--samples-budget", "20KB")  # fmt: skip
     assert ran.code == 0
     page = Path("a.html").read_text(encoding="utf-8")
-    assert "beyond the budget of 0.02 MB" in page
+    assert "did not fit into the budget of 0.02 MB" in page
     assert "data:image/png;base64," in page
 
 
 def test_places_too_long_for_a_disk_are_one_sentence(tmp_path: Path) -> None:
     folder = made.write_run(tmp_path / "run", None, old=["x" * 5000])
-    with pytest.raises(InputError, match="but it is not there; say where it is with --old"):
+    with pytest.raises(InputError, match="but it does not exist; give its path with --old"):
         assign_roles([str(folder)], old=None, control=None)
     changed(folder, members=["m" * 5000])
     assert read_run(folder).members_seconds is None
@@ -255,7 +257,7 @@ def test_many_losses_are_not_all_drawn_and_it_is_said(tmp_path: Path) -> None:
     losses = {f"part {i:03d}": 1.0 for i in range(40)}
     folder = made.write_run(tmp_path / "run", None, losses=losses)
     page = report_html(made.judged(200)[0], runs=[folder])
-    assert "Of 40 losses the first 12 are drawn." in page
+    assert "Only the first 12 of 40 losses are drawn." in page
     assert len(re.findall(r'<figure class="chart" id="curve-', page)) == 13  # and the error
 
 
@@ -275,7 +277,7 @@ def test_runs_of_one_name_are_told_apart(run: Run, tmp_path: Path) -> None:
         ("b/kd", False),
         ("kd", True),
     ]
-    training = page[page.index("The runs and what they cost") :].split("</table>")[0]
+    training = page[page.index("The runs and their cost") :].split("</table>")[0]
     assert re.findall(r'<th scope="row"><bdi>(.*?)</bdi>', training) == ["a/kd", "b/kd", "c/kd"]
 
 

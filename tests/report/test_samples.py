@@ -149,8 +149,8 @@ def test_one_candidate_may_have_no_sample_but_not_all(tmp_path: Path) -> None:
         results[name] = compare(old=old, new=Predictions.from_arrays(labels=labels, **ids))
     images = made.write_images(tmp_path / "images", ["000"])
     page = report_html(results, samples=images)
-    assert "1 of 1 sample has its picture here" in page
-    assert "0 of 1 sample have their picture here" in page
+    assert "1 of 1 sample is shown with its picture" in page
+    assert "0 of 1 sample are shown with their picture" in page
     (images / "000.png").rename(images / "other.png")
     with pytest.raises(InputError, match="has none of them"):
         report_html(results, samples=images)
@@ -255,7 +255,7 @@ def test_a_column_of_the_predictions() -> None:
     source = samples_from("words", ten(words=[f"w{i}" for i in range(10)]))
     assert all_of(source) == {i: f"w{i}" for i in range(10)}
     page = report_html(ten(words=[f"w{i}" for i in range(10)]), samples="words")
-    assert "10 of 10 samples have their text here, from column words of predictions." in page
+    assert "10 of 10 samples are shown with their text, from column words of predictions." in page
 
 
 def test_a_column_of_files_without_ids() -> None:
@@ -321,7 +321,7 @@ def test_a_budget_that_is_too_small_is_shared_fairly_and_told(tmp_path: Path) ->
     again = flip_table(flips, samples=source, budget=120_000).sampled
     assert again == sampled, "the same again, to the byte"
     page = report_html(result, samples=images, samples_budget="120KB")
-    assert "beyond the budget of 0.12 MB, and those shown were drawn in turn" in page
+    assert "did not fit into the budget of 0.12 MB, and those shown were drawn in turn" in page
     assert len(page) < len(report_html(result, samples=images, samples_budget="10MB"))
 
 

@@ -1,1 +1,1 @@
-"""Where counting happens: on this machine (`local`) or on a cluster (`spark`)."""
+"""Engines that count flips: on this machine (`local`) or on a cluster (`spark`)."""

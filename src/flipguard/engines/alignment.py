@@ -1,4 +1,4 @@
-"""Rows of several files side by side: in the order of the files if their ids agree, else joined."""
+"""Pair the rows of several files: in the order of the files if their ids agree, else by a join."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ ROWS_PER_LOOK = 1 << 20
 
 
 class OrderDiffersError(Exception):
-    """Ids are not equal row for row: what was seen of the rows so far counts for nothing."""
+    """Ids are not equal row for row, so everything counted so far must be discarded."""
 
 
 def id_columns(names: Sequence[str]) -> list[str]:
-    """The ids of each side; a slice that a user calls `id` is none of them."""
+    """The id columns of each side; a group-by column named `id` is not one of them."""
     return [name for name in names if re.fullmatch(r"\d+\|id", name)]
 
 
 class IdOrderCheck:
-    """Sees ids pass, batch by batch: are they equal row for row, is one missing, do they rise?
+    """Check ids in batches: whether they are equal row for row, complete and increasing.
 
     Ids that rise are unique, and seeing that takes the memory of one batch. Ids in no order take
     a second look, by `Pairing.refuse_duplicates`.
@@ -42,7 +42,7 @@ class IdOrderCheck:
         self._last: object = None
 
     def see(self, batch: pl.DataFrame) -> None:
-        """Takes note of the next rows."""
+        """Check the next rows."""
         ids = batch["0|id"]
         others = [name for name in id_columns(batch.columns) if name != "0|id"]
         if any(ids.ne_missing(batch[name]).any() for name in others):
@@ -81,7 +81,7 @@ def aligned_parts(
 def _column_by_column(
     pairing: Pairing, rows: pl.LazyFrame, refusals: list[RowCheck], sums: list[pl.Expr]
 ) -> Iterator[Part]:
-    """Columns that are stored apart: ids alone first, then the rest, is faster than all at once."""
+    """Read ids first and then the rest, which is faster if columns are stored separately."""
     watch = IdOrderCheck()
     ids = id_columns(rows.collect_schema().names())
     if ids:
@@ -99,7 +99,7 @@ def _column_by_column(
 
 
 def _all_at_once(pairing: Pairing, rows: pl.LazyFrame, refusals: list[RowCheck]) -> Iterator[Part]:
-    """Text is parsed whole for every query, so one pass does everything, batch by batch."""
+    """Read everything in one pass, because every query on a text file parses all of it."""
     by_id = "0|id" in rows.collect_schema().names()
     watch, start = IdOrderCheck(), 0
     flags = _flags(refusals)
@@ -175,7 +175,7 @@ def paired_rows(pairing: Pairing, want: frozenset[str]) -> PairedRows:
 def checked_frames(
     pairing: Pairing, want: frozenset[str], tally: list[RowCounts]
 ) -> Iterator[pl.LazyFrame]:
-    """Paired tables in which nothing is to be refused: one, or a part of a join each.
+    """Paired tables that passed all checks: one table, or one per part of a join.
 
     The row counts go to `tally`; files that must not be compared are refused at the latest after
     the last table.

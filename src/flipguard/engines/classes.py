@@ -24,7 +24,7 @@ FIRST_INEXACT = 2.0**53
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What all rows of a column, and of those that it is compared with, say about its values.
+    """How to read a column, decided over all rows of it and of the columns compared with it.
 
     `numbers`: it is text in which every value is a number or missing, and not all are integers.
     `truth`: it is compared with a Boolean column, so that True and true are one value.

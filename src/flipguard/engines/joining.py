@@ -1,4 +1,4 @@
-"""Rows of several files brought together by their ids, where the files are not in one order.
+"""Join the rows of several files by their ids if the files differ in order.
 
 Integer ids that lie close together, as row numbers do, are looked up in a table of rows. All others
 meet through a 128-bit hash: sorting fixed-size hashes is several times faster than joining on text,
@@ -24,7 +24,7 @@ from flipguard.predictions.read import name_file_on_error
 
 HASHES = ("__hash_a", "__hash_b")
 SEEDS = (SEED, 0x85EBCA6B)
-# A table of rows has room for this many times as many ids as there are rows.
+# The range of ids in a lookup table may be this many times the number of rows.
 ROOM_PER_ROW = 4
 MOST_THREADS = 8
 ROWS_WORTH_THREADS = 100_000

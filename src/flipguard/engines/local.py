@@ -1,4 +1,4 @@
-"""Counting on this machine: streamed table queries for labels, a blocked kernel for scores."""
+"""Count on this machine: streamed table queries for labels, a kernel in blocks for scores."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _joined(pairing: Pairing, tally: Tally) -> RowCounts:
 
 
 def count(plan: CountingPlan, wants: frozenset[Want] = NOTHING_MORE) -> Counted:
-    """The counts of a plan and what else is wanted, in one pass over its files."""
+    """The counts of a plan and the wanted details, in one pass over its files."""
     with name_any_file_on_error(plan.sides):
         plan = with_control_labels(plan)
         tally, rows, odd_labels = _pass(plan, lambda: Tally(plan, wants))
@@ -91,7 +91,7 @@ def count(plan: CountingPlan, wants: frozenset[Want] = NOTHING_MORE) -> Counted:
 
 
 def details(plan: CountingPlan, wants: frozenset[Want]) -> Details:
-    """What is wanted beyond the counts of a plan that was counted before."""
+    """The wanted details of a plan that was counted before."""
     with name_any_file_on_error(plan.sides):
         # A control matters here only if it decides which samples were compared, or has targets.
         dropped = plan.on_missing == "drop"
@@ -118,7 +118,7 @@ def _pass(
 
 
 def compared_ids(plan: CountingPlan, wanted: pl.Series) -> pl.Series | None:
-    """Those of the wanted ids that are among the samples compared; None if rows have no ids."""
+    """The wanted ids that were compared; None if rows have no ids."""
     with name_any_file_on_error(plan.sides):
         pairing = Pairing(with_control_labels(plan))
         if pairing.by_position:
@@ -133,7 +133,7 @@ def compared_ids(plan: CountingPlan, wanted: pl.Series) -> pl.Series | None:
 
 
 def with_control_labels(plan: CountingPlan) -> CountingPlan:
-    """The plan with a label column in every control: of a control only the labels count."""
+    """The plan with a label column in every control; only the labels of a control are used."""
     controls = tuple(c if c.label is not None else with_labels(c) for c in plan.controls)
     return replace(plan, controls=tuple(replace(c, scores=None) for c in controls))
 

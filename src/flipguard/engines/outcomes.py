@@ -1,4 +1,4 @@
-"""The definition of a flip as Polars expressions, what follows from it, and pairs to refuse.
+"""The definition of a flip as Polars expressions, sums of them, and checks of paired rows.
 
 Column names belong to `plan`; counting belongs to `local`, `scored` and `spark`.
 """
@@ -26,7 +26,7 @@ ROW = "__row"
 
 @dataclass(frozen=True, slots=True)
 class RowCheck:
-    """Rows that must not be, and the sentence for them."""
+    """A condition that no row may meet, and the error message for it."""
 
     where: pl.Expr
     sentence: Callable[[str], str]
@@ -193,7 +193,7 @@ def flip_rows(rows: pl.LazyFrame, plan: CountingPlan) -> pl.LazyFrame:
 
 
 def worst_first(flips: pl.DataFrame) -> pl.DataFrame:
-    """Negative flips before others; within a kind, by how sure the better answer was.
+    """Sort negative flips first; within a kind, by the confidence of the better answer.
 
     Of a negative flip that is old's confidence in the right class; of a positive flip new's; of a
     change from wrong to wrong, new's confidence in its wrong answer.

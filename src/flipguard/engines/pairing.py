@@ -1,4 +1,4 @@
-"""Putting the rows of several files side by side: the columns of each, and what is refused.
+"""Pair the rows of several files: the columns to read from each, and the checks of pairs.
 
 Files of one test set are mostly written in one order. That is noticed while their rows stream by,
 and then nothing is joined and nothing is held in memory; else `joining` brings rows together.
@@ -129,7 +129,7 @@ class Pairing:
         return frame.with_columns(columns)
 
     def refusals(self, names: list[str]) -> list[RowCheck]:
-        """Everything about a pair of rows that makes a comparison impossible."""
+        """The checks for pairs of rows that make a comparison impossible."""
         found: list[RowCheck] = []
         for i, side in enumerate(self.sides):
             if f"{i}|label" in names:
@@ -147,7 +147,7 @@ class Pairing:
         return found
 
     def refuse(self, frame: pl.LazyFrame, refusal: RowCheck) -> InputError:
-        """The error for a refusal, naming the first ids that it is about."""
+        """The error for a failed check, naming the first ids that it concerns."""
         names = frame.collect_schema().names()
         rows = frame.with_row_index("__row").filter(refusal.where)
         by_id = "0|id" in names
@@ -160,7 +160,7 @@ class Pairing:
     # -- side by side, in order ----------------------------------------------------------------
 
     def may_be_aligned(self) -> bool:
-        """Whether a look at the first rows leaves it open that ids are equal row for row."""
+        """Whether the first rows allow that ids are equal row for row."""
         heights = self.heights
         if self.by_position:
             if len(set(heights)) > 1:
@@ -182,7 +182,7 @@ class Pairing:
         return all(heads[0][:, 0].equals(head[:, 0]) for head in heads[1:])
 
     def aligned_frame(self, want: frozenset[str]) -> pl.LazyFrame:
-        """All sides beside each other, row for row as the files have them."""
+        """The rows of all sides next to each other, in the order of the files."""
         frames = []
         for i, side in enumerate(self.sides):
             skip = set()
@@ -225,7 +225,7 @@ class Pairing:
         )
 
     def refuse_duplicates(self, i: int) -> None:
-        """Ids that do not rise may still be unique: this looks, part by part of their hashes."""
+        """Raise if unsorted ids are not unique; they are checked in parts of their hashes."""
         parts = self.parts
         for part in range(parts):
             hashes = self.side_frame(i, frozenset({"id"})).select(
@@ -240,7 +240,7 @@ class Pairing:
                 self.raise_if_duplicates(i)
 
     def raise_if_duplicates(self, i: int) -> None:
-        """Names the ids that stand in more than one row of a side, if there are any."""
+        """Raise if ids occur in more than one row of a side, and name them."""
         twice = (
             self.side_frame(i, frozenset({"id"}))
             .group_by(f"{i}|id")
@@ -253,7 +253,7 @@ class Pairing:
             raise self.duplicates(i, twice[f"{i}|id"].head(IDS_TO_NAME).to_list(), twice.height)
 
     def duplicates(self, i: int, ids: list[object], total: int) -> InputError:
-        """The sentence for ids that stand in more than one row of a side."""
+        """The error message for ids that occur in more than one row of a side."""
         return InputError(
             f"{self.sides[i].name} has more than one row for id {_named(ids, total)} in column "
             f"'{self.sides[i].id}'; keep one row per sample, or name another column with `id=`."
@@ -263,7 +263,7 @@ class Pairing:
 
     @property
     def parts(self) -> int:
-        """In how many parts of the range of hashes rows are handled, to bound the memory."""
+        """The number of parts of the hash range in which rows are joined, to bound the memory."""
         return max(1, math.ceil(max(self.heights) / ROWS_PER_PART))
 
     def id_list(self, i: int) -> pl.LazyFrame:
@@ -296,7 +296,7 @@ class Pairing:
 
 
 def settled(plan: CountingPlan) -> tuple[CountingPlan, Readings]:
-    """The plan with the reading of each column decided, if it is not yet, and these readings."""
+    """The plan with the reading of each column decided, and these readings."""
     readings = plan.readings
     if readings is None:
         with name_any_file_on_error(plan.sides):

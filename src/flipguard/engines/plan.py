@@ -1,4 +1,4 @@
-"""What is to be counted, what comes back, and what the columns of a paired table are called.
+"""The plan of a count, its result, and the column names of a paired table.
 
 This is the one interface of every engine.
 """
@@ -21,8 +21,8 @@ from flipguard.predictions.names import float_text
 from flipguard.predictions.table import Predictions, Scores
 
 Progress = Callable[[int, int], None]
-# What an output may need beyond the counts: groups by target, the flipped samples, and how far the
-# logits of each sample moved.
+# Details that an output may need beyond the counts: groups by target, the flipped samples, and the
+# distance between old and new logits of each sample.
 Want = Literal["target_groups", "flips", "distances"]
 NOTHING_MORE: frozenset[Want] = frozenset()
 
@@ -57,7 +57,7 @@ def checked_wants(names: Iterable[str]) -> frozenset[Want]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountingPlan:
-    """Two models, perhaps controls, and how to cut the samples."""
+    """Two models, optional controls, and the columns to group the samples by."""
 
     old: Predictions
     new: Predictions
@@ -90,12 +90,12 @@ class CountingPlan:
 
     @property
     def sides(self) -> tuple[Predictions, ...]:
-        """Old, new and the controls: everything that must have the same samples."""
+        """Old, new and the controls, which must all have the same samples."""
         return (self.old, self.new, *self.controls)
 
     @property
     def cuts(self) -> tuple[str, ...]:
-        """Every column that the counting needs besides targets and labels."""
+        """The columns that the counting needs, except targets and labels."""
         extra = [self.cluster] if self.cluster is not None and self.cluster not in self.by else []
         return (*self.by, *extra)
 
@@ -144,7 +144,7 @@ class CountingPlan:
 
 
 def _share_a_class(old: Scores | None, new: Scores | None) -> bool:
-    """Whether there is any class over which logits could have a distance."""
+    """Whether the models share a class, so that logits have a distance."""
     if old is None or new is None or old.class_names is None or new.class_names is None:
         return True
     return not set(old.class_names).isdisjoint(new.class_names)
@@ -152,7 +152,7 @@ def _share_a_class(old: Scores | None, new: Scores | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCounts:
-    """How many samples were in both files, and how many in one alone."""
+    """The numbers of samples in both files and in only one of them."""
 
     matched: int
     only_old: int = 0
@@ -172,7 +172,7 @@ def summed_rows(parts: list[RowCounts]) -> RowCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Counts of every group of one cut: `keys[i]` goes with `counts.values[i]`.
+    """Counts of every group of one column: `keys[i]` goes with `counts.values[i]`.
 
     With clusters, `keys` repeat: one row per group and cluster.
     """
@@ -183,7 +183,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Distances:
-    """How far the logits of each sample moved, and the index of its cell in a comparison."""
+    """The distance between old and new logits of each sample, and the index of its cell."""
 
     values: FloatArray
     cells: npt.NDArray[np.int8]
@@ -191,7 +191,7 @@ class Distances:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Details:
-    """What outputs need beyond the counts; `counted` names what has been looked for.
+    """Details that outputs need beyond the counts; `counted` names those that were computed.
 
     None where it was not, or where the files do not have it: distances without logits, groups by
     target if there are more classes than make sense as groups.
@@ -203,7 +203,7 @@ class Details:
     distances: Distances | None = None
 
     def add(self, other: Details) -> None:
-        """Take over what another pass has counted."""
+        """Add the details that another pass has counted."""
         for want in other.counted:
             setattr(self, want, getattr(other, want))
         self.counted |= other.counted
@@ -211,7 +211,7 @@ class Details:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """What an engine returns."""
+    """The result of an engine."""
 
     rows: RowCounts
     whole: Groups

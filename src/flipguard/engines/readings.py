@@ -69,7 +69,7 @@ class Readings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What all rows of a column say.
+    """Facts about the values of a column, over all its rows.
 
     `numbers`: it is text, and all of it are numbers; `points`: one of them has a point or exponent;
     `missing`: a value is missing; `fraction`: a number is not whole; `inexact`: a number with a
@@ -85,7 +85,7 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """A column in its role, and what all its rows say."""
+    """A column in its role, with the facts about its values."""
 
     index: int
     role: str
@@ -103,7 +103,7 @@ class _Column:
 
 
 def readings_of(sides: Sequence[Predictions], cuts: Sequence[str]) -> Readings:
-    """Looks at the columns whose types leave their meaning open, and decides for all."""
+    """Decide the reading of every column; ambiguous types need a look at all rows."""
     named = {
         "id": [(i, side, side.id) for i, side in enumerate(sides)],
         "target": [(i, side, side.target) for i, side in enumerate(sides)],
@@ -285,7 +285,7 @@ def _number_look(column: str, dtype: pl.DataType) -> dict[str, pl.Expr]:
 
 
 def _refuse_floats(columns: list[_Column]) -> None:
-    """Refuses floats as classes, except integers that a library wrote as floats."""
+    """Raise for floats as classes, except integers that a library wrote as floats."""
     for column in columns:
         if not is_scalar(column.dtype):
             continue  # `spelled` has the sentence.

@@ -1,4 +1,4 @@
-"""The arithmetic on class scores: everything that a row of logits is asked for, in one visit.
+"""The arithmetic on class scores: everything computed from a row of logits, in one pass.
 
 Rows are taken in blocks that stay in a cache, and blocks are shared among threads, because the time
 goes into moving numbers, not into computing with them.
@@ -39,7 +39,7 @@ SAFE_LOGIT = 40.0
 
 @dataclass(slots=True)
 class SideScores:
-    """What the scores of one model say, a value a row."""
+    """Values computed from the scores of one model, one per row."""
 
     top: IntArray
     confidence: FloatArray
@@ -49,7 +49,7 @@ class SideScores:
 
 @dataclass(slots=True)
 class PairRows:
-    """What the scores of two models say of each other, a value a row."""
+    """Values computed from the scores of two models together, one per row."""
 
     surrogate: FloatArray
     distance: FloatArray | None
@@ -57,7 +57,7 @@ class PairRows:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """Where the classes of two score tables meet. None: they are the same in the same order."""
+    """The indices of the common classes of two score tables."""
 
     old: IntArray
     new: IntArray
@@ -66,7 +66,7 @@ class Matching:
 
 
 def match_classes(old: list[Any], new: list[Any]) -> Matching | None:
-    """The places of the common classes, and of those on one side only."""
+    """The indices of the common classes and of the classes on one side only; None if all match."""
     if old == new:
         return None
     place = {name: i for i, name in enumerate(new)}
@@ -216,7 +216,7 @@ def _side_block(
 
 
 def _softmax_weights(scores: Array, largest: Array, room: Array) -> tuple[Array, FloatArray]:
-    """Exponentials up to a factor a row, and their sums."""
+    """Exponentials up to one factor per row, and their sums."""
     # Which way is taken depends on the row alone: its neighbours must not change its last bit.
     far = ~(np.abs(largest) < SAFE_LOGIT)
     if far.all():

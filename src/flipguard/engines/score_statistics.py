@@ -1,4 +1,4 @@
-"""What is summed from class scores: an integer per row and statistic, and its sums by group.
+"""Statistics of class scores: one integer per row and statistic, and its sums by group.
 
 Numpy alone, because studies count with it where no table library is installed.
 """
@@ -63,7 +63,7 @@ def _fixed(side: Side, part: str, values: FloatArray) -> IntArray:
 
 
 def pair_statistics(pair: PairRows, classes: int) -> Iterator[RowStatistic]:
-    """How far scores move between two models that together know this many classes."""
+    """The distances of scores between two models that together know this many classes."""
     yield RowStatistic(("classes",), np.full(len(pair.surrogate), classes, dtype=np.int64))
     yield from _plain(fixed_point("surrogate", pair.surrogate))
     yield from _plain(fixed_point("surrogate_squared", pair.surrogate**2))

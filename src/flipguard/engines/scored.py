@@ -1,4 +1,4 @@
-"""Counting with class scores: labels, targets and groups in memory, scores a block at a time."""
+"""Count with class scores: labels, targets and groups in memory, scores in blocks of rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ MOST_DISTANCE_SCORES = 400_000_000
 
 @dataclass(slots=True, kw_only=True)
 class ScoredPart(Part):
-    """Some paired rows, and what the kernel found in their scores."""
+    """Some paired rows with the results of the kernel on their scores."""
 
     table: pl.DataFrame
     models: tuple[Predictions, Predictions]
@@ -220,7 +220,7 @@ class ScoredCounting:
     # -- refusals ------------------------------------------------------------------------------
 
     def _refuse_unmatched_names(self) -> None:
-        """Scores of named classes beside scores of numbered ones can only meet by a guess."""
+        """Raise if one model names the classes of its scores and the other numbers them."""
         old, new = (model.scores for model in self.models)
         if old is None or new is None or (old.class_names is None) == (new.class_names is None):
             return
@@ -235,7 +235,7 @@ class ScoredCounting:
             )
 
     def _refuse_nameless(self, table: pl.DataFrame) -> None:
-        """Numbered classes beside targets and labels by name can only meet by a guess."""
+        """Raise if scores number their classes while targets and labels are names."""
         if self.pairing.classes != pl.String:
             return
         for i, model in enumerate(self.models):
@@ -304,7 +304,7 @@ def _confidences(
     table: pl.DataFrame,
     i: int,
 ) -> list[FloatArray]:
-    """A model's probability of its own label, and of the target; nan for a class it lacks."""
+    """A model's probability of its label, and of the target; nan for a class it lacks."""
     place = pl.DataFrame({"class": classes, "place": np.arange(len(classes))})
     asked = [
         table.select(pl.col(column).alias("class"))

@@ -1,4 +1,4 @@
-"""Counting on a Spark cluster: the session, and what the driver does.
+"""Count on a Spark cluster: the session and the code of the driver.
 
 What workers do belongs to `spark_workers`.
 """
@@ -171,7 +171,7 @@ def _spark_errors() -> tuple[type[Exception], ...]:
 
 
 def _told(plan: CountingPlan, problem: Exception) -> FlipguardError:
-    """The sentence for what Spark gave up on."""
+    """The error for a job that Spark gave up."""
     try:
         # A file that the local engine cannot read either is refused in its words.
         with name_any_file_on_error(plan.sides):
@@ -301,7 +301,7 @@ def _local_frames(side: Predictions, columns: list[str]) -> Iterator[tuple[pl.Da
 
 
 def _joined(frames: list[DataFrame]) -> DataFrame:
-    """All sides side by side; a row for every id that any of them has."""
+    """The rows of all sides joined by id, one row per id of any side."""
     # The sides with scores are the first two; joined last, they are moved least often.
     old, *others = frames[::-1] if len(frames) > 2 else frames
     for other in others:
@@ -310,7 +310,7 @@ def _joined(frames: list[DataFrame]) -> DataFrame:
 
 
 def _summed(frame: DataFrame, paired: SparkCounter) -> pl.DataFrame:
-    """The counts of every group, and what each worker saw."""
+    """The counts of every group, and the findings of each worker."""
     from pyspark.sql import functions as sql
 
     fields = ", ".join(f"{name} {kind}" for name, kind in paired.fields.items())
@@ -350,7 +350,7 @@ def _counted(plan: CountingPlan, paired: SparkCounter, table: pl.DataFrame) -> C
 
 
 def _refuse(plan: CountingPlan, findings: Findings) -> None:
-    """Raises the first of what was found that makes a comparison impossible."""
+    """Raise for the first finding that makes a comparison impossible."""
     pairing, seen, ids = Pairing(plan), findings.numbers, findings.ids
     for i in range(len(plan.sides)):
         if not seen[f"rows{i}"]:

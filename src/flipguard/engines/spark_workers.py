@@ -1,4 +1,4 @@
-"""What Spark's Python workers do: prepare the rows of one file, and count paired rows."""
+"""The code of Spark's Python workers: prepare the rows of one file, and count paired rows."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ def record_batch(fields: dict[str, str], columns: dict[str, pl.Series], height: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSide:
-    """The rows of one file as they travel: the id in the common spelling, all else as it is.
+    """The rows of one file as sent through Spark: ids in the common spelling, the rest unchanged.
 
-    `side` is the file without its rows, and `columns` those that the counting reads beside the id
-    and the scores.
+    `side` is the file without its rows, and `columns` are the columns that the counting reads in
+    addition to the id and the scores.
     """
 
     index: int
@@ -229,7 +229,7 @@ def _typed(batch: Any, types: dict[str, pl.DataType]) -> pl.DataFrame:
 
 @dataclass(slots=True)
 class Findings:
-    """What was seen beside the counts: numbers of rows, and what is to be refused."""
+    """Findings in addition to the counts: numbers of rows, and problems to raise."""
 
     numbers: Counter[str] = field(default_factory=Counter)
     ids: dict[str, list[Any]] = field(default_factory=dict)
@@ -244,7 +244,7 @@ class Findings:
             self._keep(what, ids.drop_nulls().sort().head(IDS_TO_NAME).to_list())
 
     def add(self, other: Findings) -> None:
-        """Takes in what another worker saw."""
+        """Add the findings of another worker."""
         self.numbers.update(other.numbers)
         self.unreadable = sorted({*self.unreadable, *other.unreadable})
         self.problems = sorted({*self.problems, *other.problems})
@@ -377,7 +377,7 @@ class SparkCounter:
         findings.numbers["not_in_control"] += int((both & ~in_all).sum())
 
     def _note_names(self, plan: CountingPlan, findings: Findings) -> None:
-        """The classes beside scores that name none: only all of them tell whether they match."""
+        """Note the class names next to scores without names; the driver checks all together."""
         bare = [i for i in (0, 1) if self.sides[i].nameless]
         pairing = Pairing(local.with_control_labels(plan)) if bare else None
         if pairing is None or pairing.classes != pl.String:

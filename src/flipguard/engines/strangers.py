@@ -1,4 +1,4 @@
-"""Models whose classes never meet: spelled in two ways, or taken from the wrong column."""
+"""Find models that share no class: the classes are spelled differently, or the column is wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flipguard.predictions.scores import width
 
 
 def refuse_strangers(plan: CountingPlan, met: Sequence[bool], *, all_pairs: bool = False) -> None:
-    """Refuses a model none of whose classes is a target or a class of the others.
+    """Raise if none of a model's classes is a target or a class of another model.
 
     `met` tells of each side whether a row was counted in which its class is the target, or that of
     another model; only where it is not are all classes looked up. Old and new are held against each
@@ -48,7 +48,7 @@ def refuse_strangers(plan: CountingPlan, met: Sequence[bool], *, all_pairs: bool
 
 
 def odd_spellings(plan: CountingPlan) -> Iterator[str]:
-    """Notes: old or new predicts classes that are no target, and that look like some that are."""
+    """Notes on predicted classes that are not targets but are spelled almost like one."""
     pairing = Pairing(plan)
     targets = _values(pairing, range(len(plan.sides)), "target")
     for i in (0, 1) if targets else ():
@@ -70,12 +70,12 @@ def odd_spellings(plan: CountingPlan) -> Iterator[str]:
 
 
 def _folded(name: object) -> str:
-    """A class without what two spellings of it usually differ in."""
+    """A class name without case, spaces and the like, in which two spellings usually differ."""
     return re.sub(r"[\s_-]+", " ", str(name).casefold()).strip()
 
 
 def _shift(own: set[object], targets: set[object]) -> int:
-    """By how much all classes are off, if they are integers off by one; else 0."""
+    """The offset between integer classes that differ by one everywhere; otherwise 0."""
     texts = [{str(value) for value in values} for values in (own, targets)]
     if not all(is_integer(text) for values in texts for text in values):
         return 0

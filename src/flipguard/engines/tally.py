@@ -1,4 +1,4 @@
-"""What is kept of paired rows while they pass once: counts by group, flips and distances."""
+"""Collect counts by group, flips and distances in one pass over paired rows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Part:
         return flip_rows(rows, plan).collect(engine="streaming")
 
     def distances(self) -> FloatArray | None:
-        """How far the logits of each row moved."""
+        """The distance between the old and new logits of each row."""
         return None
 
     def cells(self) -> pl.Series:
@@ -68,7 +68,7 @@ class Part:
 
 
 class Tally:
-    """All that one pass over the rows of a plan is to find out."""
+    """Everything that one pass over the rows of a plan collects."""
 
     def __init__(self, plan: CountingPlan, wants: frozenset[Want], *, counts: bool = True) -> None:
         self.plan = plan
@@ -84,7 +84,7 @@ class Tally:
         return "target_groups" in self.wants and self.plan.layout.has_target
 
     def add(self, part: Part) -> None:
-        """Take note of the next rows."""
+        """Add the next rows."""
         for table in self.tables.values():
             table.add(part.counts(table, self.sums))
         if self._targets is not None:
@@ -97,7 +97,7 @@ class Tally:
             self._cells.append(part.cells())
 
     def details(self) -> Details:
-        """What outputs need beyond the counts."""
+        """The details that outputs need beyond the counts."""
         found = Details(counted=self.wants)
         if self._targets is not None:
             found.target_groups = _groups_or_none(self._targets)

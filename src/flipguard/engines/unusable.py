@@ -1,4 +1,4 @@
-"""Class scores that mean nothing: NaN, infinities, probabilities that are none."""
+"""Check class scores for NaN, infinities and values that are not probabilities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 
 def unusable_rows(scores: Array, kind: ScoreKind) -> npt.NDArray[np.bool_]:
-    """Which rows of scores cannot be used.
+    """A mask of the rows of scores that cannot be used.
 
     >>> unusable_rows(np.array([[0.4, 0.6], [0.4, 0.4], [np.nan, 1.0]]), "probabilities")
     array([False,  True,  True])
@@ -34,7 +34,7 @@ def unusable_rows(scores: Array, kind: ScoreKind) -> npt.NDArray[np.bool_]:
 
 
 def refuse_unusable(predictions: Predictions, scores: Array, rows: npt.NDArray[np.int64]) -> None:
-    """Refuses the first row that cannot be used; `rows` tells where in the file each is."""
+    """Raise for the first row that cannot be used; `rows` are their numbers in the file."""
     if predictions.scores is None:
         return
     bad = unusable_rows(scores, predictions.scores.kind)
@@ -44,7 +44,7 @@ def refuse_unusable(predictions: Predictions, scores: Array, rows: npt.NDArray[n
 
 
 def usable_batches(predictions: Predictions) -> Iterator[Array]:
-    """All scores, in order, a piece at a time; the first row that cannot be used is refused."""
+    """All scores in order, in pieces; raise for the first row that cannot be used."""
     at = 0
     for batch in score_batches(predictions):
         refuse_unusable(predictions, batch, np.arange(at, at + len(batch)))
@@ -53,7 +53,7 @@ def usable_batches(predictions: Predictions) -> Iterator[Array]:
 
 
 def unusable(predictions: Predictions, values: Array, row: int) -> InputError:
-    """The sentence for one row of scores that cannot be used."""
+    """The error message for one row of scores that cannot be used."""
     kind = "scores" if predictions.scores is None else predictions.scores.kind
     name, values = name_of_row(predictions, row), values.astype(np.float64)
     if not np.isfinite(values).all():

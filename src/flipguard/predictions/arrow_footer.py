@@ -1,4 +1,4 @@
-"""The footer of an Arrow file, parsed by these few lines: the names of columns, and metadata.
+"""Parse the footer of an Arrow file: the names of its columns, and its metadata.
 
 Polars drops a column whose name is there already, and panics later; and it does not hand out the
 metadata of a schema. So both are read here, with just enough of FlatBuffers for that.

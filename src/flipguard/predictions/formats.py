@@ -1,4 +1,4 @@
-"""File formats by suffix: which there are, and which of them a path has.
+"""The known file formats, and the format of a path by its suffix.
 
 Reading and writing them belongs to `read` and `write`.
 """
@@ -29,7 +29,7 @@ CODECS = {".gz": "gzip", ".zst": "zstd"}
 
 
 def format_of(path: Path) -> tuple[str, str | None]:
-    """The format and the compression that a file's name tells.
+    """The format and the compression of a file by its name.
 
     >>> format_of(Path("old.csv.gz"))
     ('csv', '.gz')

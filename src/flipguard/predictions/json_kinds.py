@@ -53,7 +53,7 @@ NOTHING = r"[^\x00-\x{10FFFF}]"
 
 
 def kind_of_integer(digits: str) -> str:
-    """Which kind of whole number it is.
+    """The kind of a whole number, by its size.
 
     >>> kind_of_integer("-7"), kind_of_integer("9007199254740993"), kind_of_integer("1" * 20)
     ('short', 'long', 'huge')
@@ -78,7 +78,7 @@ class ObjectShape:
     keys: dict[str, ObjectShape] | None = None
 
     def add(self, value: object) -> bool:
-        """Takes a value in; whether it was of another shape than those before."""
+        """Add a value; return whether its shape differs from those before."""
         if isinstance(value, list):
             new, self.items = self.items is None, self.items or ObjectShape()
             for item in value:

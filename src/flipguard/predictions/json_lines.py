@@ -1,4 +1,4 @@
-"""JSON Lines: every line is looked at before a column has a type, and none is taken on trust.
+"""Read JSON Lines: every line is checked before the type of a column is decided.
 
 Most lines of a file are alike. So the shape of the first lines becomes a regular expression, and
 the lines that match it, which Polars finds at several hundred megabytes per second, are proven to
@@ -36,7 +36,7 @@ from flipguard.predictions.text import BOM, FormatError, check_lines
 
 LINE, ROW = "line", "row"
 FIRST_LINES = 1_000
-# Of lines that are not alike, so many are parsed before the others are compared with them.
+# Number of differing lines to parse before the other lines are compared with them.
 LINES_TO_LEARN_FROM = 200
 # Orders of keys that become a regular expression; files of more of them are rare.
 MOST_ORDERS = 16
@@ -127,7 +127,7 @@ def _may_need_spelling(
 
 
 def _respelled(line: str, as_written: Collection[str], empty: Collection[str]) -> str:
-    """A line with its numbers in the columns `as_written` as text, and null for empty text.
+    """A line with numbers of the columns `as_written` as text, and null for empty text.
 
     Only the keys of the object itself are columns: those of objects within it stay as they are.
 

@@ -24,7 +24,7 @@ SCORE_PREFIXES = ("logit_", "probability_", "proba_", "prob_", "p_")
 
 
 def exactly(column: str) -> pl.Expr:
-    """The column of this very name; `pl.col` would take "*" and "^a.*$" for patterns."""
+    """The column with exactly this name; `pl.col` would read "*" and "^a.*$" as patterns."""
     return cs.by_name(column).as_expr()
 
 
@@ -97,7 +97,7 @@ def is_integer(name: str) -> bool:
 
 
 def whole_numbers(values: pl.Expr) -> pl.Expr:
-    """Floats as integers; null where they are none."""
+    """Floats as integers; null if they are not whole."""
     floats = values.cast(pl.Float64)
     whole = floats.cast(pl.Int64, strict=False)
     return pl.when(whole.cast(pl.Float64) == floats).then(whole)
@@ -153,7 +153,7 @@ def suggestion(columns: Sequence[str], roles: Iterable[str]) -> str:
 def missing_roles(
     name: str, columns: Sequence[str], *, id: str | None, target: str | None, predicts: bool
 ) -> InputError | None:
-    """The error for a table without ids or predictions: what it lacks, and how to name it."""
+    """The error for a table without ids or predictions: what is missing, and how to name it."""
     if id is not None and predicts:
         return None
     lacks = [] if id is not None else ["no column 'id' to join on"]

@@ -14,7 +14,7 @@ from typing import IO, Any
 from flipguard.predictions.text import FormatError
 
 MAGIC = b"PAR1"
-# Beyond this a footer describes so many columns that parsing it here would take seconds.
+# A larger footer describes too many columns; parsing it here would take seconds.
 LARGEST_FOOTER = 1 << 20
 MOST_PAGES = 2_000
 # Statistics in a header may hold long texts; such a page is left to Polars.
@@ -98,7 +98,7 @@ def column_names(footer: Fields) -> list[str]:
 
 
 def _check(footer: Fields, size: int) -> None:
-    """Whether everything that the footer points at lies in the file."""
+    """Whether all offsets in the footer lie inside the file."""
     groups = footer.get(GROUPS, [])
     if footer[ROWS] != sum(group[GROUP_ROWS] for group in groups):
         raise ValueError("The rows of the groups do not add up.")
@@ -152,7 +152,7 @@ class _Compact:
 
     @property
     def at(self) -> int:
-        """How many bytes have been read."""
+        """The number of bytes read so far."""
         return self._at
 
     def fields(self) -> Fields:

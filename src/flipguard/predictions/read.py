@@ -44,7 +44,7 @@ def read_predictions(
     target: str | None = None,
     label: str | None = None,
 ) -> Predictions:
-    """A prediction table from a file, by its suffix; rows are read when a comparison needs them.
+    """Open a prediction table by its suffix; rows are read when a comparison needs them.
 
     CSV, TSV and JSON Lines (also ``.gz`` and ``.zst``), Parquet, Arrow/Feather, and NPZ.
     `id`, `target` and `label` name the columns where they are not called so.
@@ -125,8 +125,8 @@ def _separated(separator: str) -> Reader:
 
 
 def scan_separated(source: Path | IO[bytes], separator: str, names: list[str]) -> pl.LazyFrame:
-    """A table of separated text; scores are numbers in it, and all else is text."""
-    # Everything as text: "007" is an id of its own and must not become 7.
+    """A table of separated text; scores are read as numbers, everything else as text."""
+    # Everything is read as text: the id "007" must not become 7.
     frame = pl.scan_csv(source, separator=separator, infer_schema=False, glob=False)
     # Polars leaves quotation marks in a header as they are written; those without a name it names.
     found = frame.collect_schema().names()
@@ -172,7 +172,7 @@ def _arrow(path: Path, _roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] 
 
 @contextmanager
 def without_panic_text() -> Iterator[None]:
-    """Discards what Rust prints about a panic, for the moment in which a schema is read.
+    """Discard what Rust prints about a panic while a schema is read.
 
     Rust writes to file descriptor 2, which the whole process shares: for that moment, what other
     threads write to standard error is lost too.
@@ -294,7 +294,7 @@ def _as_double(scores: Array | None) -> Array | None:
 
 
 def unreadable(name: str, problem: BaseException) -> InputError:
-    """The sentence for a file that its format's reader gives up on."""
+    """The error for a file that the reader of its format cannot read."""
     text = first_sentence(problem)
     text = text if len(text) <= 160 else text[:159] + "…"
     return InputError(
@@ -305,7 +305,7 @@ def unreadable(name: str, problem: BaseException) -> InputError:
 
 @contextmanager
 def name_file_on_error(source: Predictions | str) -> Iterator[None]:
-    """Says which file it was when reading it breaks."""
+    """Name the file if reading it fails."""
     try:
         yield
     except FAULTS as problem:
@@ -315,7 +315,7 @@ def name_file_on_error(source: Predictions | str) -> Iterator[None]:
 
 @contextmanager
 def name_any_file_on_error(sides: Iterable[Predictions]) -> Iterator[None]:
-    """When a query over several files breaks, reads each alone to say which one it was."""
+    """If a query over several files fails, read each file alone to find the one at fault."""
     try:
         yield
     except FAULTS:

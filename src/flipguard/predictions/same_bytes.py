@@ -1,4 +1,4 @@
-"""Whether two Parquet files hold the same column, told from their bytes without decoding them."""
+"""Decide from raw bytes, without decoding, whether two Parquet files hold the same column."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from flipguard.predictions.parquet_footer import (
     start,
 )
 
-# What two chunks must have in common, besides their bytes, to decode to the same values.
+# Properties that two chunks with equal bytes must share to decode to the same values.
 SAME = (KIND, ENCODINGS, CODEC, VALUES, PACKED, UNPACKED)
 PIECE = 1 << 22
 
@@ -83,8 +83,8 @@ def _same_shape(
 
 
 def _type(footer: Fields, column: str) -> Fields | None:
-    """What the stored values mean: the same bytes can be a number, a time or a text."""
-    # All but the name and the number of the field; a nested column has elements of its own.
+    """The type of the stored values: the same bytes can be a number, a time or a text."""
+    # Everything except the name and the number of the field; a nested column has inner elements.
     found = [e for e in footer[SCHEMA][1:] if e.get(NAME) == column.encode()]
     if len(found) != 1 or found[0].get(CHILDREN):
         return None

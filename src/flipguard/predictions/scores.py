@@ -1,4 +1,4 @@
-"""Class scores in pieces: read in order, gathered by position, or spooled to disk first."""
+"""Read class scores in pieces: in order, by position, or from a copy on disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BYTES_PER_ZEROS = 1 << 20
 
 
 class ScoreReader(ABC):
-    """Hands out rows of scores, front to back."""
+    """Return rows of scores from first to last."""
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Array:
@@ -152,7 +152,7 @@ def _spooled(predictions: Predictions, positions: IntArray, folder: Path) -> Arr
 
 
 def _reserve(path: Path, size: int) -> None:
-    """Takes the room on disk: a memory map that finds none later ends the process in silence."""
+    """Reserve the disk space now: a memory map without space would kill the process silently."""
     try:
         with path.open("r+b", buffering=0) as file:
             if hasattr(os, "posix_fallocate"):
@@ -169,7 +169,7 @@ def _reserve(path: Path, size: int) -> None:
 
 
 def rows_per_read(classes: int) -> int:
-    """How many rows of scores to handle at a time."""
+    """The number of rows of scores to process at a time."""
     return max(256, BYTES_PER_READ // (4 * classes))
 
 

@@ -1,4 +1,4 @@
-"""`Predictions`: what one model said about each sample, and how to get at it in pieces."""
+"""`Predictions`: the predictions of one model for each sample, and access to them in pieces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WIDE_PREFIX: dict[ScoreKind, str] = {"logits": "logit_", "probabilities": "proba
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Where a table's class scores are.
+    """The location of a table's class scores.
 
     Exactly one of `array`, `list_column` and `wide_columns` is set. `class_names` is None when
     only the position of a score tells its class (0, 1, 2, …).
@@ -145,7 +145,7 @@ class Predictions:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The classes that the scores are of, or None where labels are all there is."""
+        """The classes of the scores; None if there are only labels."""
         return self.scores.class_names if self.scores is not None else None
 
     @property
@@ -167,7 +167,7 @@ class Predictions:
         return name if name in self.columns else None
 
     def checked(self) -> Predictions:
-        """Itself, once the things that need no reading of rows are right."""
+        """Check everything that needs no reading of rows, and return self."""
         lacks = missing_roles(
             self.name,
             self.columns,
@@ -190,7 +190,7 @@ def with_roles(
     class_names: Sequence[str] | None = None,
     path: Path | None = None,
 ) -> Predictions:
-    """Finds which column is what; a name that was asked for must be there."""
+    """Find the role of each column; raise if a requested column is missing."""
     schema = frame.collect_schema()
     known = schema.names()
     asked_for = {"id": id, "target": target, "label": label}
@@ -244,7 +244,7 @@ def _column_scores(
 
 
 def refuse_one_class(name: str, where: str, classes: int) -> None:
-    """Refuses scores of a single class, by which every sample would be of that class."""
+    """Raise for scores of a single class, which would give every sample that class."""
     if classes == 1:
         raise InputError(
             f"{name} has scores of one class only ({where}), so that every sample would be of that "

@@ -41,7 +41,7 @@ class FormatError(ValueError):
 
 
 def open_text(path: Path) -> IO[bytes]:
-    """The file's text as bytes; whether it is compressed is told by its first bytes."""
+    """The file's text as bytes; compression is detected from the first bytes."""
     with path.open("rb") as file:
         start = file.read(4)
     for magic, codec in MAGIC.items():
@@ -54,7 +54,7 @@ def open_text(path: Path) -> IO[bytes]:
 
 
 def check_lines(path: Path) -> bool:
-    """Refuses a file with an endless line before it is in memory; whether it starts with a BOM."""
+    """Raise for a file with an endless line; return whether the file starts with a BOM."""
     with open_text(path) as file:
         start = piece = file.read(LONGEST_ROW)
         # A newline in every piece means that no line is longer than two of them.
@@ -82,7 +82,7 @@ def _too_blank(path: Path) -> InputError:
 
 
 def refuse_doubles(path: Path, names: Iterable[str]) -> None:
-    """Refuses a table that names a column twice; those without a name cannot be asked for."""
+    """Raise if a table names a column twice; columns without a name are ignored."""
     twice = [name for name, times in Counter(names).items() if times > 1 and name]
     if twice:
         raise InputError(
@@ -96,14 +96,14 @@ def refuse_doubles(path: Path, names: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Separated:
-    """What a look at a whole file of separated text found."""
+    """The result of checking a whole file of separated text."""
 
     names: list[str]
     blank_lines: bool
 
 
 def check_separated(path: Path, separator: str) -> Separated:
-    """The header of a CSV or TSV file, once every row of it is known to be sound.
+    """Check every row of a CSV or TSV file and return its header.
 
     Refused are rows of more or fewer fields than the header, a column that is named twice,
     quotation marks other than RFC 4180 has them, and line ends other than those of Unix and

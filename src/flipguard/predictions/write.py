@@ -1,4 +1,4 @@
-"""Writing prediction tables: a format a suffix, a bounded piece of the table at a time."""
+"""Write prediction tables: one format per suffix, in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KEPT_BY_NPZ = frozenset(
 
 
 def write_predictions(predictions: Predictions, path: str | os.PathLike[str]) -> None:
-    """Writes a prediction table in the format that the file's suffix tells, or nothing at all.
+    """Write a prediction table in the format of the file's suffix; no partial file is left.
 
     The file appears whole or stays as it was. Rows pass through in pieces, so that a table larger
     than memory can be converted (not to NPZ, which is made in memory).
@@ -72,7 +72,7 @@ def write_predictions(predictions: Predictions, path: str | os.PathLike[str]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outgoing:
-    """A table under the names that files have: the columns beside the scores, and the scores."""
+    """A table with the column names of a file: the scores, and all other columns."""
 
     predictions: Predictions
     frame: pl.LazyFrame
@@ -81,7 +81,7 @@ class _Outgoing:
 
     @classmethod
     def of(cls, predictions: Predictions, kind: str, path: Path) -> _Outgoing:
-        """The columns as this format can hold them; what it cannot hold is refused."""
+        """The columns as this format can hold them; raise for types that it cannot hold."""
         if predictions.id is None and kind != "npz":
             raise InputError(
                 f"{predictions.name} has no ids, without which {path} could not be joined; give it "
@@ -142,11 +142,11 @@ class _Outgoing:
 
 
 def _refuse_clashes(predictions: Predictions, slices: list[str], kind: str, path: Path) -> None:
-    """A slice must not read back as something else."""
+    """Raise for a group-by column that would be read back in another role."""
     kept, prefixes = KEPT_BY_NPZ, tuple[str, ...]()
     if kind != "npz":
         scores = predictions.scores
-        # Logits are looked for first, so probabilities beside them are read as plain columns.
+        # Readers look for logits first, so with logits, probabilities are read as plain columns.
         sought = SCORE_KINDS[:1] if scores is not None and scores.kind == "logits" else SCORE_KINDS
         kept = frozenset({*ROLES, *sought})
         prefixes = tuple(WIDE_PREFIX[score] for score in sought)
@@ -281,7 +281,7 @@ def _write_npz(table: _Outgoing, path: Path) -> None:
 
 
 def _npz_array(column: pl.Series, name: str, path: Path) -> Array:
-    """A column as an array without objects; NumPy knows a missing number, but no missing text."""
+    """A column as an array without objects; NumPy has missing numbers, but no missing text."""
     dtype, missing = column.dtype, column.null_count()
     if dtype == pl.Null:
         return np.full(len(column), np.nan)

@@ -1,4 +1,4 @@
-"""The report: what an update breaks, as one page that needs nothing but a browser."""
+"""The report: one self-contained HTML page that shows what an update breaks."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from flipguard.engines.plan import Want
 
-# What a page shows beyond the counts.
+# The details that a page needs beyond the counts.
 WANTS: tuple[Want, ...] = ("flips", "target_groups", "distances")

@@ -1,4 +1,4 @@
-"""One update as data: told from its verdict to its single samples."""
+"""One update as data, from its verdict down to its single samples."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CLASSES_DRAWN = 14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupBlock:
-    """The groups of a column, as a table and drawn."""
+    """The groups of one column, as a table and as a chart."""
 
     table: GroupTable
     chart: Chart
@@ -55,7 +55,7 @@ class GroupBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One update, told from its verdict to its single samples."""
+    """One update, from its verdict down to its single samples."""
 
     key: str
     name: str
@@ -82,12 +82,12 @@ class Candidate:
 
     @property
     def first_rows(self) -> range:
-        """The rows that are there without a script."""
+        """The rows that are visible without JavaScript."""
         return range(min(len(self.flips) if self.flips is not None else 0, ROWS_WITHOUT_SCRIPT))
 
     @property
     def charts(self) -> tuple[Chart, ...]:
-        """Every chart of the candidate."""
+        """All charts of the candidate."""
         found = [block.chart for block in self.groups]
         found += [self.broken] if self.broken is not None else []
         return (*found, *self.confidence, *self.displacements)
@@ -103,7 +103,7 @@ def candidate_of(
     budget: int,
     most: int,
 ) -> Candidate:
-    """The story of one comparison."""
+    """Everything that the page shows about one comparison."""
     numbers = key_numbers(result)
     flips = flips_of(result)
     table = None
@@ -178,17 +178,17 @@ def _block(key: str, place: int, table: GroupTable, result: Comparison) -> Group
 
 
 def _order(table: FlipTable) -> str:
-    """By what the samples are sorted: by what is known of them."""
+    """How the samples are sorted, as the end of a sentence; it depends on the scores."""
     if set(table.totals) == {"changed"}:
         sure = "new_confidence" in table.confidences
-        return ", what the new model is surest of first" if sure else ""
+        return ", sorted by the new model's confidence, highest first" if sure else ""
     if "old_target_confidence" in table.confidences:
-        return ", worst first: of what broke, what the old model was surest of"
-    return ", what broke first"
+        return ", negative flips first, sorted by the old model's confidence in the target"
+    return ", negative flips first"
 
 
 def _flips_note(table: FlipTable) -> str:
-    """How many of the flips the page carries, where that is not all."""
+    """How many flips the page holds; empty if it holds all."""
     if len(table) == table.total:
         return ""
     parts = ", ".join(
@@ -196,8 +196,8 @@ def _flips_note(table: FlipTable) -> str:
         for kind in table.totals
     )
     return (
-        f"There are {table.total:,}; this page carries the worst {len(table):,} ({parts}). "
-        "All of them are what --flips writes."
+        f"This page holds the worst {len(table):,} of {table.total:,} ({parts}). "
+        "Use --flips to write all of them to a file."
     )
 
 
@@ -205,16 +205,16 @@ def _samples_note(sampled: Sampled) -> str:
     word = {"image": "picture", "text": "text", "link": "link"}[sampled.kind]
     told = (
         f"{len(sampled.items):,} of {plural(sampled.wanted, 'sample')} "
-        f"{'has its' if len(sampled.items) == 1 else 'have their'} {word} here, "
+        f"{'is shown with its' if len(sampled.items) == 1 else 'are shown with their'} {word}, "
         f"from {visible(sampled.source, longest=80)}"
     )
     if sampled.left_out:
         told += (
-            f"; {sampled.left_out:,} are beyond the budget of {sampled.budget / 1e6:.3g} MB, and "
-            "those shown were drawn in turn from every kind and class"
+            f"; {sampled.left_out:,} did not fit into the budget of {sampled.budget / 1e6:.3g} MB, "
+            "and those shown were drawn in turn from every kind and class"
         )
     if sampled.missing:
-        told += f"; {sampled.missing:,} are not there or cannot be shown"
+        told += f"; {sampled.missing:,} are missing or cannot be shown"
     return told + "."
 
 
@@ -225,8 +225,8 @@ def _broken(key: str, flips: pl.DataFrame) -> Chart | None:
     return Chart(
         spec=broken_chart(pairs),
         id=f"{key}-broken",
-        title="What new says instead, where it breaks",
-        sentence="Negative flips by target and by new's answer, of the classes that break most.",
+        title="The new model's wrong answers in negative flips",
+        sentence="Negative flips by target and new answer, of the classes with most of them.",
     )
 
 
@@ -245,8 +245,8 @@ def _confidence(
         Chart(
             spec=confidence_chart(sides),
             id=f"{key}-shares",
-            title="How sure each model is",
-            sentence="Share of samples by confidence, of each model.",
+            title="Confidence of each model",
+            sentence="Share of samples by confidence, for each model.",
         ),
     ]
     table = confidence_pairs(flips, "negative") if flips is not None else []
@@ -255,8 +255,8 @@ def _confidence(
             Chart(
                 spec=shift_chart(table),
                 id=f"{key}-shift",
-                title="Negative flips: how sure old was, how sure new is",
-                sentence="Negative flips by old's and new's confidence in their answers.",
+                title="Negative flips by the confidence of old and new",
+                sentence="Negative flips by the old and the new model's confidence.",
             )
         )
     return tuple(found)
@@ -273,8 +273,8 @@ def _displacements(
             Chart(
                 spec=moved_chart(moved),
                 id=f"{key}-moved",
-                title="How far logits move, by what became of the sample",
-                sentence="Share of samples by distance of logits, a line an outcome.",
+                title="Distance of logits by outcome of the sample",
+                sentence="Share of samples by distance of logits, one line per outcome.",
             )
         )
     for i, table in enumerate(tables):

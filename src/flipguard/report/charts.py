@@ -1,6 +1,6 @@
-"""The grammar that all charts share, their drawing, and the flow diagram.
+"""Parts that all charts share, drawing them as SVG, and the flow diagram.
 
-What a chart shows belongs to `group_charts` and `score_charts`.
+The charts themselves belong to `group_charts` and `score_charts`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 CONFIG: Spec = {
     "background": None,
     "font": FONT,
-    # A drawing is one picture with one name; the table beside it is what a screen reader walks.
+    # A chart is one picture with one name; a screen reader reads the table next to it.
     "mark": {"aria": False},
     "view": {"stroke": None, "continuousWidth": 480},
     "axis": {
@@ -59,7 +59,7 @@ CONFIG: Spec = {
     },
 }
 
-# Vega's own build of itself, with the interpreter of expressions, so that no text is ever compiled.
+# Vega with its expression interpreter, so that the page never evaluates text as code.
 BUNDLE = "window.flipguardEmbed = vegaEmbed;"
 ARIA = r' (?:role|aria-[a-z]+)="[^"]*"'
 NAME = r'(\bid="|url\(#)((?:clip|gradient)[^")]*)'
@@ -70,12 +70,12 @@ contributors, BSD 3-Clause License (https://github.com/vega/vega/blob/main/LICEN
 
 WIDTH, HEIGHT, NODE, GAP, TOP = 540.0, 250.0, 12.0, 34.0, 8.0
 LEFT, RIGHT = 96.0, WIDTH - 96.0 - 12.0
-# A flow of one sample in a million is still to be seen.
+# Even a flow of one sample in a million stays visible.
 THINNEST = 1.5
 
 
 def chart(**parts: Any) -> Spec:
-    """A chart as wide as its place."""
+    """A Vega-Lite chart that is as wide as its container."""
     return {
         "width": "container",
         "autosize": {"type": "fit-x", "contains": "padding"},
@@ -85,17 +85,17 @@ def chart(**parts: Any) -> Spec:
 
 
 def amount(field: str, title: str, **more: Any) -> Spec:
-    """A number along an axis or as a size."""
+    """The encoding of a number, along an axis or as a size."""
     return {"field": field, "type": "quantitative", "title": title, **more}
 
 
 def tips_of(**fields: str) -> list[Spec]:
-    """What a pointer is told: fields, each with its words."""
+    """A tooltip: each field with its title."""
     return [{"field": field, "title": title} for field, title in fields.items()]
 
 
 def picked_by_legend(field: str) -> list[Spec]:
-    """Lets a reader choose lines in the legend; the others fade."""
+    """A parameter that lets a reader choose lines in the legend; the others fade."""
     select = {"type": "point", "fields": [field]}
     return [{"name": "chosen", "select": select, "bind": "legend"}]
 
@@ -114,7 +114,7 @@ def heat(
     height: Any,
     text: bool,
 ) -> Spec:
-    """Cells shaded by how many samples they hold."""
+    """A heat map whose cells are shaded by their number of samples."""
     most = max((value["n"] for value in values), default=1)
     shade = {"domain": [0, most], "range": [0.06, 1]}
     layers: list[Spec] = [
@@ -132,7 +132,7 @@ def heat(
         }
     ]
     if text:
-        # On a cell that is more than half filled only the page's own colour stands out.
+        # On a dark cell only the background colour of the page is readable.
         dark = {"condition": {"test": f"datum.n > {0.72 * most}", "value": PAGE}, "value": INK}
         layers.append(
             {
@@ -150,7 +150,7 @@ def heat(
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A chart: what it shows in a sentence, and its specification; drawn when it is asked to be."""
+    """A chart with its description and specification; it is drawn on first use."""
 
     id: str
     title: str
@@ -159,7 +159,7 @@ class Chart:
 
     @cached_property
     def svg(self) -> Markup:
-        """The drawing, which needs no script."""
+        """The chart as SVG, which needs no JavaScript."""
         from markupsafe import Markup, escape
 
         svg = _named_apart(drawn("vegalite_to_svg", self.spec), self.id)
@@ -169,15 +169,15 @@ class Chart:
 
     @cached_property
     def vega(self) -> dict[str, Any]:
-        """The specification as the browser reads it, compiled here so that the browser need not."""
+        """The Vega specification for the browser, compiled here from Vega-Lite."""
         return {**drawn("vegalite_to_vega", self.spec), "description": self.sentence}
 
 
 def _named_apart(svg: str, id: str) -> str:
-    """The drawing with names of its own, and as one picture; its parts are told by a table.
+    """The SVG with ids that are unique on the page, and without ARIA roles of its parts.
 
-    Several drawings share the page, and so the names in them; and the numbers in those names count
-    on from drawing to drawing, so that the same page would never be the same again.
+    Vega numbers its ids across all drawings of a process. Without new names they would clash on
+    one page, and writing the same page twice would give different bytes.
     """
     names: dict[str, str] = {}
 
@@ -192,7 +192,7 @@ def _named_apart(svg: str, id: str) -> str:
 
 
 def runtime() -> str:
-    """The script that makes the charts answer."""
+    """The script that makes the charts interactive."""
     with _one_bundle:
         return _runtime()
 
@@ -229,7 +229,7 @@ class Ribbon:
 
     @property
     def path(self) -> str:
-        """Its outline."""
+        """The outline of the ribbon as an SVG path."""
         x0, x1, middle = LEFT + NODE, RIGHT, (LEFT + NODE + RIGHT) / 2
         a, b, t = self.left, self.right, self.thickness
         return (
@@ -239,16 +239,16 @@ class Ribbon:
 
 
 def ribbons_between(square: OutcomeTable) -> tuple[Ribbon, ...]:
-    """The four ribbons, each as thick as it has samples."""
+    """The four ribbons, each with a thickness proportional to its samples."""
     scale = (HEIGHT - 2 * TOP - GAP) / square.n
 
     def thick(samples: int) -> float:
         return max(scale * samples, THINNEST if samples else 0.0)
 
     kept, broken = thick(square.both_right.samples), thick(square.negative.samples)
-    mended, wrong = thick(square.positive.samples), thick(square.both_wrong.samples)
+    fixed, wrong = thick(square.positive.samples), thick(square.both_wrong.samples)
     old_wrong = TOP + kept + broken + GAP
-    new_wrong = TOP + kept + mended + GAP
+    new_wrong = TOP + kept + fixed + GAP
     return (
         Ribbon(
             kind="kept",
@@ -260,16 +260,16 @@ def ribbons_between(square: OutcomeTable) -> tuple[Ribbon, ...]:
         Ribbon(
             kind="kept",
             title=f"{square.both_wrong.samples:,} stay wrong",
-            left=old_wrong + mended,
+            left=old_wrong + fixed,
             right=new_wrong + broken,
             thickness=wrong,
         ),
         Ribbon(
             kind="gain",
-            title=f"{square.positive.samples:,} are mended",
+            title=f"{square.positive.samples:,} are fixed",
             left=old_wrong,
             right=TOP + kept,
-            thickness=mended,
+            thickness=fixed,
         ),
         Ribbon(
             kind="harm",
@@ -283,7 +283,7 @@ def ribbons_between(square: OutcomeTable) -> tuple[Ribbon, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowEnd:
-    """One end of the flows: a model, and whether it is right."""
+    """One node of the flow diagram: a model, and whether it is right."""
 
     name: str
     samples: int
@@ -293,8 +293,8 @@ class FlowEnd:
 
 
 def flow_ends(square: OutcomeTable) -> tuple[FlowEnd, ...]:
-    """The two ends of old on the left, and of new on the right."""
-    kept, wrong, mended, broken = ribbons_between(square)
+    """The four nodes: old right and wrong on the left, new right and wrong on the right."""
+    kept, wrong, fixed, broken = ribbons_between(square)
     cells = (square.both_right, square.both_wrong, square.positive, square.negative)
     stay, lost, gain, harm = (cell.samples for cell in cells)
 
@@ -304,14 +304,14 @@ def flow_ends(square: OutcomeTable) -> tuple[FlowEnd, ...]:
 
     return (
         node("old right", stay + harm, LEFT, TOP, kept, broken),
-        node("old wrong", gain + lost, LEFT, mended.left, mended, wrong),
-        node("new right", stay + gain, RIGHT, TOP, kept, mended),
+        node("old wrong", gain + lost, LEFT, fixed.left, fixed, wrong),
+        node("new right", stay + gain, RIGHT, TOP, kept, fixed),
         node("new wrong", harm + lost, RIGHT, broken.right, broken, wrong),
     )
 
 
 def alluvial(square: OutcomeTable) -> Markup:
-    """The drawing; its titles are what a pointer shows."""
+    """The flow diagram as SVG; the titles of its parts are tooltips."""
     from markupsafe import Markup
 
     ribbons = ribbons_between(square)
@@ -321,7 +321,7 @@ def alluvial(square: OutcomeTable) -> Markup:
     ]
     for node in flow_ends(square):
         anchor, at = ("end", node.x - 8) if node.x == LEFT else ("start", node.x + NODE + 8)
-        # A thin stretch has its words beside it, not below the edge of the drawing.
+        # The label of a thin node is moved up so that it stays inside the drawing.
         middle = min(max(node.y + node.height / 2, TOP + 8), HEIGHT - 18)
         parts.append(
             Markup(

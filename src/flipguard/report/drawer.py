@@ -1,6 +1,7 @@
-"""Draw charts in a separate process, because V8 ends its whole process when it lacks memory.
+"""Draw charts in a separate process, because V8 kills its process when memory runs out.
 
-Run as a program, this file is that process: one line per request, and one per answer.
+Run as a program, this file is that process. It reads one request per line and writes one answer
+per line.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from typing import Any, TypeAlias
 
 Drawer: TypeAlias = "subprocess.Popen[bytes]"
 
-# By the process that started it: after a fork, two must not talk to one.
+# By the id of the process that started it: after a fork, two processes must not share a drawer.
 _running: dict[int, Drawer] = {}
 _one_at_a_time = threading.Lock()
-# One chart takes a second. After so many the process hangs, and is ended as if it had died.
+# One chart takes about a second. A process that needs longer than this hangs, and is killed.
 SECONDS_PER_ANSWER = 120.0
 
 
 def drawn(what: str, of: Any) -> Any:
-    """What a function of vl-convert returns, called in another process that may die of it."""
+    """Call a function of vl-convert in the drawing process and return its result."""
     from flipguard.errors import InputError
 
     with _one_at_a_time:
@@ -38,13 +39,13 @@ def drawn(what: str, of: Any) -> Any:
                 answer = _told(drawer)
         finally:
             patience.cancel()
-            if not answer:  # it is dead, or would give this answer to the next request
+            if not answer:  # the process died, or would give this answer to the next request
                 _end(drawer)
     if not answer:
         raise InputError(
             "The charts of the page could not be drawn: the process that draws them died, probably "
-            "because it lacked memory or address space (`ulimit -v`). Allow it more, or do without "
-            "the page."
+            "because it ran out of memory or address space (`ulimit -v`). Allow more memory, or "
+            "leave out the page."
         )
     value, problem = json.loads(answer)
     if problem is not None:
@@ -53,7 +54,7 @@ def drawn(what: str, of: Any) -> Any:
 
 
 def _started() -> Drawer:
-    # Not as a module of the package, which would be imported for nothing; from the same places.
+    # Run as a file, because `python -m` would import the whole package. It uses the same sys.path.
     places = os.pathsep.join(place for place in sys.path if place)
     drawer = subprocess.Popen(  # noqa: S603 (this file, by this Python)
         [sys.executable, "-P", __file__],
@@ -94,7 +95,7 @@ def _end_all() -> None:
 
 
 def _serve() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until the input ends."""
     import vl_convert
 
     for request in sys.stdin.buffer:

@@ -1,4 +1,4 @@
-"""The flipped samples as the page carries them: column by column, no more than it can hold."""
+"""The flipped samples that the page holds, column by column and up to a limit."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ FIXED = ("id", "kind", "target", "old", "new", *FLIP_CONFIDENCES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of few values: their names once, and a place among them a row."""
+    """A column of repeated values: the distinct values, and one index into them per row."""
 
     values: tuple[str, ...]
     codes: tuple[int, ...]
 
     @classmethod
     def of(cls, series: pl.Series) -> Column:
-        """The column with its values made visible; what is missing is a dash."""
+        """Encode a series; values are made safe to show, and a missing value is a dash."""
         texts = series.cast(pl.String).fill_null("–")
         names = texts.unique(maintain_order=True)
         places = {name: i for i, name in enumerate(names)}
@@ -50,7 +50,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlipTable:
-    """The flips that the page carries, worst first, and how many there are in all."""
+    """The flips that the page holds, worst first, and how many there are of each kind."""
 
     totals: dict[str, int]
     kept: dict[str, int]
@@ -68,11 +68,11 @@ class FlipTable:
 
     @property
     def total(self) -> int:
-        """All flips, with those that were left out."""
+        """The number of all flips, including those that the page leaves out."""
         return sum(self.totals.values())
 
     def as_json(self) -> dict[str, Any]:
-        """What the page's script reads."""
+        """The table as the page's script reads it."""
         names = list(KIND_WORDS)
         document: dict[str, Any] = {
             "kinds": [KIND_WORDS[name] for name in names],
@@ -95,7 +95,7 @@ def _coded(column: Column) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerChange:
-    """How many samples of one class went from one answer to another."""
+    """The number of samples of one class that changed from one answer to another."""
 
     kind: str
     target: str
@@ -106,18 +106,18 @@ class AnswerChange:
 
 
 def flips_of(result: Comparison) -> pl.DataFrame | None:
-    """The flipped samples of a comparison; None where its rows are gone."""
+    """The flipped samples of a comparison; None if its rows are no longer available."""
     return None if result.plan is None else result.flips()
 
 
 def flip_table(
     flips: pl.DataFrame, *, samples: Samples | None, budget: int, most: int = MOST_FLIPS
 ) -> FlipTable:
-    """The worst flips of each kind, with their samples as far as the budget reaches."""
+    """The worst flips of each kind, with samples up to a budget in bytes."""
     totals = dict(flips.group_by("kind").len().iter_rows())
     totals = {kind: totals[kind] for kind in KIND_WORDS if kind in totals}
     kept = fair_shares(totals, most)
-    # The table is sorted worst first within a kind, so that the head of each is what is kept.
+    # Flips are sorted worst first within a kind, so the head of each kind is kept.
     heads = [flips.filter(pl.col("kind") == kind).head(n) for kind, n in kept.items()]
     part = pl.concat([flips.head(0), *heads])
     sampled = None
@@ -144,7 +144,7 @@ def flip_table(
 
 
 def fair_shares(totals: dict[str, int], most: int) -> dict[str, int]:
-    """How many of each kind fit: an equal share each, and what one leaves over goes to the others.
+    """How many of each kind to keep: equal shares; what one kind leaves over goes to the others.
 
     >>> fair_shares({"negative": 900, "positive": 50, "wrong_to_wrong": 500}, 450)
     {'negative': 200, 'positive': 50, 'wrong_to_wrong': 200}
@@ -159,9 +159,9 @@ def fair_shares(totals: dict[str, int], most: int) -> dict[str, int]:
 
 
 def fair_order(flips: pl.DataFrame, *, seed: int) -> list[int]:
-    """Rows in an order whose every beginning is a fair sample over kinds and classes.
+    """Rows in an order in which every prefix is balanced over kinds and classes.
 
-    One row of each kind and class in turn, at random within them.
+    It takes one row of each kind and class in turn, at random within them.
     """
     rows = flips.select("kind", "target").with_row_index("row")
     shuffled = rows[np.random.default_rng(seed).permutation(rows.height)]
@@ -174,7 +174,7 @@ def fair_order(flips: pl.DataFrame, *, seed: int) -> list[int]:
 def answer_changes(
     flips: pl.DataFrame, *, most: int = MOST_FLOWS
 ) -> tuple[tuple[AnswerChange, ...], int]:
-    """The commonest ways from one answer to another, and how many ways there are."""
+    """The most frequent changes from one answer to another, and the number of all of them."""
     counted = (
         flips.group_by("kind", "target", "old", "new")
         .len("samples")
@@ -199,7 +199,7 @@ def _name(value: object) -> str:
 
 
 def broken_pairs(flips: pl.DataFrame, *, most: int) -> list[tuple[str, str, int]]:
-    """Of the negative flips: (target, new answer, samples), of the classes that break most."""
+    """(target, new answer, samples) for the classes with the most negative flips."""
     broken = flips.filter(pl.col("kind") == "negative").select(
         pl.col("target").cast(pl.String), pl.col("new").cast(pl.String)
     )
@@ -221,7 +221,7 @@ def _commonest(names: pl.Series, most: int) -> Sequence[str]:
 
 
 def confidence_pairs(flips: pl.DataFrame, kind: str, *, bins: int = 10) -> list[list[int]]:
-    """Flips of a kind by old's confidence in its answer (rows) and new's in its own (columns)."""
+    """Counts of one kind of flip by the confidence of old (rows) and of new (columns)."""
     if not {"old_confidence", "new_confidence"} <= set(flips.columns):
         return []
     both = flips.filter(pl.col("kind") == kind).select("old_confidence", "new_confidence")

@@ -33,7 +33,7 @@ MOST_DOTS = 30
 
 
 def groups_chart(table: GroupTable, whole: Number) -> Spec:
-    """The worst groups as dots with their intervals, beside the rate of all samples."""
+    """A chart of the worst groups with intervals; a dashed line marks the rate of all samples."""
     rows = table.rows[:GROUPS_DRAWN]
     labels = short_labels([row.name for row in rows])
     word = "negative flips" if table.rate == "negative_flip_rate" else "churn"
@@ -58,7 +58,7 @@ def groups_chart(table: GroupTable, whole: Number) -> Spec:
 
 
 def displacement_chart(table: GroupTable, whole: Number) -> Spec:
-    """How far logits move, group by group."""
+    """A chart of the mean distance of logits in each group, with intervals."""
     rows = [row for row in table.rows[:GROUPS_DRAWN] if row.displacement is not None]
     labels = short_labels([row.name for row in rows])
     values = []
@@ -128,7 +128,7 @@ def _dots(values: list[Point], tips: list[Spec], *, title: str, whole: float, ze
 
 
 def broken_chart(pairs: Sequence[tuple[str, str, int]]) -> Spec:
-    """What new says instead, of the negative flips of each class."""
+    """A heat map of the new model's wrong answers in the negative flips of each class."""
     targets = list(dict.fromkeys(target for target, _, _ in pairs))
     answers = sorted({new for _, new, _ in pairs}, key=lambda name: (name not in targets, name))
     rows = dict(zip(targets, short_labels(targets), strict=True))
@@ -154,7 +154,7 @@ def broken_chart(pairs: Sequence[tuple[str, str, int]]) -> Spec:
 
 
 def candidate_point(name: str, error: Number, flips: Number) -> Point | None:
-    """A candidate as the scatter takes it, its name fit to be shown; None without targets."""
+    """One point of the candidates chart; None without targets."""
     if error.value is None or flips.value is None:
         return None
 
@@ -175,7 +175,7 @@ def candidate_point(name: str, error: Number, flips: Number) -> Point | None:
 
 
 def candidates_chart(points: Sequence[Point], old_error: float | None) -> Spec:
-    """Error against negative flips, a dot a candidate: the lower left is where to be."""
+    """A chart of error against negative flips, one dot per candidate; the lower left is best."""
     x = amount(
         "error",
         "error of the new model, %",
@@ -251,7 +251,7 @@ def candidates_chart(points: Sequence[Point], old_error: float | None) -> Spec:
 
 
 def curve_chart(runs: Sequence[RunFolder], what: str) -> Spec:
-    """One number over the epochs, a line a run and split; the legend picks runs."""
+    """A chart of one number over the epochs, one line per run and split; the legend picks runs."""
     labels = short_labels([run.name for run in runs])
     percent = not what.startswith("loss")
     factor, title = (100.0, "%") if percent else (1.0, "loss")
@@ -268,7 +268,7 @@ def curve_chart(runs: Sequence[RunFolder], what: str) -> Spec:
         if point.what == what
     ]
     splits = {value["split"] for value in values}
-    # Many epochs would make a string of beads; small dots are still there to be hovered.
+    # With many epochs large dots would hide the line; small ones can still be hovered.
     size = 34 if max((run.epochs for run in runs), default=0) <= MOST_DOTS else 3
     encoding: Spec = {
         "x": amount("epoch", "epoch", axis={"tickMinStep": 1, "grid": False}),

@@ -1,4 +1,4 @@
-"""The page as HTML: templates filled, style and scripts in it, and a policy that allows no more."""
+"""Fill the templates into one HTML page with its style, its scripts and its content policy."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from flipguard.report.page import Page
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# The page works without them; the last one begins what the others tell.
+# The page also works without JavaScript. The last script starts what the others define.
 SCRIPTS = ("page.js", "tables.js", "samples.js", "charts.js", "start.js")
 
 
 def html_of(page: Page) -> str:
-    """The page as one text that needs no other file."""
+    """The page as one HTML text that needs no other file."""
     from markupsafe import Markup
 
     style, script, charts = asset("report.css"), own_script(), runtime()
     for text in (script, charts):
         if "</script" in text.lower() or "<!--" in text:
-            raise ValueError("A script of the page would end before its end.")
+            raise ValueError("A script of the page contains text that would end it early.")
     # Files of this package and of Vega, not of a user.
     own = {
         "style": Markup(style),  # noqa: S704
@@ -50,7 +50,7 @@ def html_of(page: Page) -> str:
 
 
 def content_policy(*, style: str, scripts: tuple[str, ...]) -> str:
-    """What a browser may do for the page: run these scripts, show data, and nothing else."""
+    """The Content-Security-Policy: allow these scripts, this style and embedded images only."""
     run = " ".join(_hash(script) for script in scripts)
     return "; ".join(
         (
@@ -70,14 +70,14 @@ def _hash(text: str) -> str:
 
 
 def own_script() -> str:
-    """The page's own script: its parts in one scope, so that nothing of it is in anyone's way."""
+    """The page's own script, wrapped in one scope so that it defines no global names."""
     parts = "\n".join(asset(name) for name in SCRIPTS)
     return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 @lru_cache(maxsize=8)
 def asset(name: str) -> str:
-    """A file that lies beside this code."""
+    """The text of a file in the folder `assets`."""
     return files("flipguard.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
@@ -114,5 +114,5 @@ def _templates() -> Environment:
 
 
 def json_number(value: Any) -> str:
-    """A number as the JSON writes it; nothing where it is undefined."""
+    """A number as JSON writes it; empty if it is undefined."""
     return "" if value is None else repr(value)

@@ -35,7 +35,7 @@ OVERVIEW = (
     ("negative_flip_rate", "negative flips"),
     ("positive_flip_rate", "positive flips"),
     ("churn", "churn"),
-    ("negative_flip_ratio", "of the control's"),
+    ("negative_flip_ratio", "ratio to control"),
 )
 MOST_LOSSES = 12
 CURVES = (
@@ -49,10 +49,10 @@ PACKAGES = ("numpy", "polars", "scipy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """All that the template shows."""
+    """Everything that the template shows."""
 
     title: str
-    titled: bool  # by whoever writes it, and not by the names of the models
+    titled: bool  # True if the caller gave the title
     confidence: str
     clustered: bool
     candidates: tuple[Candidate, ...]
@@ -64,7 +64,7 @@ class Page:
 
     @property
     def contents(self) -> tuple[tuple[str, str], ...]:
-        """Where a reader may jump to: the parts of the first candidate that has them, and more."""
+        """Links to the sections of the page; a part is linked at the first candidate with it."""
         parts = (
             ("Numbers", "numbers", lambda c: c.numbers.cards),
             ("What breaks", "breaks", lambda c: c.groups),
@@ -102,7 +102,7 @@ def build_page(
     command: str | None,
 ) -> Page:
     """The page of one or several comparisons."""
-    # What the page may weigh is shared by those that it tells of.
+    # All candidates share the size budget of the page equally.
     share = len(results)
     candidates = tuple(
         candidate_of(
@@ -133,7 +133,7 @@ def build_page(
 
 
 def _refuse_strangers(candidates: Sequence[Candidate]) -> None:
-    """Samples of which not one is of a flip are of something else, or named otherwise."""
+    """Raise if samples were given but none of them belongs to a flipped id."""
     tables = [c.flips for c in candidates if c.flips is not None and len(c.flips)]
     sampled = [(table.sampled, table.ids[0]) for table in tables if table.sampled is not None]
     if sampled and not any(one.found for one, _ in sampled):
@@ -154,7 +154,7 @@ def _title(results: Mapping[str, Comparison]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewRow:
-    """A candidate, or the control, in the table of all."""
+    """One candidate or control in the table of candidates."""
 
     name: str
     control: bool
@@ -174,28 +174,28 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What the runs learned, and what they cost."""
+    """The learning curves of the runs, and their cost."""
 
     runs: tuple[RunFolder, ...]
     charts: tuple[Chart, ...]
-    losses: int  # how many there are, of which the first few are drawn
+    losses: int  # number of loss terms; only the first `drawn_losses` are drawn
     drawn_losses: int
 
     @property
     def members(self) -> bool:
-        """Whether a run learned from an ensemble, which costs more than the run itself."""
+        """Whether any run learned from an ensemble, which costs more than the run itself."""
         return any(run.members for run in self.runs)
 
 
 def overview_of(results: Mapping[str, Comparison], candidates: Sequence[Candidate]) -> Overview:
-    """The candidates of a page, and their controls, in one table."""
+    """One table of all candidates and their controls."""
     first = next(iter(results.values()))
     controls = {
         (name, _outcomes(result.counts.control(i))): (result, i)
         for result in reversed(list(results.values()))
         for i, name in enumerate(result.controls)
     }
-    # A control may be a candidate itself, which is then shown once.
+    # A control that is also a candidate is shown only once.
     shown = [(result.new, _outcomes(result.counts)) for result in results.values()]
     columns = tuple(
         row for row in OVERVIEW if any(result[row[0]].is_defined for result in results.values())
@@ -222,13 +222,13 @@ def overview_of(results: Mapping[str, Comparison], candidates: Sequence[Candidat
 
 
 def _outcomes(counts: FlipCounts) -> tuple[int, ...]:
-    """What became of the samples: two models may share a name, but hardly this."""
+    """Counts of all outcomes; they tell apart two models that have the same name."""
     return tuple(int(counts[cell]) for cell in (*CELLS, *UNLABELLED))
 
 
 def _of_control(result: Comparison, i: int, metric: str) -> Number:
     if metric == "negative_flip_ratio":
-        # A control has none to itself.
+        # A control has no ratio to itself.
         return Number.of(metric, Estimate(value=nan, low=nan, high=nan, n=result.n))
     return Number.of(metric, control_estimates(result, metric)[i])
 
@@ -247,7 +247,7 @@ def _scatter(rows: Sequence[OverviewRow], first: Comparison) -> Chart | None:
         spec=candidates_chart(points, 100 * first["error_rate_old"].value),
         id="candidates",
         title="Error and negative flips of every candidate; the dashed line is old's error",
-        sentence="Error of new against negative flip rate, a dot a candidate, with intervals.",
+        sentence="Error of new against negative flip rate, one dot per candidate, with intervals.",
     )
 
 
@@ -257,9 +257,9 @@ def _marked(row: OverviewRow) -> str:
 
 
 def training_of(runs: Sequence[RunFolder]) -> Training:
-    """The curves and the cost of runs."""
+    """The learning curves and the cost of runs."""
     last = [run.name for run in runs]
-    # Folders of one name are told apart by their whole path.
+    # Folders with the same name are shown by their full path.
     runs = [
         run if last.count(run.name) == 1 else replace(run, name=str(run.folder)) for run in runs
     ]
@@ -272,7 +272,7 @@ def training_of(runs: Sequence[RunFolder]) -> Training:
             spec=curve_chart(runs, what),
             id=f"curve-{i}",
             title=visible(title, longest=40).capitalize(),
-            sentence=f"{visible(title, longest=40)} over the epochs, a line a run and split.",
+            sentence=f"{visible(title, longest=40)} over the epochs, one line per run and split.",
         )
         for i, (what, title) in enumerate(wanted)
         if what in known
@@ -282,7 +282,7 @@ def training_of(runs: Sequence[RunFolder]) -> Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """A file that went in; without a path it came from memory."""
+    """One input file; without a size and hash the input came from memory or a folder."""
 
     role: str
     name: str
@@ -293,7 +293,7 @@ class SourceFile:
 def source_files(
     results: Iterable[Comparison], others: Iterable[tuple[str, Path]] = ()
 ) -> tuple[SourceFile, ...]:
-    """Every prediction table of the comparisons once, with the hash of its file, then others."""
+    """The prediction tables of all comparisons without repeats, then the other input files."""
     roles: list[tuple[str, str, Path | None]] = []
     for result in results:
         plan = result.plan
@@ -307,7 +307,7 @@ def source_files(
             ]
     roles += [(role, str(path), path) for role, path in others]
     files = dict.fromkeys(path for _, _, path in roles if path is not None and os.path.isfile(path))
-    # Hashing large files takes a core each.
+    # Each hash of a large file keeps one core busy.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         hashed = dict(zip(files, pool.map(_size_and_hash, files), strict=True))
     nothing = (None, None)
@@ -330,7 +330,7 @@ def _size_and_hash(path: Path) -> tuple[int, str]:
 
 
 def versions() -> dict[str, str]:
-    """What computed the numbers."""
+    """The versions of flipguard, Python and the packages that computed the numbers."""
     found = {"flipguard": __version__, "Python": platform.python_version()}
     for package in PACKAGES:
         try:

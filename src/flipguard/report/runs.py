@@ -1,6 +1,6 @@
-"""Which run is old, control or candidate.
+"""Decide which run is the old model, the control or a candidate.
 
-Reading a run folder belongs to `flipguard.runs.folder`.
+Reading a run folder belongs to `flipguard.runs`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flipguard.runs.history import PREDICTIONS_FILE, RUN, RunFolder, is_run, rea
 
 
 def run_predictions(path: str | os.PathLike[str]) -> Predictions:
-    """The predictions of a run's test set, or of a prediction file itself."""
+    """The predictions of a run on its test set, or of a prediction file."""
     if not is_run(path):
         return read_predictions(path)
     run = read_run(path)
@@ -30,28 +30,28 @@ def run_predictions(path: str | os.PathLike[str]) -> Predictions:
 
 
 def common_old(runs: Sequence[RunFolder]) -> str:
-    """The old model that the runs were trained to follow, if they agree on one."""
+    """The path of the old model that the runs were trained against, if they agree on one."""
     named = {old for run in runs for old in run.old}
     if len(named) != 1:
         told = "none" if not named else ", ".join(printable(n, longest=60) for n in sorted(named))
         raise InputError(
-            f"Expected the runs to name one old model, but they name {told}; say which with --old."
+            f"Expected the runs to name one old model, but they name {told}; name it with --old."
         )
     (old,) = named
-    # As it was given when they were trained, or beside them where the folders were moved together.
+    # The path given at training, or a folder next to the runs if all were moved together.
     places = [Path(old), *(run.folder.parent / Path(old).name for run in runs)]
     for place in places:
         if os.path.isfile(place / RUN):
             return str(place)
     raise InputError(
-        f"Expected the old run {printable(old)}, which the runs name, but it is not there; say "
-        "where it is with --old."
+        f"Expected the old run {printable(old)}, which the runs name, but it does not exist; give "
+        "its path with --old."
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRoles:
-    """Which run plays which part: paths, the candidates by name."""
+    """The paths of the old model, the control and the candidates by name."""
 
     old: str
     control: str | None
@@ -60,33 +60,33 @@ class RunRoles:
 
     @property
     def files(self) -> list[str]:
-        """Every file of every run that plays a part."""
+        """All files of all these runs."""
         places = {self.old, *self.folders, *self.candidates.values()}
         return [file for place in sorted(places) for file in (run_files(place) or [place])]
 
 
 def assign_roles(places: Sequence[str], *, old: str | None, control: str | None) -> RunRoles:
-    """The parts of the runs that were given, as far as they follow from the runs themselves."""
+    """The roles of the given runs; old and control are found from the runs if not given."""
     for place in places:
         if not os.path.exists(place):
             raise InputError(
-                f"Expected {printable(place)} to be a run or a prediction file, but it is not "
-                "there; check the path."
+                f"Expected {printable(place)} to be a run or a prediction file, but it does not "
+                "exist; check the path."
             )
     runs = {place: read_run(place) for place in places if is_run(place)}
     if old is None:
         if not runs:
             raise InputError(
-                "Expected runs that name their old model, but got prediction files alone; say "
-                "which is the old one with --old."
+                "Expected runs that name their old model, but got only prediction files; name the "
+                "old one with --old."
             )
         old = common_old(list(runs.values()))
     if control is None and len(places) > 1:
-        # What is left must still have something to be measured.
+        # With one path there would be no candidate left.
         control = next((p for p, run in runs.items() if run.method == "none"), None)
     candidates = list(places)
     if len(candidates) == 1 and same_place(candidates[0], control):
-        control = None  # there is nothing else to measure it by
+        control = None  # the only candidate cannot be its own control
     shown = [place for place in (*places, *([control] if control else [])) if is_run(place)]
     return RunRoles(
         old=old,
@@ -97,12 +97,12 @@ def assign_roles(places: Sequence[str], *, old: str | None, control: str | None)
 
 
 def same_place(place: str, other: str | None) -> bool:
-    """Whether two paths are one, however they are written."""
+    """Whether two paths lead to the same file or folder."""
     return other is not None and os.path.realpath(place) == os.path.realpath(other)
 
 
 def _names(places: Sequence[str]) -> list[str]:
-    """The last part of each path; the whole path where that would say the same twice."""
+    """The last part of each path; the whole path if that part is not unique."""
     last = [os.path.basename(os.path.normpath(place)) or place for place in places]
     real = [os.path.realpath(place) for place in places]
     twice = next((place for place in places if real.count(os.path.realpath(place)) > 1), None)

@@ -1,4 +1,4 @@
-"""Images as samples, drawn afresh so that no byte of a file is kept, and the choice of a source."""
+"""Images as samples, encoded anew so that no metadata of a file is kept; `samples_from`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 SIDE = 96
-# A picture of more pixels than this is not a sample but an attack on memory.
+# A larger picture could fill the memory, so it is not opened.
 MOST_PIXELS = 100_000_000
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm"})
 MOST_FILES = 5_000_000
@@ -38,7 +38,7 @@ WIDE_MODES = ("I", "F")
 
 
 class ImageFolder(Samples):
-    """Files named by id, in a folder or below it."""
+    """Image files named by id, in a folder or its subfolders."""
 
     def __init__(self, folder: Path) -> None:
         _pillow()
@@ -47,8 +47,8 @@ class ImageFolder(Samples):
         self._folder = folder
 
     def find(self, ids: list[str]) -> dict[int, Path]:
-        # Ids are looked up among the files that are there, and never joined to a path: an id such
-        # as ../../secret finds nothing.
+        # Ids are looked up among existing files and never joined to a path, so that an id such as
+        # ../../secret finds nothing.
         wanted = {name: row for row, name in enumerate(ids)}
         found: dict[int, Path] = {}
         seen = 0
@@ -61,7 +61,7 @@ class ImageFolder(Samples):
                     continue
                 inside = path.relative_to(self._folder).as_posix()
                 for name in (inside, inside.removesuffix(path.suffix), file, path.stem):
-                    # A pipe or device would be waited for, perhaps for ever.
+                    # Reading a pipe or device could block forever.
                     if name in wanted and wanted[name] not in found and os.path.isfile(path):
                         found[wanted[name]] = path
             if seen > MOST_FILES:
@@ -78,11 +78,11 @@ class ImageFolder(Samples):
                 picture.draft("RGB", (2 * SIDE, 2 * SIDE))
                 return thumbnail(ImageOps.exif_transpose(picture) or picture)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, MemoryError):
-            return None  # damaged, or no picture at all; the page counts it as missing
+            return None  # damaged, or not an image; the page counts it as missing
 
 
 class ImageArray(Samples):
-    """An NPZ with an array of pictures (or of signals) and their ids."""
+    """An NPZ file with an array of pictures or signals, and their ids."""
 
     def __init__(self, path: Path) -> None:
         _pillow()
@@ -125,18 +125,18 @@ class ImageArray(Samples):
 
 
 def _names(path: Path) -> list[str]:
-    """All arrays of a file, also those that are not read."""
+    """The names of all arrays of a file, including those that are not read."""
     with np.load(path, allow_pickle=False) as archive:
         return list(archive.files)
 
 
 def _span(images: Array) -> tuple[float, float]:
-    """The numbers that stand for black and white."""
+    """The values that are drawn black and white."""
     if images.dtype == np.bool_:
         return 0.0, 1.0
     if images.dtype == np.uint8:
         return 0.0, 255.0
-    # A part is enough to know the scale, and all of a large array would take long.
+    # A part is enough to find the scale; reading all of a large array would be slow.
     part = images[:: max(len(images) // 2_000, 1)].astype(np.float64)
     part = part[np.isfinite(part)]
     low, high = (float(part.min()), float(part.max())) if part.size else (0.0, 1.0)
@@ -158,7 +158,7 @@ def _picture(values: Array, span: tuple[float, float]) -> Image:
 
 
 def _scaled(values: Array, span: tuple[float, float]) -> npt.NDArray[np.float64]:
-    """Numbers from 0 to 1, halved first so that no difference of two is too large."""
+    """The values scaled to 0 to 1; they are halved first so that differences do not overflow."""
     low, high = 0.5 * span[0], 0.5 * span[1]
     known = np.nan_to_num(values.astype(np.float64))
     scaled: npt.NDArray[np.float64] = np.clip((0.5 * known - low) / (high - low), 0, 1)
@@ -166,7 +166,7 @@ def _scaled(values: Array, span: tuple[float, float]) -> npt.NDArray[np.float64]
 
 
 def _signal(values: npt.NDArray[np.float64], span: tuple[float, float]) -> Image:
-    """A row of numbers as a line, on ground that suits light and dark pages."""
+    """A line plot of a signal, in colours that suit light and dark pages."""
     from PIL import Image, ImageDraw
 
     width, height, pad = 2 * SIDE, SIDE, 6
@@ -181,11 +181,11 @@ def _signal(values: npt.NDArray[np.float64], span: tuple[float, float]) -> Image
 
 
 def thumbnail(picture: Image) -> str:
-    """A picture made small; what is tiny already is enlarged, so that its pixels can be seen."""
+    """A data URL of the picture, made smaller if its longer side exceeds `SIDE` pixels."""
     from PIL import Image
 
     if picture.mode in WIDE_MODES or picture.mode.startswith("I;16"):
-        # More than eight bits: Pillow would cut off what is above 255, so each has its own span.
+        # Pillow would clip more than eight bits at 255, so each picture is scaled by its span.
         values = np.asarray(picture)
         picture = _picture(values, _span(values[np.newaxis]))
     if picture.mode not in ("L", "RGB"):
@@ -200,7 +200,7 @@ def thumbnail(picture: Image) -> str:
 
 
 def data_address(picture: Image) -> str:
-    """A picture as a data address, in the smaller of two formats; nothing but its pixels."""
+    """A picture as a data URL without metadata: PNG if it is small, otherwise JPEG."""
     small = max(picture.size) <= 48 or picture.mode == "P"
     stream = io.BytesIO()
     if small:
@@ -214,7 +214,7 @@ def data_address(picture: Image) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Pillow's own warnings: what is too large or damaged is counted as missing."""
+    """Suppress Pillow's warnings; pictures that are too large or damaged count as missing."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -228,7 +228,7 @@ def _pillow() -> None:
 
 
 def samples_from(source: str | os.PathLike[str], result: Comparison) -> Samples:
-    """The samples that `--samples` names."""
+    """The source of samples for a path, or for a column of the predictions."""
     text = os.fspath(source)
     if os.path.isdir(text):
         return ImageFolder(Path(text))

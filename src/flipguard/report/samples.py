@@ -1,4 +1,4 @@
-"""Sources of samples, and texts or links among them. Images belong to `sample_images`."""
+"""Sources of samples: the base class, texts and links. Images belong to `sample_images`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXT_COLUMNS = ("text", "sentence", "content", "prompt", "question", "url", "lin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """The samples of some flips: by row, a data address, a text or a link."""
+    """The samples shown for flips: for each row a data URL, a text or a link."""
 
     kind: Kind
     source: str
@@ -40,11 +40,11 @@ class Sampled:
 
     @property
     def left_out(self) -> int:
-        """Samples that are there, but beyond the budget."""
+        """The number of samples that were found but did not fit into the budget."""
         return self.wanted - self.missing - len(self.items)
 
     def as_json(self) -> dict[str, Any]:
-        """What the page's script reads."""
+        """The samples as the page's script reads them."""
         return {"kind": self.kind, "items": {str(row): item for row, item in self.items.items()}}
 
 
@@ -56,14 +56,14 @@ class Samples(ABC):
 
     @abstractmethod
     def find(self, ids: list[str]) -> dict[int, Any]:
-        """Where the sample of each row lies, for those that are there."""
+        """Where to read the sample of each row; rows without a sample are left out."""
 
     @abstractmethod
     def embedded(self, found: Any) -> str | None:
-        """One sample as the page carries it; None if it cannot be shown."""
+        """One sample as text for the page; None if it cannot be shown."""
 
     def of(self, ids: list[str], *, order: list[int], budget: int) -> Sampled:
-        """As many samples as the budget holds, in an order that is fair at every length."""
+        """As many samples as fit into the budget, taken in the given order of rows."""
         found = self.find(ids)
         items: dict[int, str] = {}
         used = broken = 0
@@ -92,7 +92,7 @@ class Samples(ABC):
 
 
 def bytes_of(budget: int | str) -> int:
-    """A size as people write it, in bytes.
+    """The number of bytes of a size such as "5MB".
 
     >>> bytes_of("5MB"), bytes_of("512 kB"), bytes_of(100)
     (5000000, 512000, 100)
@@ -109,7 +109,7 @@ def bytes_of(budget: int | str) -> int:
 
 
 class TextSamples(Samples):
-    """A text an id; where every text is an address of the web, links."""
+    """One text per id; links if the first texts are all web addresses."""
 
     def __init__(self, texts: pl.LazyFrame, *, source: str) -> None:
         """`texts` has the columns `id` and `text`."""
@@ -125,7 +125,7 @@ class TextSamples(Samples):
         wanted = pl.LazyFrame(
             {"id": ids, "row": range(len(ids))}, schema={"id": pl.String, "row": pl.Int64}
         )
-        # Of an endless text a beginning is kept, and how long it was.
+        # Only the beginning of a long text is kept, and its full length.
         text = pl.col("text").cast(pl.String)
         columns = (text.str.head(LONGEST_TEXT), text.str.len_chars().alias("length"))
         with name_file_on_error(self.source):
@@ -140,14 +140,14 @@ class TextSamples(Samples):
     def embedded(self, found: tuple[str, int]) -> str | None:
         text, length = found
         if self.kind == "link":
-            # Left as a link: the page itself never fetches anything.
+            # Stays a link, because the page itself never fetches anything.
             return web_address(text) if length == len(text) else None
         told = f"… ({length:,} characters)" if length > LONGEST_TEXT else ""
         return visible(text, longest=LONGEST_TEXT, lines=True) + told
 
 
 def text_file(path: Path) -> TextSamples:
-    """The texts of a table with a column `id` and one of texts."""
+    """The texts of a table that has a column `id` and a column of texts."""
     frame, _ = scan_table(path, frozenset({"id"}))
     names = frame.collect_schema().names()
     others = [name for name in names if name != "id"]
@@ -163,10 +163,10 @@ def text_file(path: Path) -> TextSamples:
 
 
 def text_column(predictions: tuple[Predictions, ...], column: str) -> TextSamples | None:
-    """The texts of a column of the prediction files; None if none of them has it."""
+    """The texts in a column of the prediction files; None if no file has the column."""
     for side in predictions:
         if column in side.columns:
-            # Where rows have no ids, they are called by their number.
+            # Rows without ids are named by their number.
             frame = side.frame if side.id is not None else side.frame.with_row_index("__row")
             ids = exactly(side.id if side.id is not None else "__row").alias("id")
             frame = frame.select(ids, exactly(column).alias("text"))

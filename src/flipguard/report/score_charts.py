@@ -1,4 +1,4 @@
-"""How sure the models are, how right that is, and how far their scores moved."""
+"""Charts of confidence, calibration, and the distance between old and new scores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIDE_COLOURS = {"domain": ["old", "new"], "range": ["var(--old)", "var(--new)"]}
 
 
 def reliability_chart(sides: Sequence[Reliability]) -> Spec:
-    """Accuracy over confidence: on the diagonal a model is as right as it is sure."""
+    """A chart of accuracy over confidence; a calibrated model lies on the diagonal."""
     values = [
         {
             "side": side.side,
@@ -68,7 +68,7 @@ def reliability_chart(sides: Sequence[Reliability]) -> Spec:
 
 
 def confidence_chart(sides: Sequence[Reliability]) -> Spec:
-    """How many samples get how much confidence, old beside new."""
+    """A histogram of confidence for the old and the new model."""
     values = [
         {
             "side": side.side,
@@ -102,7 +102,7 @@ def confidence_chart(sides: Sequence[Reliability]) -> Spec:
 
 
 def shift_chart(table: Sequence[Sequence[int]]) -> Spec:
-    """Negative flips by how sure old was and how sure new is."""
+    """A heat map of negative flips by the old and the new model's confidence."""
     bins = len(table)
     values = [
         {
@@ -130,14 +130,14 @@ def shift_chart(table: Sequence[Sequence[int]]) -> Spec:
         y={"field": "old", "type": "ordinal", "title": "old's confidence", "axis": axis},
         x_scale=scale,
         y_scale={"domain": list(range(bins))[::-1]},
-        tips=tips_of(sure_old="old was sure", sure_new="new is sure", n="samples"),
+        tips=tips_of(sure_old="old's confidence", sure_new="new's confidence", n="samples"),
         height=260,
         text=False,
     )
 
 
 def moved_chart(found: Displacement) -> Spec:
-    """The distribution of distances, a line an outcome."""
+    """A chart of the distribution of logit distances, one line per outcome."""
     values = [
         {
             "outcome": moved.outcome,
@@ -153,7 +153,7 @@ def moved_chart(found: Displacement) -> Spec:
     present = [moved.outcome for moved in found.moved]
     encoding = {
         "x": amount("distance", "distance of logits", axis={"tickCount": 8, "grid": False}),
-        "y": amount("share", "% of the outcome", axis={"tickCount": 5}),
+        "y": amount("share", "% of samples with this outcome", axis={"tickCount": 5}),
         "color": {
             "field": "outcome",
             "type": "nominal",

@@ -1,4 +1,4 @@
-"""Reliability of the scores, and how far they moved, as plain data."""
+"""Calibration of the scores, and the distance between old and new logits, as plain data."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from flipguard.render.numbers import Number
 
 FloatArray = npt.NDArray[np.float64]
 # In the order of `flipguard.counts.CELLS`.
-OUTCOMES = ("stay right", "break", "are mended", "stay wrong", "wrong to other wrong")
+OUTCOMES = ("stay right", "break", "are fixed", "stay wrong", "change to another wrong class")
 DISTANCE_BINS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """The samples whose top probability lies in one range."""
+    """The samples whose confidence lies in one range."""
 
     low: float
     high: float
@@ -32,7 +32,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """One model's confidence beside its accuracy."""
+    """One model's accuracy per bin of confidence, its calibration error and its mean margin."""
 
     side: Side
     bins: tuple[Bin, ...]
@@ -41,7 +41,7 @@ class Reliability:
 
 
 def reliabilities(result: Comparison) -> tuple[Reliability, ...]:
-    """Of each model that has scores; none where no target is known."""
+    """The reliability of each model that has scores; empty if no target is known."""
     if not result.layout.has_target or result.counts.labelled == 0:
         return ()
     return tuple(_reliability(result, side) for side in SIDES if side in result.layout.scored)
@@ -72,7 +72,7 @@ def _reliability(result: Comparison, side: Side) -> Reliability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeDistances:
-    """The distances of the samples of one outcome."""
+    """The logit distances of the samples with one outcome."""
 
     outcome: str
     n: int
@@ -84,14 +84,14 @@ class OutcomeDistances:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Displacement:
-    """All outcomes on one scale: `edges` are those of the bins that shares are of."""
+    """The distances of every outcome; `edges` are the bin edges of all their `shares`."""
 
     edges: tuple[float, ...]
     moved: tuple[OutcomeDistances, ...]
 
 
 def displacement_of(result: Comparison) -> Displacement | None:
-    """The distances by outcome; None without logits and targets, or with too many to keep."""
+    """The distances by outcome; None without logits or targets, or if there are too many."""
     if result.plan is None or not (result.layout.has_logits and result.layout.has_target):
         return None
     if result.counts.labelled == 0:
@@ -105,9 +105,9 @@ def displaced(
 ) -> Displacement:
     """The distribution of distances within each outcome."""
     places = np.asarray(outcomes)
-    # The farthest few would press all others into one corner; they count in the last bin.
+    # The largest 0.5 % would stretch the axis, so they are counted in the last bin.
     end = float(np.quantile(distances, 0.995)) or 1.0
-    # Few flips in narrow bins would be nothing but noise.
+    # With few flips narrow bins would show only noise.
     flips = int(np.isin(places, (1, 2)).sum())
     edges = np.linspace(0.0, end, int(np.clip(np.sqrt(flips), 8, DISTANCE_BINS)) + 1)
     moved = []

@@ -34,7 +34,7 @@ CHANGES = {"regressed": "regressed", "improved": "improved", None: ""}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One rule, or one group of it, and how it was judged."""
+    """One rule, or one group of a rule, and how it was judged."""
 
     outcome: str
     word: str
@@ -51,7 +51,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictSection:
-    """The verdict in words, and every reason for it."""
+    """The verdict in words, with its reasons."""
 
     outcome: Outcome
     word: str
@@ -63,7 +63,7 @@ class VerdictSection:
 
 
 def verdict_section(verdict: Verdict) -> VerdictSection:
-    """The verdict with its reasons, the worst first."""
+    """The verdict with its reasons, worst first."""
     reasons = [reason for rule in verdict.rules for reason in _reasons(rule)]
     flipped: tuple[str, ...] = ()
     if verdict.pinned is not None:
@@ -147,7 +147,7 @@ def _reason(judgement: Judgement) -> Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """One group: what flips in it, and whether that leans one way beyond chance."""
+    """The flips in one group, and whether it regressed or improved beyond chance."""
 
     name: str
     n: int
@@ -175,7 +175,7 @@ class GroupTable:
 
 
 def group_tables(result: Comparison) -> tuple[GroupTable, ...]:
-    """A table a column; the classes themselves are always one, where targets are known."""
+    """One table per group-by column, and one by class if targets are known."""
     groupings = dict(result.by)
     if not _targets(result) & set(groupings):
         found = _by_target(result)
@@ -184,13 +184,13 @@ def group_tables(result: Comparison) -> tuple[GroupTable, ...]:
 
 
 def _targets(result: Comparison) -> set[str]:
-    """The names under which a user may have asked for the classes."""
+    """The names of the target column in the group-by columns of a user."""
     sides = () if result.plan is None else result.plan.sides
     return {"target", *(side.target for side in sides if side.target is not None)}
 
 
 def _by_target(result: Comparison) -> Grouping | None:
-    """The groups of the target, counted for the page alone: labels say enough for that."""
+    """The groups by class, counted only for the page; None without targets or rows."""
     if result.plan is None or not result.layout.has_target:
         return None
     groups = result.with_details(["target_groups"]).target_groups

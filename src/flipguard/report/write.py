@@ -1,4 +1,4 @@
-"""`write_report`: comparisons in, one self-contained HTML page out."""
+"""`write_report`: write comparisons as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def write_report(
     title: str | None = None,
     command: str | None = None,
 ) -> None:
-    """Writes one HTML page that tells what an update breaks; it needs nothing but a browser.
+    """Write one self-contained HTML page that shows what an update breaks.
 
-    `result` is a comparison, or several by name, which are then shown side by side; `verdict` is
-    of the same form. `samples` is a folder of images, a file or a column of the predictions, of
-    which no more than `samples_budget` goes into the page. `runs` are finished run folders, whose
-    training is shown. The file appears whole or stays as it was.
+    `result` is a comparison, or a mapping of names to comparisons, which are shown side by side.
+    `verdict` has the same form. `samples` is a folder of images, a file, or a column of the
+    predictions; at most `samples_budget` bytes of them go into the page. `runs` are folders of
+    finished runs, whose learning curves are shown. If writing fails, an existing file is kept.
     """
     if not isinstance(path, str | os.PathLike):
         raise InputError(
-            f"Expected `path` to be where the page is written, but got {type(path).__name__}."
+            f"Expected `path` to be the path of the page, but got {type(path).__name__}."
         )
     text = report_html(
         result,
@@ -66,7 +66,7 @@ def report_html(
     title: str | None = None,
     command: str | None = None,
 ) -> str:
-    """The page that `write_report` writes."""
+    """The HTML text of the page that `write_report` writes."""
     return html_of(
         report_page(
             result,
@@ -90,7 +90,7 @@ def report_page(
     title: str | None = None,
     command: str | None = None,
 ) -> Page:
-    """The page as data, not yet drawn: everything that may be refused has been refused."""
+    """The page as data before its charts are drawn; every check of the input is done here."""
     check_extra()
     results = _by_name(result)
     verdicts = _verdicts(verdict, results)
@@ -112,7 +112,7 @@ def report_page(
     others: list[tuple[str, Path]] = []
     if samples is not None:
         if os.path.exists(samples):
-            # What lies on the disk is the same for all of them, and may be large.
+            # A file or folder is the same for all candidates and may be large: read it once.
             found = dict.fromkeys(results, samples_from(samples, next(iter(results.values()))))
             others.append(("samples", Path(samples)))
         else:
@@ -155,13 +155,13 @@ def _by_name(result: Comparison | Mapping[str, Comparison]) -> dict[str, Compari
     if len(olds) > 1:
         raise InputError(
             "Expected all candidates to be compared with one old model, on the same samples and at "
-            f"one confidence, but got {listed(sorted(olds))}; compare them alike."
+            f"one confidence level, but got {listed(sorted(olds))}; compare all in the same way."
         )
     named = {str(name): one for name, one in results.items()}
     if len(named) < len(results):
         raise InputError(
-            f"Expected every candidate to have a name of its own, but got {listed(results)}; name "
-            "them so that no two read alike."
+            f"Expected every candidate to have a unique name, but got {listed(results)}; rename "
+            "those that read the same."
         )
     return named
 
@@ -187,19 +187,19 @@ def _verdicts(
     for name, one in given.items():
         if name not in results or not isinstance(one, Verdict):
             raise InputError(
-                f"Expected verdicts by the names of the candidates ({', '.join(results)}), but "
+                f"Expected verdicts named like the candidates ({', '.join(results)}), but "
                 f"got {name!r}; use the same names."
             )
         if one.comparison.counts != results[name].counts:
             raise InputError(
-                f"Expected the verdict on {name!r} to be of the comparison that is shown, but it "
-                "is of another; judge it with flipguard.check(result, policy)."
+                f"Expected the verdict on {name!r} to belong to the comparison on the page, but it "
+                "belongs to another; judge this one with flipguard.check(result, policy)."
             )
     return given
 
 
 def check_extra() -> None:
-    """Refuses where what draws the page is not installed."""
+    """Raise if a package that the page needs is not installed."""
     for module, package in (
         ("jinja2", "jinja2"),
         ("markupsafe", "markupsafe"),

@@ -1,7 +1,7 @@
 """
 What every interval needs: arrays in, critical values, and roots, all element by element.
 
-SciPy is imported by the functions that need it, here and beside: it would more than double the time
+SciPy is imported by the functions that need it, in all modules: it would more than double the time
 of importing flipguard.
 """
 

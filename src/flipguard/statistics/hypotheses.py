@@ -103,10 +103,10 @@ def p_value_by_inversion(
     # On the logarithm, because small p values matter as much as large ones.
     shape = np.shape(beyond(np.log(0.5)))
     ends = np.full(shape, np.log(SMALLEST_ALPHA)), np.full(shape, np.log1p(-1e-9))
-    surest, loosest = beyond(ends[0]), beyond(ends[1])
+    at_first, at_last = beyond(ends[0]), beyond(ends[1])
     alpha = np.exp(find_root(beyond, low=ends[0], high=ends[1]))
-    alpha = np.where(surest > 0, SMALLEST_ALPHA, np.where(loosest > 0, alpha, 1.0))
-    return np.where(np.isnan(surest + loosest), np.nan, alpha)[()]
+    alpha = np.where(at_first > 0, SMALLEST_ALPHA, np.where(at_last > 0, alpha, 1.0))
+    return np.where(np.isnan(at_first + at_last), np.nan, alpha)[()]
 
 
 def samples_to_decide(decided: Decided, start: ArrayLike) -> FloatArray:

@@ -76,7 +76,7 @@ def _lower(mean: FloatArray, square: FloatArray, n: FloatArray, tail: FloatArray
     from scipy.special import betaincinv
 
     with np.errstate(all="ignore"):
-        # Of numbers that are 0 or `step`, with this mean and mean square, so many are not 0.
+        # If all values are 0 or `step`, with this mean and mean square: the number that is not 0.
         step = square / mean
         moved = np.minimum(n * mean / step, n)
         found = step * betaincinv(moved, n - moved + 1.0, tail)

@@ -158,7 +158,7 @@ def _upper_limit(
         reach = 2 * critical * np.sqrt(gains + losses + 4 * critical**2) / n
         near = np.minimum(estimate + reach, 1.0)
         end = np.where(excess(near) >= 0, near, 1.0)
-    # The estimate itself is a second root where nothing flipped, so the search starts beside it.
+    # If nothing flipped the estimate is a second root, so the search starts next to it.
     root = find_root(excess, low=estimate + 1e-6 * (end - estimate), high=end)
     known = (n > 0) & ~np.isnan(square)
     return np.where(known, np.where(gains >= n, 1.0, root), np.nan)

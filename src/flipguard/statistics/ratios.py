@@ -55,7 +55,7 @@ def relative_negative_flip_rate(
     ):
         low = np.fmin(low, divide(low_p, share * low_p + (1 - share) * high_q))
         high = np.fmax(high, divide(high_p, share * high_p + (1 - share) * low_q))
-    # Old was never wrong: nothing is known of new's errors there, so any risk ratio is possible.
+    # The old model was never wrong, so the data allow any risk ratio.
     blind = (right == total) & ~np.isnan(value)
     low = np.where(blind, 0.0, low)
     high = np.where(blind, divide(1.0, _score_and_exact(right, total, critical)[0]), high)

@@ -163,8 +163,8 @@ def difference_intervals(
     with equally many seeds are taken together.
 
     >>> alone = difference_intervals([[0.1, 0.2, 0.3]], confidence=0.95)[0]
-    >>> beside = difference_intervals([[0.1, 0.2, 0.3]] * 5, confidence=0.95)[0]
-    >>> [round(x, 2) for x in (*alone, *beside)]
+    >>> shared = difference_intervals([[0.1, 0.2, 0.3]] * 5, confidence=0.95)[0]
+    >>> [round(x, 2) for x in (*alone, *shared)]
     [-0.05, 0.45, 0.02, 0.38]
     """
     values = [np.asarray(one, dtype=np.float64) for one in differences]

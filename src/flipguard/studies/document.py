@@ -97,7 +97,7 @@ def scalar(value: Any, path: str) -> Any:
 
 
 def list_of(item: Reader, *, length: int | None = None, least: int = 0) -> Reader:
-    """A list, of a given length or of at least so many items."""
+    """A list, with a given length or a minimum length."""
 
     def read(value: Any, path: str) -> list[Any]:
         if not isinstance(value, list):

@@ -65,7 +65,7 @@ def _put_aside(path: Path, new: Result, why: str, *, written: str) -> Joined:
 
 
 def _why_not(before: Result, new: Result, plan: StudyPlan) -> str | None:
-    """Why two results cannot be one, as the end of "had a result …"."""
+    """Why two results cannot be merged, as the end of a sentence "had a result …"."""
     if sorted(before.given) != sorted(new.given):
         return "of other settings"
     # On another device or by another torch the same seed is another run.

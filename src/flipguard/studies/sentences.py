@@ -1,4 +1,4 @@
-"""Numbers and findings of a study in words. Tables belong to `show`."""
+"""Numbers and findings of a study as text. Tables belong to `show`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SHORT = {
     "flip_rank_by_chance": "(chance)",
     "flip_second": "second",
 }
-# Of studies alone, and no shares of anything.
+# Metrics that only studies have and that are not percentages.
 NO_SHARES = frozenset(
     {
         *("entropy_new", "uncertainty_flipped", "uncertainty_others", "flips_told_apart"),
@@ -56,26 +56,27 @@ LONG = {
     "C. right": "churn of what old gets right",
     "C. wrong": "churn of what old gets wrong",
     "ECE": "expected calibration error of new",
-    "margin": "new's first probability above its second",
-    "entropy": "mean entropy of new's predictions in nats, no percentage",
+    "margin": "margin of the new model: p(1st class) − p(2nd class)",
+    "entropy": "mean entropy of the new model's predictions in nats, not a percentage",
     "NFR, sure": "negative flips of the less uncertain half of the samples",
     "unsure": "and of the other half",
-    "σ flipped": "mean uncertainty of flipped samples, no percentage",
+    "σ flipped": "mean uncertainty of flipped samples, not a percentage",
     "σ others": "and of others",
     "told apart": "chance that a flipped sample is more uncertain than another, 0.5 if alike, 1 if "
     "clearly separated",
     "left, sure": "NFR of the less uncertain half over that of the untreated update",
     "left, unsure": "and of the other half",
     "difference": "of the other half less the less uncertain one",
-    "rank": "mean rank of new's wrong class in old, where the right one is first, no percentage",
+    "rank": "mean rank of the new model's wrong class in the old model, where the right one is "
+    "first; not a percentage",
     "(chance)": "the same of any wrong class",
     "second": "share of flips whose wrong class came second in old",
-    "move": "mean distance of the logits, no percentage",
+    "move": "mean distance of the logits, not a percentage",
 }
 MISSING = "–"
 
 MOST_CONTRADICTIONS = 6
-# A guess is right by chance, a little more or less often than in the mean.
+# The accuracy of guessing varies a little around its mean.
 ALMOST = 0.005
 VERDICTS = {
     "agree": "holds",
@@ -111,7 +112,7 @@ def short(metric: str) -> str:
 
 
 def legend(metrics: tuple[str, ...], headline: str | None) -> str:
-    """What the heads mean that do not say it themselves."""
+    """The meaning of the abbreviated column heads."""
     named = [(short(metric), LONG.get(short(metric))) for metric in metrics]
     if headline is not None:
         named.append(("ratio", f"{short(headline)} over that of the untreated update"))
@@ -178,7 +179,7 @@ def made_before(result: Result) -> str | None:
 
 
 def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> Iterator[str]:
-    """How far it agrees with the paper, in sentences."""
+    """Sentences on how far a result agrees with the paper."""
     found = result.agreement()
     headline = headline_of(result)
     if told := legend(result.study.metrics, headline):
@@ -253,7 +254,7 @@ def _why_none(result: Result) -> str:
 
 
 def _samples(setting: Mapping[str, Any]) -> str:
-    """How many there were, and of how many; results from before they were noted do not say."""
+    """The numbers of samples; empty for old results, which do not record them."""
     if "samples" not in setting:
         return ""
     train, test = (setting["samples"][part] for part in ("train", "test"))
@@ -263,7 +264,7 @@ def _samples(setting: Mapping[str, Any]) -> str:
 
 
 def _contradicted(result: Result, group: Contradictions, most: int | None) -> Iterator[str]:
-    """Why some pairs come out the other way, as far as that was tested, and which they are."""
+    """Some pairs that come out the other way, with their tested explanations."""
     if not group.is_explained:
         yield "Not explained:"
     for one in group.explanations:
@@ -278,7 +279,7 @@ def _contradicted(result: Result, group: Contradictions, most: int | None) -> It
 
 
 def _of_the_test(explanation: Explanation) -> str:
-    """What became of all pairs in the test run, and where its rows are."""
+    """The outcome of all pairs in the test run, and the path of its rows."""
     told = ""
     if explanation.whole:
         agree, disagree, _ = explanation.whole
@@ -290,7 +291,7 @@ def _of_the_test(explanation: Explanation) -> str:
 
 
 def _of_device(result: Result) -> Iterator[str]:
-    """That a table about one kind of device was run on another."""
+    """A note if a table about one kind of device was run on another."""
     kind = str(result.facts.get("device", {}).get("kind", ""))
     ours = DEVICES.get(kind.partition(":")[0])
     if ours is not None and result.study.device not in (None, ours):
@@ -301,7 +302,7 @@ def _of_device(result: Result) -> Iterator[str]:
 
 
 def _downgrades(result: Result) -> Iterator[str]:
-    """Updates that make the error smaller in the paper, and larger here without treatment."""
+    """Notes on untreated updates that lower the error in the paper and raise it here."""
     for row in result.rows:
         line = result.line(row)
         cells = {} if line.paper is None else line.paper.cells
@@ -320,7 +321,7 @@ def _downgrades(result: Result) -> Iterator[str]:
 
 
 def _notes_of_rows(result: Result) -> Iterator[str]:
-    """What is to be known of single lines: of what was counted, and of seeds without a value."""
+    """Notes on single lines, such as seeds without a value."""
     for row in result.rows:
         line = result.line(row)
         name = f"{line.group}, {line.label}" if line.group else line.label
@@ -354,7 +355,7 @@ def _notes_of_rows(result: Result) -> Iterator[str]:
 
 
 def _shortest(result: Result, row: Row) -> str:
-    """A row's name, as short as it can be, since there are two of them in a sentence."""
+    """The shortest unambiguous name of a row, for sentences that name two rows."""
     name = result.name_of(row)
     line = result.line(row)
     labels, names = Counter[str](), Counter[str]()

@@ -135,7 +135,7 @@ class Samples {
     this.body.replaceChildren(...shown.map((i) => this.row(i)));
     const of = total === this.rows.length ? "" : `, chosen from ${count(this.rows.length)}`;
     this.section.querySelector(".count").textContent = total
-      ? `${count(start + 1)} to ${count(start + shown.length)} of ${count(total)}${of}` : `No sample is like that${of}`;
+      ? `${count(start + 1)} to ${count(start + shown.length)} of ${count(total)}${of}` : `No sample matches${of}`;
     this.section.querySelector(".where").textContent = `page ${count(this.state.page + 1)} of ${count(pages)}`;
     this.previous.disabled = this.state.page === 0;
     this.next.disabled = this.state.page === pages - 1;
@@ -151,9 +151,9 @@ class Samples {
     if (data.samples) cells.push(this.sample(i));
     cells.push(make("th", { scope: "row", role: "rowheader", "data-label": "id" }, named(data.id[i])));
     cells.push(cell("kind", mark), cell("target", named(this.name("target", i))), cell("old's answer", named(this.name("old", i))));
-    if (data.confidences.old_confidence) cells.push(cell("old is sure", sure(data.confidences.old_confidence[i]), { class: "number" }));
+    if (data.confidences.old_confidence) cells.push(cell("old's confidence", sure(data.confidences.old_confidence[i]), { class: "number" }));
     cells.push(cell("new's answer", named(this.name("new", i))));
-    if (data.confidences.new_confidence) cells.push(cell("new is sure", sure(data.confidences.new_confidence[i]), { class: "number" }));
+    if (data.confidences.new_confidence) cells.push(cell("new's confidence", sure(data.confidences.new_confidence[i]), { class: "number" }));
     for (const group of data.groups) cells.push(cell(group.name, named(group.values[group.codes[i]])));
     return make("tr", { role: "row" }, ...cells);
   }
