@@ -78,6 +78,25 @@ def threads_of(machine: Machine) -> Iterator[None]:
         torch.set_num_threads(was)
 
 
+def _begin_one(
+    train_one: TrainOne,
+    fabric: Any,
+    configs: Sequence[Config],
+    folders: Sequence[Path],
+    left: Sequence[int],
+) -> tuple[int, bool, list[str]] | None:
+    """Train the first member that is free here for an epoch, unless it has some already.
+
+    Return its index, whether it had epochs, and what there is to report; None if none is free.
+    """
+    lines: list[str] = []
+    for i in left:
+        begun = epochs_of(folders[i]) > 0
+        if begun or _begin(train_one, fabric, configs[i], folders[i], lines.append):
+            return i, begun, [f"  member {i + 1}: {line}" for line in lines]
+    return None
+
+
 def train_side_by_side(
     fabric: Any,
     configs: Sequence[Config],
@@ -106,14 +125,10 @@ def train_side_by_side(
         return Declined()
     if most < 2 or nested or not sys.executable:
         return decline(_why_alone(machine, nested))
-    lines: list[str] = []
-    for first in left:
-        begun = epochs_of(folders[first]) > 0
-        if begun or _begin(train_one, fabric, configs[first], folders[first], lines.append):
-            break
-    else:
+    started = _begin_one(train_one, fabric, configs, folders, left)
+    if started is None:
         return Declined()  # other processes train all of them, and are waited for
-    lines = [f"  member {first + 1}: {line}" for line in lines]
+    first, begun, lines = started
     if reason := stop_reason(deadline):
         _report_all(lines, report)
         # Every start trains an epoch at least: if not here, then one member after the other.
