@@ -1,6 +1,6 @@
-"""Renders the generated pages and pictures of the documentation: `make docs`.
+"""Render the generated pages and pictures of the documentation: `make docs`.
 
-With ``--check`` nothing is written, and the exit code tells whether a page is out of date.
+With ``--check`` nothing is written, and the exit code says whether a page is out of date.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import partial
 
 from pages import (
     api,
+    brief,
     calibration,
     cheaper,
     cheaper_chart,
@@ -32,6 +33,7 @@ from pages import (
 from pages.places import DOCS
 
 PAGES = {
+    "results.md": brief.brief_page,
     "methods.md": methods.methods_page,
     "losses.md": losses.losses_page,
     "metrics.md": metrics.metrics_page,
@@ -68,7 +70,7 @@ PAGES = {
 
 
 def main() -> None:
-    """Writes the pages, or checks them."""
+    """Write the pages, or check them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()

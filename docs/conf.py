@@ -1,4 +1,4 @@
-"""How Sphinx makes the site: `make docs`. Nothing is fetched, while building or while reading."""
+"""Sphinx configuration of the site: `make docs`. Nothing is fetched, neither while building nor while reading."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-# pages/ holds the programs that render pages, and no page.
+# pages/ holds the programs that render pages, not pages.
 exclude_patterns = ["_build", "pages"]
 
-# Pages are plain Markdown, for GitHub too. There is no mathematics in them that needs a renderer.
+# Pages are plain Markdown, for GitHub too. They need no renderer for mathematics.
 myst_enable_extensions = ["colon_fence", "html_image"]
 myst_heading_anchors = 4
 
@@ -27,12 +27,13 @@ myst_heading_anchors = 4
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
+# Not with autodoc_preserve_defaults: it reads defaults from the source, and the functions of losses take theirs from
+# a dataclass.
 python_maximum_signature_line_length = 80
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 
-# Of a session on a terminal, only what was typed is copied.
+# From a terminal session, only the typed commands are copied.
 copybutton_prompt_text = "$ "
 copybutton_line_continuation_character = "\\"
 copybutton_selector = "div:not(.highlight-toml, .highlight-json) > div.highlight > pre"

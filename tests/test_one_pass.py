@@ -194,7 +194,7 @@ def test_what_was_not_asked_for_up_front_is_the_same_later(
     assert calls == counted
 
 
-def test_what_nobody_knows_is_not_wanted() -> None:
+def test_an_unknown_want_is_refused() -> None:
     side = fg.Predictions.from_arrays(labels=[0, 1])
     with pytest.raises(fg.InputError, match="Expected `wants` among target_groups, flips, dist"):
         fg.compare(old=side, new=side, wants=["flip"])  # type: ignore[list-item]

@@ -1,6 +1,6 @@
-"""What renders the generated pages and pictures: a module a page, or a kind of pages.
+"""Render the generated pages and pictures: one module per page, or per kind of page.
 
-`docs/build.py` lists them. Imports go one way: from there to the pages, and from these to what several of them share,
-which is where files are (`places`), tables in pages that are written by hand (`filling`), numbers in words
-(`figures`), a chart (`charts`, `labels`) and the rows of ELODI's price (`cheaper_ways`).
+`docs/build.py` lists the pages. Imports go one way: from there to the pages, and from the pages to the shared modules:
+paths (`places`), tables in hand-written pages (`filling`), formatted numbers (`figures`), charts (`charts`, `labels`)
+and the measured rows of ELODI's cost (`cheaper_ways`).
 """

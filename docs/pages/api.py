@@ -1,4 +1,4 @@
-"""The API reference: a page a module, from its ``__all__`` and the groups in ``api.toml``."""
+"""The API reference: one page per module, from its ``__all__`` and the groups in ``api.toml``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def modules() -> dict[str, dict]:
 
 
 def index_page() -> str:
-    """What there is, a line a module."""
+    """Return the index: one line per module."""
     lines = [
         "# API reference",
         "",
-        "What is listed here is public. Everything else may change without notice.",
+        "The names listed here are public. All other names may change without notice.",
         "",
         "| module | |",
         "|---|---|",
@@ -34,7 +34,7 @@ def index_page() -> str:
 
 
 def module_page(name: str) -> str:
-    """The names of a module in a table, then each in full."""
+    """Return the page of a module: its names in a table, then each in full."""
     module, described = importlib.import_module(name), modules()[name]
     groups: dict[str, list[str]] = described["groups"]
     grouped = [one for names in groups.values() for one in names]
@@ -53,12 +53,12 @@ def module_page(name: str) -> str:
 
 
 CONSTANTS = {
-    "METRICS": "Every metric by name: its sentence, its formula, and `value`, a function of counts.",
-    "METHODS": "Every method by name.",
-    "DATA_SETS": "Every data set by name.",
-    "AUGMENTATIONS": "Every augmentation by name.",
-    "MODELS": "Every family of models by name.",
-    "Inputs": "What a model is called with: a tensor, or tensors by name.",
+    "METRICS": "All metrics by name. Each has a sentence, a formula, and `value`, a function of counts.",
+    "METHODS": "All methods by name.",
+    "DATA_SETS": "All data sets by name.",
+    "AUGMENTATIONS": "All augmentations by name.",
+    "MODELS": "All families of models by name.",
+    "Inputs": "The input of a model: a tensor, or tensors by name.",
     "__version__": "The version.",
 }
 

@@ -1,4 +1,4 @@
-"""The page of how often the intervals are right."""
+"""The page about how often the intervals are right."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pages.places import committed
 INTRODUCTION = """# How often the intervals are right
 
 Measured by `{command}` (seed {seed}): {designs:,} designs. In each design the true value is known, and
-{draws:,} or more test sets were simulated. Where it says *exact*, nothing was simulated: the chances of all possible
+{draws:,} or more test sets were simulated. *Exact* means that nothing was simulated: the probabilities of all possible
 tables of counts were added up instead.
 
 - **Coverage**: the share of intervals that contain the true value. The promise holds if it is at least the confidence minus 2 points.
-- **Wrong pass**: the true value equals the limit of a rule; the share of intervals that lie wholly on the good side of the limit, so that the rule passes. Half of the error that the confidence allows is on this side, 2.5 % at a confidence of 95 %. The promise holds if the share is at most 1.6 times that, 4 % at 95 %.
-- **Family-wise error**: for updates without any change for the worse, the share in which at least one of many groups, rules or retrains fails. The promise holds if it is at most 5 %. A correction for 1,000 groups needs a confidence of 99.995 % for one group, and at that level errors are too rare to simulate. There the chances of all tables are added up, and the error of the family follows from that of one group.
+- **Wrong pass**: the true value equals the limit of a rule; the share of intervals that are completely on the good side of the limit, so that the rule passes. Half of the error that the confidence allows is on this side: 2.5 % at a confidence of 95 %. The promise holds if the share is at most 1.6 times that: 4 % at 95 %.
+- **Family-wise error**: for updates without any change for the worse, the share in which at least one of many groups, rules or retrains fails. The promise holds if it is at most 5 %. A correction for 1,000 groups needs a confidence of 99.995 % for one group, and at that level errors are too rare to simulate. There, the probabilities of all tables are added up, and the error of the family follows from that of one group.
 - **Decided**: the share of test sets of the stated size on which the gate decides.
 
-Because shares of simulated test sets vary by chance, each bound has a tolerance of two standard errors. The tables also show the width of the intervals, because a very wide interval keeps its promise but says little.
+Shares of simulated test sets vary by chance, so each bound has a tolerance of two standard errors. The tables also show the width of the intervals, because a very wide interval keeps its promise but says little.
 
 ## The worst design of each metric
 """
 
 
 def calibration_page() -> str:
-    """How often intervals cover and the gate errs, from the committed rows."""
+    """Return the page, from the committed rows."""
     document = committed("calibration")
     rows = document["rows"]
     lines = INTRODUCTION.format(**document | {"designs": len(rows)}).splitlines()
@@ -36,7 +36,7 @@ def calibration_page() -> str:
         ]
     lines += [
         "",
-        "| metric | promise | nominal | measured | | design | n | median width | confidence |",
+        "| metric | promise | nominal | measured | result | design | n | median width | confidence |",
         "|---|---|---:|---:|---|---|---:|---:|---:|",
     ]
     for row in document["worst"]:
@@ -67,7 +67,7 @@ def _width(width: float | None) -> str:
 
 
 def _not_kept(rows: list[dict]) -> list[str]:
-    """Every row that misses its bound, by how much, and what flipguard prints in that case."""
+    """Return every row that misses its bound, by how much, and what flipguard prints in that case."""
     missed = [
         (row, promise, kept)
         for row in rows
@@ -76,9 +76,9 @@ def _not_kept(rows: list[dict]) -> list[str]:
     ]
     lines = ["", "## Where a promise is not kept", ""]
     if not missed:
-        return [*lines, "In none of these designs."]
+        return [*lines, "All promises are kept in these designs."]
     lines += [
-        "| metric | promise | measured | too far by | design | n | what flipguard prints |",
+        "| metric | promise | measured | misses its bound by | design | n | what flipguard prints |",
         "|---|---|---:|---:|---|---:|---|",
     ]
     for row, promise, kept in missed:
@@ -91,7 +91,7 @@ def _not_kept(rows: list[dict]) -> list[str]:
 
 
 def _cluster_rivals(rows: list[dict]) -> list[str]:
-    """The chosen interval of a clustered rate next to the ones that were not chosen."""
+    """Compare the chosen interval of a clustered rate with the ones that were not chosen."""
     rows = [
         row
         for row in rows
@@ -108,7 +108,7 @@ def _cluster_rivals(rows: list[dict]) -> list[str]:
         "",
         "## Rows in clusters: the alternatives",
         "",
-        f"Results over the {len(rows)} designs of a clustered rate at a confidence of 95 %, within the bounds for which the interval is made. The width is the median width divided by that of the chosen method on the same design. A narrower interval is better only if it has few wrong passes. Weighing clusters by their rows is shown where their sizes differ; with equal sizes it is the chosen method. The alternatives were measured on the first 1,000 draws (weighing by rows: 100). The worst wrong pass is the largest of many measured shares, so chance makes it larger than the true one.",
+        f"Results over the {len(rows)} designs of a clustered rate at a confidence of 95 %, within the bounds for which the interval is made. The width is the median width divided by that of the chosen method on the same design. A narrower interval is better only if it has few wrong passes. Weighting clusters by their rows is shown if their sizes differ; with equal sizes it is the chosen method. The alternatives were measured on the first 1,000 draws (weighting by rows: 100). The worst wrong pass is the largest of many measured shares, so by chance it is larger than the true one.",
         "",
         "| method | worst wrong pass | designs above 4 % | median relative width | at most 10 clusters | 100 and more |",
         "|---|---:|---:|---:|---:|---:|",
@@ -130,7 +130,7 @@ def _cluster_rivals(rows: list[dict]) -> list[str]:
 
 
 def _clusters(row: dict) -> int:
-    """The number of clusters, read from the words of a design."""
+    """The number of clusters, read from the name of a design."""
     return int(re.search(r"([\d,]+) (?:equal )?clusters", row["design"])[1].replace(",", ""))
 
 
@@ -151,7 +151,7 @@ def _every(rows: list[dict]) -> list[str]:
     """One table per metric."""
     lines = ["", "## Every design", ""]
     lines += [
-        "*Above* and *below* are the shares of intervals that lie wholly above or below the truth. "
+        "*Above* and *below* are the shares of intervals that are completely above or below the true value. "
         "The last column gives the measured share of each alternative, with its median width in brackets.",
     ]
     for metric in dict.fromkeys(row["metric"] for row in rows):
@@ -188,11 +188,11 @@ def _line(row: dict) -> str:
 def _gate(rows: list[dict]) -> list[str]:
     lines = [
         "",
-        "## How often the gate errs",
+        "## How often the gate is wrong",
         "",
-        "The same measured through the whole gate: policies whose limit equals the true value, and updates that change nothing.",
+        "The same, measured with complete policies: limits that equal the true value, and updates that change nothing.",
         "",
-        "| metric | design | n | promise | at most | measured |",
+        "| metric | design | n | promise | bound | measured |",
         "|---|---|---:|---|---:|---:|",
     ]
     for row in rows:
@@ -207,26 +207,29 @@ def _gate(rows: list[dict]) -> list[str]:
 
 
 def _few_seeds() -> list[str]:
-    """How often two rows of a study are told apart, and how often wrongly, by the worth of what pairs share."""
+    """Return how often two rows of a study are separated, and how often wrongly, by the weight of the shared variance."""
     document = committed("few_seeds")
     lines = [
         "",
         "## Studies with few seeds",
         "",
         f"Measured by `{document['command']}`, on the {document['rows'][0]['pairs']} pairs of rows that the studies of MNIST-1D "
-        "with ten seeds had when it was measured, also those that two tables share and those that are no longer counted. The variance of a pair counts next to the mean of all pairs of its metric, which is worth some degrees "
-        "of freedom: none, if each is judged by itself, as in [studies](../guides/studies.md) with ten seeds or more, and one "
-        "in studies with fewer. *By chance* are decided, "
-        "of pairs that do not differ (drawn with the covariance of the ten seeds): of all, and of those that vary more than "
-        "the mean, and twice as much. *Decided* are real pairs by as many of the ten seeds; *the other way* than the other "
-        "seeds decide, each by itself.",
+        "with ten seeds had at that time, including pairs that two tables share and pairs that are no longer counted.",
         "",
-        "| seeds | worth | by chance | of noisy ones | of the noisiest | decided | the other way |",
+        "- *Shared degrees of freedom*: the variance of a pair is averaged with the mean variance of all pairs of its metric. "
+        "This mean counts as that many degrees of freedom. [Studies](../guides/studies.md) use none with ten or more seeds (each "
+        "pair alone) and one with fewer.",
+        "- *By chance*: the share of pairs that are decided although they do not differ (drawn with the covariance of the ten "
+        "seeds). The next two columns are about pairs that vary more than the mean, and twice as much.",
+        "- *Decided*: the share of real pairs that are decided by this number of the ten seeds.",
+        "- *Other order*: the share of real pairs that are decided in the other order than by the remaining seeds (each pair alone).",
+        "",
+        "| seeds | shared degrees of freedom | by chance | by chance, noisy | by chance, noisiest | decided | other order |",
         "|---:|---|---:|---:|---:|---:|---:|",
     ]
     for row in document["rows"]:
         worth = row["rule"].removeprefix("shared, ").replace("own", "none")
-        # Of all ten there are no others.
+        # With all ten seeds there are no remaining ones.
         wrong = f"{row['wrong']:.3%}" if row["seeds"] < 10 else ""
         shares = (
             f"{row[key]:.1%}" for key in ("chance", "chance_noisy", "chance_noisiest", "decided")

@@ -1,6 +1,6 @@
-"""Charts of what was measured, as SVG that needs no script and is legible on light and dark.
+"""Charts of measured rows, as SVG without scripts, readable on light and dark backgrounds.
 
-Drawn by hand, so that the same rows give the same bytes whatever fonts a machine has.
+Drawn without a plotting library, so that the same rows give the same bytes whatever fonts a machine has.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pages.labels import NEAR, Box, placed
 
 WIDTH, HEIGHT = 760, 500
 LEFT, RIGHT, TOP, BOTTOM = 62, 24, 64, 58
-LETTER, BOLD = 0.59, 1.1  # how wide a letter is about, of its size; and a bold one of that
+LETTER, BOLD = 0.59, 1.1  # width of a letter over its size; of a bold letter over that
 NAME_SIZE, NOTE_SIZE, LINE = 12.5, 11.5, 14.5
 LOW, MIDDLE, HIGH = (38, 137, 204), (138, 104, 208), (224, 80, 110)
 
-# The ground is its own: a page may be dark where the reader's system is light.
+# The chart has its own background: a page may be dark although the reader's system is light.
 STYLE = """\
 text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2430; }
 .ground { fill: #ffffff; stroke: #d9dde5; }
@@ -61,13 +61,13 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A way: what it costs, what it breaks, how often it errs."""
+    """One way: its cost, its negative flips, its error."""
 
     name: str
     cost: Spread
     breaks: Spread
     error: float
-    apart: bool = False  # what the others are measured by, and not one of them
+    apart: bool = False  # the reference of the others, not one of them
 
 
 def costs_and_flips(
@@ -79,7 +79,7 @@ def costs_and_flips(
     across: str,
     upwards: str,
 ) -> str:
-    """Negative flips against cost; colour is the error, the control a line."""
+    """Return the chart: negative flips against cost; the colour is the error, the control a line."""
     x, x_ticks = _costs_axis([control, *points])
     y, y_ticks = _flips_axis([control, *points])
     shown = sorted(points, key=lambda point: point.cost.mean)
@@ -106,7 +106,7 @@ Scale = Callable[[float], float]
 
 
 def _costs_axis(points: Sequence[Point]) -> tuple[Scale, list[float]]:
-    """From nothing on: twice as far is twice as dear."""
+    """A linear scale from 0."""
     high = 1.08 * max(point.cost.high for point in points)
     step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if high / step <= 10)
     room = WIDTH - LEFT - RIGHT
@@ -115,7 +115,7 @@ def _costs_axis(points: Sequence[Point]) -> tuple[Scale, list[float]]:
 
 
 def _flips_axis(points: Sequence[Point]) -> tuple[Scale, list[float]]:
-    """As far as there are points: differences are what is looked for."""
+    """A scale around the points, so that their differences are visible."""
     least = min(point.breaks.low for point in points)
     most = max(point.breaks.high for point in points)
     room = most - least
@@ -155,7 +155,7 @@ def _text(
 
 
 def _scale_of_errors(low: float, high: float) -> Iterator[str]:
-    """What the colours mean, above the chart."""
+    """The legend of the colours, above the chart."""
     right, width = WIDTH - RIGHT, 120
     yield (
         '<defs><linearGradient id="errors">'
@@ -205,7 +205,7 @@ def _control(control: Point, y: Scale) -> Iterator[str]:
 
 
 def _marked(point: Point, x: Scale, y: Scale, colour: str) -> Iterator[str]:
-    """A point with its spread in both directions."""
+    """Draw a point with its spread in both directions."""
     across, up = x(point.cost.mean), y(point.breaks.mean)
     paint = 'class="apart"' if point.apart else f'stroke="{colour}" fill="{colour}"'
     for x1, x2, y1, y2 in (
@@ -229,9 +229,9 @@ def _marked(point: Point, x: Scale, y: Scale, colour: str) -> Iterator[str]:
 
 
 def _labels(points: Sequence[Point], control: Point, x: Scale, y: Scale) -> Iterator[str]:
-    """Names beside the points, each where it covers nothing; and that of the control's line."""
+    """Place the names next to the points so that they cover nothing, and the name of the control's line."""
     line, end = y(control.breaks.mean), WIDTH - RIGHT - 6
-    told = f"{control.name}: {percent(control.breaks.mean)} break, {percent(control.error)} error"
+    told = f"{control.name}: {percent(control.breaks.mean)} broken, {percent(control.error)} error"
     yield _text(end, line - 7, told, size=NAME_SIZE, weight=600, anchor="end")
     places = [(x(point.cost.mean), y(point.breaks.mean)) for point in points]
     marks = [_marks(point, x, y) for point in points]
@@ -243,7 +243,7 @@ def _labels(points: Sequence[Point], control: Point, x: Scale, y: Scale) -> Iter
 
 
 def _marks(point: Point, x: Scale, y: Scale) -> list[Box]:
-    """Where something is drawn for a point."""
+    """The boxes in which a point is drawn."""
     across, up = x(point.cost.mean), y(point.breaks.mean)
     return [
         Box(across - 8, up - 8, across + 8, up + 8),

@@ -1,4 +1,4 @@
-"""The page of what ELODI costs, and of what each way to pay less gives up."""
+"""The page about the cost of ELODI, and what each cheaper way gives up."""
 
 from __future__ import annotations
 
@@ -18,49 +18,55 @@ from pages.cheaper_ways import (
 )
 from pages.figures import mean, percent, signed, with_range
 
-SMALL, LARGE = 0.005, 0.02  # shares of samples that may be given up, and that are too many
+SMALL, LARGE = 0.005, 0.02  # the shares of samples that count as a small and as a large loss
 LIMITS = {
-    "mnist1d": "Steps of such small perceptrons last two milliseconds: take the flips from "
-    "here, and the ratios of costs from a task of your own size. They are not those of [the perceptron whose steps were "
-    "measured alone](ensembles.md#a-perceptron-of-the-size-of-mnist-1d): that is another net, and here the cost is of whole runs, with "
-    "their start and what they measure after every epoch, on a machine with other work.",
-    "cifar100": "Three seeds shared the GPU, which slows what fills it more than the untreated update, whose steps the host "
-    "starts: costs are too high here, and [those of an idle machine](ensembles.md) are lower. Twenty epochs are few: the students "
-    "are still behind their ensemble.",
+    "mnist1d": "A step of such a small perceptron takes two milliseconds. So use the flips from this table, but take "
+    "the costs from a task of your size. The costs differ from those of [the perceptron whose steps were "
+    "measured alone](ensembles.md#a-perceptron-of-the-size-of-mnist-1d): that is another network, and here the cost is that of "
+    "whole runs, with their start and the measurements after every epoch, on a machine with other work.",
+    "cifar100": "Three seeds shared the GPU. This slows down work that fills the GPU more than the untreated update, whose time "
+    "is spent on starting kernels. So the costs here are too high; [those on an idle machine](ensembles.md) are lower. Twenty "
+    "epochs are few: the students have not reached their ensemble.",
 }
 
 
 def cheaper_page() -> str:
-    """What ELODI costs and what each way to pay less gives up, from the committed rows."""
+    """Return the page, from the committed rows."""
     documents = cheaper_documents()
     lines = [
-        "# What ELODI costs, and ways to pay less",
+        "# What ELODI costs, and how to pay less",
         "",
-        "ELODI trains eight members, and then a student that asks them at every step. [Several options](../methods.md#what-it-costs-and-how-to-pay-less) "
-        "lower the price. This is what each of them saves, and what it gives up.",
+        "ELODI trains eight members, and then a student that needs their predictions at every step. [Several "
+        "options](../methods.md#what-it-costs-and-how-to-pay-less) lower the cost. This page shows what each of them saves and what "
+        "it gives up.",
         "",
         *_which_to_choose(documents),
         "",
-        "Cost is in plain trainings: the seconds of a way over those of the untreated update of the same seed. Members that "
-        "several ways share are trained once, and counted to each. Members are one network (`--fuse on`) unless "
-        "`--fuse off` is said. `k` is none: the student follows all logits. There is no pull to old (`legacy = 0`), so all "
-        "updates but `reuse=4` are the same whatever the old model is. Each is held against two old models of its "
-        "seed: one that ELODI trained itself, with eight members, as in a chain of updates, and an untreated one, as in "
-        "the first update. `reuse=4` takes four members over from the ensemble of that old ELODI model, of old's net and "
-        "data; their price was paid by the update before. All seeds share one test set of 10,000 samples: a negative flip rate of "
-        "6 % has a sampling error of 0.24 points there. The measured files also have rows of members that learn in the student's loop "
-        "(`one phase`), an option that [was removed](../log.md).",
+        "How it was measured:",
+        "",
+        "- **Cost** is counted in plain training runs: the seconds of a row, divided by those of the untreated update with the "
+        "same seed. Members that several rows share are trained once and counted in each row.",
+        "- **Settings.** Members are one network (`--fuse on`), except in the row with `--fuse off`. The student follows all "
+        "logits (`k` is none). There is no pull to the old model (`legacy = 0`), so all updates except `reuse=4` are independent of "
+        "the old model.",
+        "- **Old models.** Each update is compared with two old models of its seed: one that ELODI trained with eight members, as in "
+        "a series of updates, and an untreated one, as in the first update. `reuse=4` takes four members from the ensemble of that "
+        "old ELODI model, which has the old network and data; their cost belongs to the previous update.",
+        "- **Test set.** All seeds share one test set of 10,000 samples. A negative flip rate of 6 % has a sampling error of "
+        "0.24 points there.",
+        "- The measured files also have rows of an option that [was removed](../log.md) (`one phase`): members that are trained "
+        "together with the student.",
     ]
     for name, document in documents.items():
         lines += ["", *_section(name, document)]
     missing = [told for name, told in CHEAPER.items() if name not in documents]
     if missing:
-        lines += ["", f"Not measured yet: {', '.join(missing)} on a GPU."]
+        lines += ["", f"Not measured: {', '.join(missing)} on a GPU."]
     return "\n".join(lines) + "\n"
 
 
 def _which_to_choose(documents: dict[str, dict]) -> list[str]:
-    """The way that saves most at a small loss, and those that lose much, of every data set."""
+    """Return the option that saves most at a small loss, and those that lose much, per data set."""
     chosen: dict[str, list[str]] = {}
     bad: dict[str, list[str]] = {}
     for name, document in documents.items():
@@ -82,14 +88,14 @@ def _which_to_choose(documents: dict[str, dict]) -> list[str]:
                     f"{signed(100 * some.error, 2)} points on {CHEAPER[name]}"
                 )
     lines = [
-        f"**Which to choose.** Of the ways that cost at most {100 * SMALL:g} points of negative flips, and as many of error, "
-        "against eight members, the one that saves most is "
+        f"**Which to choose.** Compared with eight members, some options give up at most {100 * SMALL:g} points of negative "
+        "flips and at most as many of error. Of these, the one that saves most is "
         + "; ".join(f"{way}: {', and '.join(told)}" for way, told in chosen.items())
         + "."
     ]
     if bad:
         lines[0] += (
-            f" Leave alone what costs more than {100 * LARGE:g} points of error: "
+            f" Do not use options that cost more than {100 * LARGE:g} points of error: "
             + "; ".join(f"{way} ({', '.join(told)})" for way, told in bad.items())
             + "."
         )
@@ -101,17 +107,20 @@ def _section(name: str, document: dict) -> list[str]:
     ways = by_way(rows)
     seeds = len(ways["none"])
     at_once, loads = max(row["at_once"] for row in rows), [row["load"] for row in rows]
-    beside = "one seed at a time" if at_once == 1 else f"up to {at_once} seeds at once"
+    told = "one seed at a time" if at_once == 1 else f"up to {at_once} seeds at once"
     on_cpu = machine["seconds"] == "of the processor"
-    busy = f", beside other work (load {min(loads):g} to {max(loads):g})" if on_cpu else ""
+    clock = "CPU seconds" if on_cpu else "wall-clock seconds"
+    busy = (
+        f", on a machine with other work (load {min(loads):g} to {max(loads):g})" if on_cpu else ""
+    )
     share = settings["old_samples"]
     old = f"`{settings['old_model']}`" + ("" if share == 1 else f" on {share:.0%} of the samples")
     return [
         f"## {CHEAPER[name]}",
         "",
         f"Measured by `{document['command']}` ({machine['device']}, torch {machine['torch']}, Python {machine['python']}): "
-        f"{seeds} seeds, {settings['recipe']['epochs']} epochs each, {beside}{busy}; seconds are {machine['seconds']}. "
-        f"Old is {old}, the updates are `{settings['model']}`. {LIMITS[name]}",
+        f"{seeds} seeds, {settings['recipe']['epochs']} epochs each, {told}{busy}; {clock}. "
+        f"The old model is {old}, the updates are `{settings['model']}`. {LIMITS[name]}",
         "",
         f"![Negative flips against the cost of training on {CHEAPER[name]}](../images/cheaper-{name}.svg)",
         "",
@@ -123,7 +132,7 @@ def _section(name: str, document: dict) -> list[str]:
 
 def _table(ways: dict[str, list[dict]]) -> list[str]:
     lines = [
-        "| | trainings | error | NFR after ELODI | untreated | churn | seconds |",
+        "| option | training runs | error | NFR after ELODI | NFR after untreated | churn after ELODI | seconds |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for rows in ways.values():
@@ -140,13 +149,13 @@ def _table(ways: dict[str, list[dict]]) -> list[str]:
     return [
         *lines,
         "",
-        "Means over the seeds, and in brackets the lowest and the highest. Seconds are of the members, of storing views and "
-        "of the student, as far as there are any. Churn is after ELODI.",
+        "Means over the seeds; in brackets the lowest and the highest. Seconds are those of the members, of storing views and "
+        "of the student, if the option has them.",
     ]
 
 
 def _words(ways: dict[str, list[dict]]) -> list[str]:
-    """What each way gives up, seed by seed against eight members: the table's own numbers."""
+    """Return what each option gives up, compared with eight members per seed."""
     if EIGHT not in ways:
         return []
     eight, control = ways[EIGHT], ways["none"]
@@ -155,11 +164,14 @@ def _words(ways: dict[str, list[dict]]) -> list[str]:
         for old in (AFTER_ELODI, AFTER_UNTREATED)
     ]
     lines = [
-        f"Eight members take {mean([row['trainings'] for row in eight]):.1f} plain trainings, and break {ratios[0]:.2f} "
-        f"times what the untreated update breaks after an old model that ELODI trained, and {ratios[1]:.2f} times after an "
-        f"untreated one.{_cheapest(ways)} Against eight members, seed by seed, after an old model that ELODI trained, in points, and in how many seeds it is more:",
+        f"Eight members take {mean([row['trainings'] for row in eight]):.1f} plain training runs. Compared with the untreated "
+        f"update, they break {ratios[0]:.2f} times as many samples after an old model that ELODI trained, and {ratios[1]:.2f} times "
+        f"as many after an untreated one.{_cheapest(ways)}",
         "",
-        "| | trainings | NFR more by | seeds | error more by | seeds |",
+        "Differences from eight members, per seed, after an old model that ELODI trained. Differences of NFR and error are in points; "
+        "*seeds* counts the seeds in which the value is higher.",
+        "",
+        "| option | training runs | NFR | seeds | error | seeds |",
         "|---|---|---:|---:|---:|---:|",
     ]
     apart: list[str] = []
@@ -172,7 +184,7 @@ def _words(ways: dict[str, list[dict]]) -> list[str]:
             continue
         cells = [typed(rows[0])]
         saved = mean([b["trainings"] - a["trainings"] for a, b in pairs])
-        cells.append(f"{'cheaper' if saved >= 0 else 'dearer'} by {abs(saved):.1f}")
+        cells.append(f"{abs(saved):.1f} {'fewer' if saved >= 0 else 'more'}")
         for values in (more_flips(pairs), more_errors(pairs)):
             cells.append(signed(100 * mean(values), 2))
             cells.append(f"{sum(value > 0 for value in values)} of {len(values)}")
@@ -182,15 +194,15 @@ def _words(ways: dict[str, list[dict]]) -> list[str]:
 
 def _apart(rows: list[dict], eight: list[dict]) -> str:
     return (
-        f"{typed(rows[0])} was run at another time, with old models of its own: seed by seed it cannot be held "
-        f"against the others, and its price is in untreated updates of that other time. It breaks "
-        f"{with_range(flips_after(rows, AFTER_ELODI))} after ELODI and errs by {percent(mean([row['error_rate_new'] for row in rows]))}; "
-        f"as one network, members lead to {with_range(flips_after(eight, AFTER_ELODI))} and {percent(mean([row['error_rate_new'] for row in eight]))}."
+        f"{typed(rows[0])} was run at another time, with other old models. So it cannot be compared per seed, and its cost is in "
+        f"untreated updates of that time. Its NFR after ELODI is {with_range(flips_after(rows, AFTER_ELODI))} and its error "
+        f"{percent(mean([row['error_rate_new'] for row in rows]))}; with the members as one network they are "
+        f"{with_range(flips_after(eight, AFTER_ELODI))} and {percent(mean([row['error_rate_new'] for row in eight]))}."
     )
 
 
 def _cheapest(ways: dict[str, list[dict]]) -> str:
-    """Which of the ways that save a third or more breaks least, and which breaks most."""
+    """Return which of the options that save a third or more breaks least, and which breaks most."""
     price = {way: mean([row["trainings"] for row in rows]) for way, rows in ways.items()}
     breaks = {way: mean(flips_after(rows, AFTER_ELODI)) for way, rows in ways.items()}
     saving = [
@@ -202,7 +214,7 @@ def _cheapest(ways: dict[str, list[dict]]) -> str:
         return ""
     least, most = min(saving, key=breaks.__getitem__), max(saving, key=breaks.__getitem__)
     told = [
-        f"{typed(ways[way][0])} {word} ({percent(breaks[way])}, for {price[way]:.1f} trainings)"
+        f"{typed(ways[way][0])} {word} ({percent(breaks[way])}, for {price[way]:.1f} training runs)"
         for way, word in ((least, "breaks least"), (most, "most"))
     ]
-    return f" Of the ways that save a third of the price or more, {told[0]} and {told[1]}."
+    return f" Of the options that save a third of the cost or more, {told[0]} and {told[1]}."

@@ -1,4 +1,4 @@
-"""The chart of what ELODI costs and what it leaves broken."""
+"""The chart of ELODI's cost and negative flips."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pages.figures import mean
 
 
 def cheaper_chart(name: str) -> str:
-    """Negative flips after ELODI against cost, a point a way."""
+    """Return the chart: negative flips after ELODI against cost, one point per way."""
     document = cheaper_documents()[name]
     ways = by_way(document["rows"])
     points = {way: _point(rows) for way, rows in ways.items()}
@@ -17,10 +17,10 @@ def cheaper_chart(name: str) -> str:
     return charts.costs_and_flips(
         list(points.values()),
         control,
-        title=f"What ELODI costs and what it leaves broken: {CHEAPER[name]}",
-        note=f"Means of {seeds} seeds, with one standard deviation to either side; dashed: the untreated update",
-        across="cost of training, in plain trainings of the same net",
-        upwards="negative flips, of all samples",
+        title=f"Cost and negative flips of ELODI: {CHEAPER[name]}",
+        note=f"Means of {seeds} seeds, ± one standard deviation; dashed: the untreated update",
+        across="cost, in plain training runs of the same network",
+        upwards="negative flips (share of all samples)",
     )
 
 

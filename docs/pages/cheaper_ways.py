@@ -1,4 +1,4 @@
-"""The rows of ELODI's ways to pay less, held against eight members."""
+"""The measured rows of cheaper ways to run ELODI, compared with eight members."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pages.places import committed, is_committed
 
 CHEAPER = {"mnist1d": "MNIST-1D", "cifar100": "CIFAR-100"}
 AFTER_ELODI, AFTER_UNTREATED = "elodi", "untreated"
-REMOVED = ("one phase",)  # ways that were measured and no longer exist
-EIGHT = "fused"  # the way that the cheaper ones are held against
+REMOVED = ("one phase",)  # options that were measured and no longer exist
+EIGHT = "fused"  # the way with which the cheaper ones are compared
 
 
 def cheaper_documents() -> dict[str, dict]:
-    """Return what was measured of ELODI's price by data set, without ways that were removed."""
+    """Return the measured documents by data set, without options that were removed."""
     files = {name: f"cheaper_{name}" for name in CHEAPER}
     found = {name: committed(file) for name, file in files.items() if is_committed(file)}
     return {
@@ -24,7 +24,7 @@ def cheaper_documents() -> dict[str, dict]:
 
 
 def by_way(rows: list[dict]) -> dict[str, list[dict]]:
-    """The rows of every way, in the order in which the first seed has them."""
+    """Group rows by way, in the order of the first seed."""
     found: dict[str, list[dict]] = {}
     for row in rows:
         found.setdefault(row["way"], []).append(row)
@@ -36,11 +36,11 @@ def flips_after(rows: list[dict], old: str) -> list[float]:
 
 
 def typed(row: dict) -> str:
-    """A way as it is typed."""
+    """A way as it is typed on the command line."""
     if row["method"] != "elodi":
         return (
             f"`{row['method']}`"
-            + {"none": ", the control", "ensemble": " of 8, the paragon"}[row["method"]]
+            + {"none": ", the control", "ensemble": " of 8, the upper bound"}[row["method"]]
         )
     options = {name: value for name, value in row["options"].items() if name != "alpha"}
     told = [f"`{name}={str(value).lower()}`" for name, value in options.items()]
@@ -48,28 +48,28 @@ def typed(row: dict) -> str:
 
 
 class Against(NamedTuple):
-    """What a way saves and gives up against eight members of the same seeds: means over them."""
+    """What a way saves and gives up, compared with eight members of the same seeds: means over the seeds."""
 
     price: float
     price_of_eight: float
-    flips: float  # more, as a share
-    error: float  # more, as a share
+    flips: float  # how much more, as a share
+    error: float  # how much more, as a share
 
     @property
     def saved(self) -> float:
-        """Plain trainings that it takes less."""
+        """How many fewer plain training runs it takes."""
         return self.price_of_eight - self.price
 
     def told(self) -> str:
-        """Its price and what it gives up, in a few words."""
+        """Its cost and what it gives up, in a few words."""
         return (
-            f"{self.price:.1f} trainings instead of {self.price_of_eight:.1f}, NFR {signed(100 * self.flips, 2)} and error "
+            f"{self.price:.1f} training runs instead of {self.price_of_eight:.1f}, NFR {signed(100 * self.flips, 2)} and error "
             f"{signed(100 * self.error, 2)} points"
         )
 
 
 def against_eight(ways: dict[str, list[dict]], way: str) -> Against | None:
-    """A way held against eight members; None if it is no way of ELODI, or of other old models."""
+    """Compare a way with eight members. None if it is not ELODI or had other old models."""
     pairs = paired(ways, way)
     if way in ("none", "ensemble", EIGHT) or not pairs:
         return None
@@ -82,19 +82,19 @@ def against_eight(ways: dict[str, list[dict]], way: str) -> Against | None:
 
 
 def measured(*names: str) -> str:
-    """What a way gave on every data set that has it, for a page of another kind."""
+    """Return the results of a way on every data set that has it, in a sentence."""
     told = []
     for name, document in cheaper_documents().items():
         ways = by_way(document["rows"])
         for way in names:
             if way in ways and (found := against_eight(ways, way)) is not None:
-                beside = f", `{way}`" if len(names) > 1 else ""
-                told.append(f"{CHEAPER[name]}{beside}: {found.told()}")
+                option = f", `{way}`" if len(names) > 1 else ""
+                told.append(f"{CHEAPER[name]}{option}: {found.told()}")
     return "; ".join(told)
 
 
 def paired(ways: dict[str, list[dict]], way: str) -> list[tuple[dict, dict]]:
-    """The rows of a way beside those of eight members; none if some have other old models."""
+    """Pair the rows of a way with those of eight members; empty if some have other old models."""
     by_seed = {row["seed"]: row for row in ways[EIGHT]}
     pairs = [
         (row, by_seed[row["seed"]])
@@ -116,7 +116,7 @@ def more_errors(pairs: list[tuple[dict, dict]]) -> list[float]:
 
 
 def _same_old(one: dict, other: dict) -> bool:
-    """Whether two rows were held against the same old models."""
+    """Whether two rows were compared with the same old models."""
     return all(
         one["old"][name]["error_rate_old"] == other["old"][name]["error_rate_old"]
         for name in (AFTER_ELODI, AFTER_UNTREATED)

@@ -1,4 +1,4 @@
-"""The page of what `flipguard demo` shows for several seeds, and of how its settings were chosen."""
+"""The page about the results of `flipguard demo` for several seeds, and how its settings were chosen."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def demo_page() -> str:
         f"Measured by `{document['command']}` on one machine ({machine['cpu']}, {machine['cores']} cores, torch "
         f"{machine['torch']}, Python {machine['python']}): the updates of `flipguard demo` for {len(seeds)} seeds, on "
         f"`{document['data']}`, {recipe['epochs']} epochs. Another type of CPU rounds differently and gives other digits. "
-        "The old model is a perceptron that `elodi` trained with "
+        "The old model is a perceptron, trained by `elodi` with "
         f"{_options(document['old'])}. `fd-lm` has {used['fd-lm']}. `elodi` has {used['elodi']} and no pull to the old "
-        "model (`legacy = 0`): the loss of the paper's equation 8, with the mean over the classes in place of their sum.",
+        "model (`legacy = 0`). Its loss is the paper's equation 8, with the mean over the classes instead of the sum.",
         "",
         *_summary(by_seed),
         "",
@@ -43,7 +43,7 @@ def demo_page() -> str:
 
 
 def _summary(by_seed: Sequence[dict[str, dict]]) -> list[str]:
-    """Count, over the seeds, what a reader of one seed would like to rely on."""
+    """Count over the seeds how often each update is better than the control."""
     of = len(by_seed)
     lines = []
     for name in NAMES[1:]:
@@ -53,8 +53,8 @@ def _summary(by_seed: Sequence[dict[str, dict]]) -> list[str]:
             sum(found[name]["verdict"] == "pass" for found in by_seed),
         )  # fmt: skip
         lines.append(
-            f"- `{name}` breaks fewer samples than the control in {fewer} of {of} seeds, errs less than the control in "
-            f"{right}, and passes the gate in {passed}."
+            f"- `{name}` breaks fewer samples than the control in {fewer} of {of} seeds, has a lower error than the "
+            f"control in {right}, and passes the gate in {passed}."
         )
     both = sum(
         found["elodi"]["negative_flip_rate"] < found["fd-lm"]["negative_flip_rate"] for found in by_seed
@@ -68,20 +68,21 @@ def _summary(by_seed: Sequence[dict[str, dict]]) -> list[str]:
 
 
 def _chosen() -> list[str]:
-    """The settings that were tried, on data and seeds that the demo does not show."""
+    """Return the settings that were tried, on data and seeds that the demo does not show."""
     document = committed("demo_settings")
     rows = document["rows"]
     draws = len({row["draw"] for row in rows})
     lines = [
         "## How the settings were chosen",
         "",
-        f"By `{document['command']}`, on {draws} other draws of MNIST-1D (other training samples and other test samples) "
-        f"with other seeds, {document['epochs']} epochs ({document['cpu']}). The rule, the same for both methods: of the settings that keep both "
-        "rules of the policy in the mean over the draws (NFR at most 6 %, accuracy gain at least 3 points), the one with "
-        "the lowest NFR, to 0.1 points; of equal ones the one with fewer members. For `fd-lm` more weight breaks less and learns less; the default weight of 1 breaks least, and "
-        "gives up most of what the larger net would gain. [The log](../log.md) says what else was tried.",
+        f"They were chosen with `{document['command']}`, on {draws} other draws of MNIST-1D (other training samples and other "
+        f"test samples) with other seeds, {document['epochs']} epochs ({document['cpu']}). The rule is the same for both "
+        "methods: among the settings that satisfy both rules of the policy on average (NFR at most 6 %, accuracy gain at least 3 "
+        "points), take the one with the lowest NFR, rounded to 0.1 points; if several are equal, the one with fewer members. "
+        "With `fd-lm`, more weight breaks less and learns less. The default weight of 1 breaks least, but loses most of the "
+        "larger network's gain. [The log](../log.md) says what else was tried.",
         "",
-        "| update | error | accuracy gain | NFR | ratio to control |",
+        "| update | error | accuracy gain, points | NFR | ratio to control |",
         "|---|---:|---:|---:|---:|",
     ]
     control = _mean([row for row in rows if row["update"] == "none"], "negative_flip_rate")

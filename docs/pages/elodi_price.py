@@ -1,4 +1,4 @@
-"""What the card of ELODI says of its price, with what was measured."""
+"""The part of ELODI's card about its cost, with the measured numbers."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from pages.ensembles import on_a_gpu
 PRICE = """
 ### What it costs, and how to pay less
 
-With m members the price is that of m + 1 trainings, and m forward passes at every step of the student: a forward pass is
-about a third of a training step, so eight members, written plainly, are nearly twelve trainings. On a GPU flipguard makes
-{least} to {most} of them, with `machine.compile=parts`
-and nothing given up but rounding ([step by step](results/ensembles.md)). These options lower the price further. Each changes
-what the student follows, but for `--fuse`, so keep the control beside it.
+With m members, ELODI trains m + 1 models, and every step of the student takes m forward passes. A forward pass takes
+about a third of a training step. So a plain implementation takes about 12 training runs with eight members. On a GPU
+flipguard takes {least} to {most}, with `machine.compile=parts`;
+the result is equal up to rounding ([times per step](results/ensembles.md)). These options lower the cost further. All of
+them except `--fuse` change the target of the student, so compare with a control.
 
-| option | what is saved | what it gives up | measured against eight members |
+| option | what it saves | what it gives up | measured against eight members |
 |---|---|---|---|
-| `members=4` | half of the members, and of their forward passes | an ensemble of fewer varies more from seed to seed. Try this first: the members stay finished, and independent of each other | {members} |
-| `reuse=4` | the training of four members, update after update | an ensemble of its own: it is partly that of the model before | {reuse} |
-| [`views=10`](#stored-views), or how many there are epochs for | all forward passes but so many a sample, once for all students | fresh augmentations in every epoch | {views} |
-| `--fuse auto`, as it is | time on a GPU that a single member does not fill: they are one network; on a CPU they train side by side | nothing, to rounding | |
+| `members=4` | half of the members and of their forward passes | a smaller ensemble varies more from seed to seed. Try this option first: the members are still fully trained and independent | {members} |
+| `reuse=4` | the training of four members in every update | part of the ensemble comes from the previous update | {reuse} |
+| [`views=10`](#stored-views), or at most as many as there are epochs | all forward passes except ten per sample, which all students share | new augmentations in every epoch | {views} |
+| `--fuse auto` (the default) | on a GPU that one member does not fill, members are one network; on a CPU they train in parallel | nothing, up to rounding | |
 
-NFR is the negative flip rate after an old model that ELODI trained too; more of it is worse, and so is more error. MNIST-1D
-is of ten seeds and 100 epochs, CIFAR-100 of three seeds and 20 epochs. What it is on your task only your task says:
-[all that was measured](results/cheaper.md).
+NFR is the negative flip rate after an old model that ELODI trained too. Higher is worse, for NFR and for error. MNIST-1D
+has ten seeds and 100 epochs, CIFAR-100 three seeds and 20 epochs. The numbers on your task will differ:
+[all measurements](results/cheaper.md).
 """
 PAYING_LESS = """
 
-**In a chain of updates** `reuse=n` takes n of the members over from the ensemble of the one `--old`, and trains only the
-others.
+**In a series of updates**, `reuse=n` takes n members from the ensemble of the `--old` run and trains only the others.
 
 ```console
 $ flipguard train --method elodi --set options.members=4 --set recipe.epochs=3 --out runs/v1
@@ -36,19 +35,19 @@ $ flipguard train --method elodi --set options.members=4 --set options.reuse=2 -
     --set recipe.epochs=3 --out runs/v2
 ```
 
-Members that are taken over stay as they are. They must know the same classes, but may be of the old architecture, and may
-have seen less data: the student is then drawn to a partly older ensemble, so expect it to stay nearer to old, and to gain
-less from what is new. `run.json` lists all members, the new ones first; `reuse` takes the first of that list, so that with
-up to half of the members reused none serves in more than two updates. Runs and their members are moved together: the list
-is of relative paths.
+Reused members are not changed. They must know the same classes, but they may have the old architecture and may
+have seen less data. The student is then pulled to a partly older ensemble. So expect it to stay closer to the old model and to gain
+less from new data. `run.json` lists all members, the new ones first, and `reuse` takes the first members of that list. So if at
+most half of the members are reused, no member serves in more than two updates. The list has relative paths, so move runs and
+their members together.
 """
 STORED_VIEWS = """
 ### Stored views
 
-At every step the student asks the whole ensemble about its augmented inputs. With `views=V` the ensemble is asked V times
-a sample instead, once for all students: what it says goes to `views/` beside the runs, and epoch e of a student shows view
-e % V, augmented as it was for the ensemble. A step then asks no ensemble. Where nothing is augmented, as
-with texts, one view says all: the student is that of the ensemble asked at every step, up to the rounding of stored logits.
+Normally the whole ensemble runs on the student's augmented inputs at every step. With `views=V` the ensemble runs only V
+times per sample, once for all students. Its predictions are stored in `views/` next to the runs. Epoch e of a student uses view
+e % V, augmented as it was for the ensemble, so the ensemble does not run in a step. Without augmentation, as
+with texts, one view is enough: the student equals that of the normal way, up to the rounding of stored logits.
 
 ```console
 $ flipguard train --model mlp:hidden=64 --method elodi --set options.members=2 --set options.views=2 \\
@@ -57,15 +56,15 @@ $ flipguard train --model mlp:hidden=64 --method elodi --set options.members=2 -
     --set recipe.epochs=4 --set recipe.augment=shift-scale-noise --set options.alpha=0.5 --out runs/second
 ```
 
-The second student finds the views of the first. The seed of the augmentation is the members' own: students of any seed
-share the views of the same members, for instance of those that are given as `guides`. A table takes 2 bytes a view, sample
-and class: 8 views of CIFAR-100 76 MiB, of ImageNet 19 GiB, and 0.8 GiB with `views_top=20`. It is written part by part and
-checked when it is opened: a run that was killed goes on with it, and a damaged part is computed again.
+The second student uses the views of the first. The augmentation seed belongs to the members, so students with any seed
+share the views of the same members, for example of those given as `guides`. Stored views take 2 bytes per view, sample
+and class: 76 MiB for 8 views of CIFAR-100, 19 GiB for ImageNet, and 0.8 GiB for ImageNet with `views_top=20`. The file is
+written in parts and checked when it is opened: after a kill, the next run continues with it, and a damaged part is computed again.
 """
 
 
 def elodi_price() -> str:
-    """What is to be known of the price of ELODI, with what was measured."""
+    """Return the text about the cost of ELODI, with the measured numbers."""
     least, most = on_a_gpu()
     price = PRICE.format(
         least=least,

@@ -1,4 +1,4 @@
-"""The page of what a step of an ensemble and of its student costs."""
+"""The page about the time of a step of an ensemble and of its student."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ NETS = {
     "vit": "a small ViT",
     "mlp": "a perceptron of the size of MNIST-1D",
 }
-# What is to be known of a net beside its name.
+# Notes about a network.
 OF_NETS = {
-    "mlp": " It has two hidden layers of 100 (40-100-100-10, as MNIST-1D has it). "
-    "[Whole runs on MNIST-1D](cheaper.md#mnist-1d) cost other multiples: they are of another net, with the start of every run and what "
-    "it measures after its epochs, on a machine with other work.",
+    "mlp": " It has two hidden layers of 100 units (40-100-100-10, the sizes of MNIST-1D). "
+    "[Whole runs on MNIST-1D](cheaper.md#mnist-1d) have other ratios: they use another network, and include the start of every run "
+    "and the measurements after its epochs, on a machine with other work.",
 }
 WAYS = {
-    "plain": "one plain training",
-    "published": "as published code does it: fp32, one by one, teachers with gradients on",
-    "loop": "straightforward: bf16, one by one, teachers without gradients",
-    "one by one": "one by one, compiled in parts, steps replayed",
-    "fused": "members and teachers as one network each, steps replayed",
-    "fused, one order": "the same, all members see the same batches",
-    "fused, parts": "as one network each, compiled in parts, steps replayed",
-    "fused, streams": "the same, members as two networks on two streams",
-    "apart, streams": "four members at a time, and all teachers, with a stream each",
-    "fused, stored views": "as one network, compiled in parts; the student looks answers up",
-    "fused, streams, stored views": "the same, members as two networks on two streams",
-    "apart, streams, stored views": "four members at a time; the student looks answers up",
-    "side by side": "a member a core, each in a process",
+    "plain": "one plain training run",
+    "published": "as in published code: fp32, one by one, teachers with gradients",
+    "loop": "simple loop: bf16, one by one, teachers without gradients",
+    "one by one": "one by one, compiled in parts, replayed steps",
+    "fused": "members as one network, teachers as one network, replayed steps",
+    "fused, one order": "the same; all members see the same batches",
+    "fused, parts": "members as one network, teachers as one network, compiled in parts, replayed steps",
+    "fused, streams": "the same; members as two networks on two streams",
+    "apart, streams": "four members at a time, one stream per member; one stream per teacher",
+    "fused, stored views": "members as one network, compiled in parts; the student uses stored views",
+    "fused, streams, stored views": "the same; members as two networks on two streams",
+    "apart, streams, stored views": "four members at a time; the student uses stored views",
+    "side by side": "in parallel: one member per core, each in a process",
 }
-# On a CPU all is float32, and no step is replayed: there the same ways are called what they are.
+# On a CPU everything is float32 and no step is replayed, so these ways have other names there.
 ON_CPU = {
-    "published": "as published code does it: one by one, teachers with gradients on",
-    "loop": "straightforward: one by one, teachers without gradients",
-    "fused": "members and teachers as one network each",
+    "published": "as in published code: one by one, teachers with gradients",
+    "loop": "simple loop: one by one, teachers without gradients",
+    "fused": "members as one network, teachers as one network",
 }
 
 
 def on_a_gpu() -> tuple[str, str]:
-    """The nets whose ELODI with eight members is cheapest and dearest, each with its price.
+    """Return the networks for which ELODI with eight members is cheapest and most expensive, with the cost.
 
-    Of every net the best way that asks the members at every step: nothing is given up.
+    Uses the fastest way per network that runs the members at every step, so that nothing is given up.
     """
     rows = committed("ensembles")["rows"]
     price: dict[str, float] = {}
@@ -55,21 +55,23 @@ def on_a_gpu() -> tuple[str, str]:
 
 
 def ensembles_page() -> str:
-    """What an ensemble and its student cost a step, from the committed rows."""
+    """Return the page, from the committed rows."""
     documents = [committed(name) for name in ("ensembles", "ensembles_cpu") if is_committed(name)]
     lines = [
-        "# Ensembles in plain trainings",
+        "# The cost of ensembles",
         "",
-        "ELODI with eight members is nine trainings, and eight forward passes at every step of the student: eleven to "
-        "twelve plain trainings if it is written down as it is, and one and a half to three times that as published code does it. "
-        "This is what a step costs in each way. Only time is measured here, on random images; what cheaper ways give up "
-        "is on [another page](cheaper.md).",
+        "ELODI with eight members trains nine models, and takes eight forward passes at every step of the student. In a simple "
+        "implementation this takes as long as 11 to 12 plain training runs; published code takes 1.5 to 3 times as long as "
+        "that. This page shows the time of a step for each way to implement it. Only time is measured, on random images. [Another "
+        "page](cheaper.md) shows what cheaper ways give up.",
         "",
-        "A member's time is that of a step of all of them over eight, a student's that of its step with its teachers. "
-        "*Trainings* is eight members' steps and one student's, over a step of a plain eager training of the same net, on a GPU in "
-        "bf16. What comes before the first step (making the networks, proving that they are the same, measuring kernels, "
-        "compiling) is not in it: 10 to 50 seconds on a GPU, and less for a way whose kernels an earlier row had compiled. Where a student looks answers up, five "
-        "views of every sample were answered before, and their price is in the student's time.",
+        "- *Per member* is the time of a step of all eight members, divided by eight.",
+        "- *Student* is the time of a step of the student with its teachers. With stored views, it includes the time to compute "
+        "five views of every sample.",
+        "- *Training runs* is the time of eight members' steps and one student's step, divided by a step of plain eager training of "
+        "the same network (bf16 on a GPU).",
+        "- The time before the first step is not included: building the networks, proving that they are equal, measuring "
+        "kernels, compiling. It takes 10 to 50 seconds on a GPU, and less if an earlier row has compiled the kernels.",
     ]
     for document in documents:
         nets = dict.fromkeys(row["net"] for row in document["rows"])
@@ -78,7 +80,9 @@ def ensembles_page() -> str:
             "",
             f"Measured by `{document['command']}` on {_device(first)}, torch {first['torch']}."
             + (f" {document['note']}" if "note" in document else "")
-            + (" There all is float32, and no steps are replayed." if _is_cpu(first) else ""),
+            + (
+                " There, everything is float32 and no steps are replayed." if _is_cpu(first) else ""
+            ),
         ]
         for net in nets:
             rows = [row for row in document["rows"] if row["net"] == net]
@@ -104,15 +108,15 @@ def _ensembles_section(net: str, rows: list[dict]) -> list[str]:
     lines = [
         f"## {NETS[net][0].upper()}{NETS[net][1:]}",
         "",
-        f"Batches of {plain['batch']}, {plain['members']} members, {plain['epochs']} epochs. A step of a plain training "
+        f"Batches of {plain['batch']}, {plain['members']} members, {plain['epochs']} epochs. A step of plain training "
         f"takes {unit:.2f} ms.{OF_NETS.get(net, '')}",
         "",
-        "| | a member, ms | the student, ms | trainings |",
+        "| way | per member, ms | student, ms | training runs |",
         "|---|---:|---:|---:|",
     ]
     told = WAYS | (ON_CPU if _is_cpu(plain) else {})
     for row in rows:
-        if row["way"] not in told or row["way"] == "plain":  # not in `told`: since removed
+        if row["way"] not in told or row["way"] == "plain":  # not in `told`: removed since
             continue
         if "problem" in row:
             lines.append(f"| {told[row['way']]} | — | — | — |")
@@ -125,18 +129,18 @@ def _ensembles_section(net: str, rows: list[dict]) -> list[str]:
 
 
 def _repeated_section(document: dict) -> list[str]:
-    """The same steps on other days, each beside the plain step of its own day."""
+    """The same steps on other days, each with the plain step of the same day."""
     found: dict[tuple[str, str], list[dict]] = {}
     for row in [*document["repeated"], *_with_unit(document["rows"])]:
         found.setdefault((row["net"], row["way"]), []).append(row)
     lines = [
-        "## When it is repeated",
+        "## Repeated measurements",
         "",
-        "The same steps on several machines of the same kind. What is replayed takes as long everywhere, to a hundredth or "
-        "two. The plain step, which is the unit, does not: the host starts each of its kernels, and hosts differ, so that "
-        "the same milliseconds are more or fewer trainings.",
+        "These are the same steps on several machines of the same kind. The time of replayed steps differs by 1 or 2 % between "
+        "machines. The time of the plain step, which is the unit, differs more, because the host starts each of its kernels. So "
+        "the same milliseconds can be more or fewer training runs.",
         "",
-        "| | | a plain step, ms | a member, ms | the student, ms | trainings |",
+        "| network | way | plain step, ms | per member, ms | student, ms | training runs |",
         "|---|---|---|---|---|---|",
     ]
     for (net, way), rows in found.items():
@@ -155,23 +159,23 @@ def _repeated_section(document: dict) -> list[str]:
 
 
 def _with_unit(rows: list[dict]) -> list[dict]:
-    """Rows beside the plain step that they are held against."""
+    """Add to each row the time of the plain step of its network."""
     units = {r["net"]: r["member_step_ms"] * r["members"] for r in rows if r["way"] == "plain"}
     return [{**row, "plain_step_ms": units[row["net"]]} for row in rows if row["way"] != "plain"]
 
 
 IN_THE_WAY = [
-    "## What is in the way",
+    "## What limits the speed",
     "",
-    "By a profile taken by hand: of the 69 ms that a step of eight fused ResNet-56 takes on the GPU above, 34 are convolutions, 25 normalisations, "
-    "activations and sums between them, and 9 sums of gradients and copies. The library's grouped convolutions take 2.4 times as long as "
-    "reading their inputs and writing their outputs would at 4 TB/s; "
-    "a net of so few channels alone takes 16 ms for the step that takes it 9 among eight, "
-    "which is why members gain from being one network and a student does not. Two streams gain nothing where members are one network already. The measured "
-    "file also has rows of a student that is widened (`wide`), a setting that [was removed](../log.md).",
+    "According to a profile taken by hand, a step of eight fused ResNet-56 takes 69 ms on the GPU above: 34 ms for convolutions, 25 ms "
+    "for normalisations, activations and sums between them, and 9 ms for sums of gradients and copies. The library's grouped "
+    "convolutions take 2.4 times as long as reading their inputs and writing their outputs would take at 4 TB/s. A step of such a "
+    "narrow network takes 16 ms alone and 9 ms as one of eight. So members are faster as one network, and a single student is not. "
+    "Two streams do not help if members are already one network. The measured file also has rows of a widened student (`wide`), a "
+    "setting that [was removed](../log.md).",
     "",
-    "ResNet-18 at full width fills the GPU alone, and members as one network are slower than one by one (7.2 ms against 6.2). So "
-    "`--fuse auto` leaves them apart, four at a time with a stream each, where one computes while another waits for "
-    "memory; the rest of what is gained comes from replayed and compiled steps and from stored answers. A ViT's attention is mapped "
-    "over the members, which is slower than one by one, too: they are left apart.",
+    "A ResNet-18 of full width fills the GPU alone. Members as one network are slower than one by one (7.2 ms against 6.2 ms). So "
+    "`--fuse auto` keeps them separate, four at a time with one stream each, so that one computes while another waits for "
+    "memory. The rest of the gain comes from replayed and compiled steps and from stored views. The attention of a ViT is mapped "
+    "over the members, which is also slower than one by one. So members with attention are kept separate too.",
 ]

@@ -1,4 +1,4 @@
-"""Speed and memory of counting: the page of all rows, and their part in the guide to large data."""
+"""Speed and memory of counting: the page of all rows, and the table in the guide to large data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pages.places import DOCS, committed
 
 
 def evidence_page() -> str:
-    """Speed and memory, from the committed rows."""
+    """Return the page, from the committed rows."""
     document = committed("evidence")
     machine = document["machine"]
     lines = [
@@ -15,8 +15,8 @@ def evidence_page() -> str:
         "",
         f"Measured by `{document['command']}` on {machine['cores']} cores of {machine['cpu']} with "
         f"{machine['memory_gib']} GiB (Python {machine['python']}, Polars {machine['polars']}, "
-        f"numpy {machine['numpy']}, pandas {machine['pandas']}). Each case is a process of its "
-        "own; times are the best of its runs on a warm disk.",
+        f"numpy {machine['numpy']}, pandas {machine['pandas']}). Each case runs in a separate "
+        "process. Times are the best of several runs on a warm disk.",
         "",
         "| case | seconds | peak MiB |",
         "|---|---:|---:|",
@@ -37,9 +37,9 @@ def evidence_page() -> str:
 
 
 def large_data_page() -> str:
-    """The guide to large data, with flipguard's own rows of the evidence in their place."""
+    """Return the guide to large data, with flipguard's rows filled in."""
     rows = committed("evidence")["rows"]
-    table = ["| | seconds | peak MiB |", "|---|---:|---:|"]
+    table = ["| case | seconds | peak MiB |", "|---|---:|---:|"]
     section = ""
     for row in rows:
         section = row.get("section", section)

@@ -1,4 +1,4 @@
-"""What the examples gain: the page of all seeds, and their means in the guide to the methods."""
+"""What the examples gain: the page of all seeds, and the means in the guide to the methods."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from pages.places import DOCS, committed
 EXAMPLES = {
     "plain_loop": "focal distillation of logits (`fd-lm`), a plain loop",
     "transformers_trainer": "focal distillation of probabilities (`fd-kl`), fine-tuning with Transformers",
-    "timm_model": "focal distillation of logits (`fd-lm`), two classes more, timm",
-    "lightning_module": "ELODI, pairs of which both are treated, Lightning",
+    "timm_model": "focal distillation of logits (`fd-lm`), two additional classes, timm",
+    "lightning_module": "ELODI, both models of a pair treated, Lightning",
 }
 
 
 def examples_page() -> str:
-    """What the examples gain, from the committed rows."""
+    """Return the page of all seeds, from the committed rows."""
     document = committed("examples")
     machine = document["machine"]
     lines = [
         "# What the examples gain",
         "",
         f"Measured by `{document['command']}` ({machine['device']}, torch {machine['torch']}, Python "
-        f"{machine['python']}): the programs of `examples/` for ten seeds each. Their settings were "
-        "chosen by looking at seeds 0 to 4; seeds 10 to 14 were not looked at. The Lightning example "
-        "compares pairs (old and new both untreated, old and new both treated); the others update one "
+        f"{machine['python']}): the programs of `examples/` with ten seeds each. Their settings were "
+        "chosen with seeds 0 to 4; seeds 10 to 14 were not used for that. The Lightning example "
+        "compares pairs (old and new both untreated, old and new both treated). The others update one "
         "old model with and without treatment.",
         "",
-        "| example | seed | error of control | of treated | NFR of control | of treated | ratio |",
+        "| example | seed | error of control | error of treated | NFR of control | NFR of treated | ratio |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for name in dict.fromkeys(row["example"] for row in document["rows"]):
@@ -55,20 +55,28 @@ def _example_row(name: str, seed: object, numbers: tuple[float, ...]) -> str:
     )
 
 
-def choose_page() -> str:
-    """The guide to the methods, with the means of the committed rows in their place."""
+def mean_of(key: str) -> dict[str, dict[str, float]]:
+    """Return the mean over the seeds, per example and side (control or treated)."""
     rows = committed("examples")["rows"]
+    found = {}
+    for name in EXAMPLES:
+        mine = [row for row in rows if row["example"] == name]
+        found[name] = {
+            side: sum(row[side][key] for row in mine) / len(mine) for side in ("control", "treated")
+        }
+    return found
+
+
+def choose_page() -> str:
+    """Return the guide to the methods, with the means of the committed rows filled in."""
     table = [
-        "| what | error of control | of treated | NFR of control | of treated | ratio |",
+        "| example | error of control | error of treated | NFR of control | NFR of treated | ratio |",
         "|---|---:|---:|---:|---:|---:|",
     ]
+    errors, rates = mean_of("error_new"), mean_of("negative_flip_rate")
     for name, told in EXAMPLES.items():
-        mine = [row for row in rows if row["example"] == name]
-        control, treated, flips, fewer = (
-            sum(row[side][key] for row in mine) / len(mine)
-            for key in ("error_new", "negative_flip_rate")
-            for side in ("control", "treated")
-        )
+        control, treated = errors[name]["control"], errors[name]["treated"]
+        flips, fewer = rates[name]["control"], rates[name]["treated"]
         table.append(
             f"| {told} | {control:.2f} % | {treated:.2f} % | {flips:.2f} % | {fewer:.2f} % "
             f"| {fewer / flips:.2f} |"

@@ -1,4 +1,4 @@
-"""Numbers, as the pages of results tell them."""
+"""Format numbers for the pages of results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def mean(values: list[float]) -> float:
 
 
 def with_range(values: list[float], decimals: int = 1) -> str:
-    """A mean over seeds in percent, with the lowest and the highest."""
+    """Format a mean over seeds in percent, with the lowest and the highest."""
     low, high = (f"{100 * value:.{decimals}f}" for value in (min(values), max(values)))
     return f"{percent(mean(values), decimals)} ({low}–{high})"
 

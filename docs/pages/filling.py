@@ -1,4 +1,4 @@
-"""Tables in pages that are otherwise written by hand."""
+"""Fill generated tables into pages that are otherwise written by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def filled(page: Path, name: str, lines: list[str]) -> str:
-    """A page written by hand, with what is between two marks put in anew."""
+    """Return a hand-written page, with the lines between its two marks replaced."""
     start, end = f"<!-- generated: {name} -->", "<!-- end -->"
     before, _, rest = page.read_text().partition(start)
     after = rest.partition(end)[2]

@@ -1,4 +1,4 @@
-"""Where the labels of a chart's points go, so that none covers anything."""
+"""Place the labels of a chart's points so that none covers anything."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 Place = tuple[float, float]
-NEAR = 20  # beyond it a line leads from a point to its label
+NEAR = 20  # if a label is farther away, a line leads to it
 GAPS, TURNS = (8, 12, 18, 26, 38, 54, 72), 24
 PASSES = 3
-# What is worse than what, in pixels of distance.
+# Penalties, in pixels of distance.
 ASTRAY, COVERING, COLLIDING, OUTSIDE = 12.0, 60.0, 200.0, 1000.0
 
 
@@ -24,12 +24,12 @@ class Box:
     bottom: float
 
     def distance(self, place: Place) -> float:
-        """How far a place is from it; 0 within."""
+        """The distance of a place from the box; 0 inside."""
         across = max(self.left - place[0], 0, place[0] - self.right)
         return math.hypot(across, max(self.top - place[1], 0, place[1] - self.bottom))
 
     def nearest(self, place: Place) -> Place:
-        """Its point that is nearest to a place."""
+        """The point of the box that is nearest to a place."""
         return (
             min(max(place[0], self.left), self.right),
             min(max(place[1], self.top), self.bottom),
@@ -54,26 +54,26 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A label at one of its possible places, and how badly it stands there, but for other labels."""
+    """A label at one of its possible places, with its penalty there, without that for other labels."""
 
     box: Box
-    lead: tuple[Box, ...]  # of the line that leads to it
+    lead: tuple[Box, ...]  # the boxes of the line that leads to it
     unfitness: float
 
 
 def placed(
     points: Sequence[Place], sizes: Sequence[Place], drawn: Sequence[Sequence[Box]], frame: Box
 ) -> list[Box]:
-    """A box for the label of every point.
+    """Return a box for the label of every point.
 
     Args:
         points: Where the points are.
         sizes: Width and height of the labels.
-        drawn: What a label should not cover, by the point that it belongs to; the rest comes last.
-        frame: What all labels must be within.
+        drawn: The boxes that a label should not cover, per point; the boxes of no point come last.
+        frame: The box in which all labels must be.
 
-    Labels go one by one to where they stand best among the others, again and again. Where that ends
-    depends on who comes first, so several orders are tried.
+    Labels are moved one by one to their best place among the others, several times. The result
+    depends on which label is first, so several orders are tried.
     """
     spots = [list(_spots(i, points, sizes[i], drawn, frame)) for i in range(len(points))]
     forwards = list(range(len(points)))
@@ -86,7 +86,7 @@ def placed(
 def _spots(
     i: int, points: Sequence[Place], size: Place, drawn: Sequence[Sequence[Box]], frame: Box
 ) -> Iterator[Spot]:
-    """Where a label may go: around its point, the nearest places first."""
+    """The possible places of a label: around its point, the nearest first."""
     (x, y), (width, height) = points[i], size
     others = [place for j, place in enumerate(points) if j != i]
     marks = [box for boxes in drawn for box in boxes]
@@ -106,7 +106,7 @@ def _spots(
 
 
 def _line(start: Place, end: Place) -> Iterator[Box]:
-    """A line as small boxes, one after the other."""
+    """A line as a sequence of small boxes."""
     for step in range(12):
         x, y = (a + (b - a) * (step + 0.5) / 12 for a, b in zip(start, end, strict=True))
         yield Box(x - 1, y - 1, x + 1, y + 1)
@@ -132,7 +132,7 @@ def _collisions(spot: Spot, others: Sequence[Spot]) -> float:
 
 
 def _trouble(chosen: dict[int, Spot]) -> float:
-    """Of all labels together."""
+    """The penalty of all labels together."""
     every = list(chosen.values())
     pairs = sum(_collisions(spot, every[:i]) for i, spot in enumerate(every))
     return pairs + sum(spot.unfitness for spot in every)

@@ -1,4 +1,4 @@
-"""The page of what the losses cost."""
+"""The page about the time and memory of the losses."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from pages.places import committed
 
 
 def loss_costs_page() -> str:
-    """What each loss costs, from the committed rows."""
+    """Return the page, from the committed rows."""
     document = committed("losses-cuda")
     machine = document["machine"]
     lines = [
         "# What the losses cost",
         "",
         f"Measured by `{document['command']}` on one {machine['device']} (torch "
-        f"{machine['torch']}, Python {machine['python']}): forward and backward, microseconds a "
-        "call, the best of several rounds in which all contenders take turns.",
+        f"{machine['torch']}, Python {machine['python']}): forward and backward, in microseconds "
+        "per call. Times are the best of several rounds in which all versions take turns.",
         "",
-        "- The *bare* formula is what one writes down from the paper, without checks, filters,",
-        "  class maps or ignored samples, under `torch.compile`.",
-        "- *Eager* is the loss as it comes; *compiled* is after `term.compile()`.",
-        "- Calls of this size are bound by how fast the host launches kernels, which varies from run",
-        "  to run. *On the device* is the time of a replayed CUDA graph: the device's work alone.",
-        "- *Memory* is the peak of what a call allocates, gradient included, in units of the logits",
+        "- *Plain* is the formula of the paper, without checks, filters, class maps or ignored samples,",
+        "  under `torch.compile`.",
+        "- *Eager* is the loss without compilation; *compiled* is the loss after `term.compile()`.",
+        "- The time of such small calls depends on how fast the host launches kernels, which varies from run",
+        "  to run. *On the device* is the time of a replayed CUDA graph, that is, of the device's work only.",
+        "- *Memory* is the peak that a call allocates, including the gradient, divided by the size of the logits",
         "  that get a gradient. RACT compares all pairs of a batch, and MUSCLE is measured without a",
         "  control.",
         "",
         _costs_in_words(document["rows"]),
         "",
-        "| loss | logits | bare, compiled | eager | compiled | eager / bare | compiled / bare "
-        "| on the device: bare | compiled | ratio | memory: eager | compiled |",
+        "| loss | logits | plain, compiled | eager | compiled | eager / plain | compiled / plain "
+        "| on the device: plain | compiled | ratio | memory: eager | compiled |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in document["rows"]:
@@ -46,7 +46,7 @@ def loss_costs_page() -> str:
 
 
 def _costs_in_words(rows: list[dict]) -> str:
-    """What the table says, with its own numbers."""
+    """Describe the table in words, with computed numbers."""
     times = [(row["microseconds"], row["captured"]) for row in rows]
     compiled = max(t["ours compiled"] / t["bare compiled"] for t, _ in times)
     on_device = max(d["ours compiled"] / d["bare compiled"] for _, d in times)
@@ -56,13 +56,13 @@ def _costs_in_words(rows: list[dict]) -> str:
     }
     top, full = many["ldi"], many["ldi-all"]
     return (
-        f"Compiled, a loss takes at most {compiled:.2f} times its compiled bare formula "
+        f"Compiled, a loss takes at most {compiled:.2f} times as long as the compiled plain formula "
         f"({on_device:.2f} times on the device). Eager, it takes up to {eager:.1f} times as long, because "
-        "each of its small steps is a kernel of its own. With "
-        f"{top['classes']:,} classes the ten highest logits (`ldi`) need {top['peak']['ours']:.1f} "
-        f"times the logits in memory, and all of them (`ldi-all`) {full['peak']['ours']:.1f} times; "
-        f"on the device they take {top['captured']['ours compiled']:.0f} µs against "
+        "each of its small steps is a separate kernel. With "
+        f"{top['classes']:,} classes, the loss on the ten highest logits (`ldi`) needs {top['peak']['ours']:.1f} "
+        f"times the memory of the logits, and the loss on all logits (`ldi-all`) {full['peak']['ours']:.1f} times. "
+        f"On the device they take {top['captured']['ours compiled']:.0f} µs against "
         f"{full['captured']['ours compiled']:.0f} µs compiled, and {top['captured']['bare compiled']:.0f} µs with "
-        "torch's own `topk`. Finding the highest logits reads them all, which is most of what the "
-        "full form does: on this device the top-K form saves memory, and no time."
+        "torch's `topk`. Finding the highest logits reads all of them, which is most of the work of the "
+        "full form. So on this device the top-K form saves memory, but no time."
     )

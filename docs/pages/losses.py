@@ -16,7 +16,7 @@ from pages.places import DOCS
 
 
 def losses_page() -> str:
-    """A card a loss: its docstring's words and example, and what the cards add."""
+    """Return one card per loss: its docstring's sentence and example, and what docs/losses.toml adds."""
     cards = tomllib.loads((DOCS / "losses.toml").read_text())
     terms = [
         name
@@ -28,19 +28,18 @@ def losses_page() -> str:
     lines = [
         "# Losses",
         "",
-        "Each is one term to add to the task's own loss. Tensors are keyword-only; the classes are",
-        "on the last axis; `old`, `reference` and `control` get no gradient. Every module has a",
-        "function of the same options. [How to use them](training.md) in a loop, and",
-        "[what they cost](results/losses.md).",
+        "Each loss is one term to add to the loss of the task. Tensors are keyword-only. The classes are on the last axis.",
+        "`old`, `reference` and `control` get no gradient. Every module has a function with the same options. See [how to",
+        "use them in a loop](training.md) and [what they cost](results/losses.md).",
         "",
         "*PCT* is Positive-Congruent Training (Yan et al., 2021), *ELODI* is Zhao et al., 2022, and",
         "*Reproducibility* is On the Reproducibility of Neural Network Predictions (Bhojanapalli et",
-        "al., 2021). *NFR* is the negative flip rate: the share of all samples that old got right and",
-        "new gets wrong. *Old right* means that old's highest logit is that of the target. Options that",
-        "all or most have: `classes` says which classes are the same if old knows other ones,",
+        "al., 2021). *NFR* is the negative flip rate: the share of all samples that the old model gets right and",
+        "the new one gets wrong. *Old right* means that the old model's highest logit is that of the target. Most losses",
+        "have these options: `classes` says which classes correspond if the old model knows others,",
         "`ignore_index` marks samples without a target, and `reduction` is over the samples.",
         "",
-        "| loss | | paper |",
+        "| loss | what it does | paper |",
         "|---|---|---|",
     ]
     for name, card in cards.items():
@@ -74,10 +73,10 @@ def _sentence(term: type) -> str:
 
 
 def _options(term: type) -> str:
-    """The options with their defaults and, where there is a choice, what else there is."""
+    """The options with their defaults and, if there is a choice, the other choices."""
     parameters = list(inspect.signature(term).parameters.values())
     optional = all(p.default is not p.empty for p in parameters)
-    made = term() if optional else None  # which knows what a None stands for
+    made = term() if optional else None  # shows the value that None stands for
     hints = typing.get_type_hints(term.__init__)
     told = []
     for p in parameters:
@@ -102,7 +101,7 @@ def _choices(hint: object) -> list[str]:
 
 
 def _call(term: type) -> str:
-    """How it is called: the tensors by name."""
+    """The call: the tensors by name."""
     parameters = inspect.signature(term.forward).parameters.values()
     named = [p for p in parameters if p.name != "self"]
     return ", ".join(p.name + "=" + ("" if p.default is p.empty else "None") for p in named)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flipguard.methods import METHODS
 from pages.elodi_price import elodi_price
 
-# What a card says below its options.
+# Text below the options of a card.
 NOTES = {"elodi": elodi_price}
 
 
@@ -14,14 +14,16 @@ def methods_page() -> str:
     lines = [
         "# Methods",
         "",
-        "What `flipguard train --method` understands; options are set by `--set options.NAME=VALUE`.",
-        "`codistill-skl+entropy` and `codistill-skl+skl` add a regulariser. The formulas are on the",
-        "[cards of the losses](losses.md). flipguard's defaults are not always those of the paper: each card says",
-        "where they differ, and `options.preset=paper` uses the paper's value for every option that is not",
-        "given. The `run.json` of a run lists the differences for its settings under `departures`. Every loss is a",
-        "mean over the batch, also where a paper prints a sum over the training set, as PCT does in equation 7.",
+        "These are the names for `flipguard train --method`. Set options with `--set options.NAME=VALUE`.",
+        "`codistill-skl+entropy` and `codistill-skl+skl` add a regulariser. [Losses](losses.md) has the formulas.",
+        "[Choose a method](guides/choose.md) says which method fits which situation.",
         "",
-        "| method | | paper |",
+        "flipguard's defaults are not always those of the paper. Each card says where they differ, and",
+        "`options.preset=paper` uses the paper's value for every option that is not given. The `run.json` of a run lists the",
+        "differences under `departures`. Every loss is a mean over the batch, also where a paper prints a sum over",
+        "the training set, as in PCT's equation 7.",
+        "",
+        "| method | what it does | paper |",
         "|---|---|---|",
     ]
     for method in METHODS.values():
@@ -38,7 +40,7 @@ def methods_page() -> str:
         if method.needed():
             lines.append(f"- **Needs.** {method.needed()}")
         for departure in method.default_departures():
-            lines.append(f"- **Not as in the paper.** {departure}.")
+            lines.append(f"- **Differs from the paper.** {departure}.")
         for option in method.settable:
             others = f" Choices: {', '.join(option.choices)}." if option.choices else ""
             lines.append(f"- `{option.name} = {option.default!r}`: {option.sentence}{others}")

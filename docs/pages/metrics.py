@@ -13,8 +13,8 @@ from pages.places import DOCS
 
 NEEDS = {
     "target": "targets",
-    "old scores": "old's scores",
-    "new scores": "new's scores",
+    "old scores": "scores of the old model",
+    "new scores": "scores of the new model",
     "logits": "logits on both sides",
     "control": "a control",
 }
@@ -26,23 +26,22 @@ CONTROL = [1, 1, 1, 0, 2]
 
 
 def metrics_page() -> str:
-    """A card a metric: what it says, its formula, an example that was computed just now."""
+    """Return one card per metric: its sentence, its formula, and an example computed now."""
     cards = tomllib.loads((DOCS / "cards.toml").read_text())
     missing, extra = set(METRICS) - set(cards), set(cards) - set(METRICS)
     if missing or extra:
-        sys.exit(f"docs/cards.toml lacks {sorted(missing)} and has too much: {sorted(extra)}.")
+        sys.exit(f"docs/cards.toml lacks {sorted(missing)} and has {sorted(extra)} too much.")
     example = _example()
     lines = [
         "# Metrics",
         "",
-        "Rates are between 0 and 1 in code and files, and in percent where a person reads.",
-        "Undefined is `nan` in Python and `null` in JSON, never 0. Every metric is a pure function",
-        "of counts that add, so shards can be counted apart.",
+        "Rates are between 0 and 1 in code and files. Terminal and report show them in percent, and differences of rates in",
+        "points. Undefined is `nan` in Python and `null` in JSON, never 0. Every metric is a function of counts that can be",
+        "added, so parts of the data can be counted separately.",
         "",
-        "The example on each card is one and the same: five samples, of which the old model gets",
-        "the first three right.",
+        "All examples on this page use the same five samples. The old model gets the first three right.",
         "",
-        "| sample | target | old's probabilities | new's probabilities | control's label |",
+        "| sample | target | probabilities of old | probabilities of new | label of control |",
         "|---|---|---|---|---|",
     ]
     for i, target in enumerate(TARGETS):

@@ -1,4 +1,4 @@
-"""The page of how many small changes of the source the tests notice."""
+"""The page about mutation tests: how many small changes of the source the tests notice."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def mutants_page() -> str:
         "modules of the gate (`corrections.py`, `planning.py`, `inconclusive.py`), have "
         f"{document['sites']:,} places where a small change can be made: an operator, a comparison, a number, a condition, "
         "a sign, an axis, a call, a statement. "
-        f"{len(rows)} of them were drawn with seed {document['seed']}, each as likely as any other, and one change was made at each. "
-        "A change is killed if a test fails with it.",
+        f"{len(rows)} of these places were drawn at random with seed {document['seed']}, and one change was made at each. "
+        "A change is *killed* if a test fails with it.",
         "",
-        f"The tests of a change are those that execute the changed line, of {document['tests']:,} quick tests and examples in docstrings: "
-        "the quickest first, until one fails, at most "
-        f"{most['seconds']:.0f} seconds of CPU or {most['tests']} tests. What tests do in other processes does not count. "
-        "The seed was not chosen: the tests were completed with draws of other seeds, and then this seed ran once.",
+        f"For each change, the tests that execute the changed line are run, out of {document['tests']:,} quick tests and examples in "
+        "docstrings: the quickest first, until one fails, at most "
+        f"{most['seconds']:.0f} seconds of CPU or {most['tests']} tests. Code that tests run in other processes does not count. "
+        "The seed was not selected: missing tests were added with draws of other seeds, and then this seed ran once.",
         "",
         *_shares(rows, same),
         "",
@@ -42,8 +42,8 @@ def mutants_page() -> str:
     if added:
         left = len(alive) - len(added)
         lines += [
-            f"After that run {len(added)} of the {len(alive)} survivors got tests that fail with them; counted so, "
-            f"{_percent(len(judged) - left, len(judged))} are killed.",
+            f"After that run, tests were added for {len(added)} of the {len(alive)} survivors. With these tests, "
+            f"{_percent(len(judged) - left, len(judged))} of the changes are killed.",
             "",
         ]
     lines += ["## Survivors", "", *_survivors(alive)]
@@ -73,7 +73,7 @@ def _shares(rows: Sequence[dict], same: Sequence[dict]) -> list[str]:
 def _survivors(alive: Sequence[dict]) -> list[str]:
     if not alive:
         return ["None."]
-    lines = ["| file | line | becomes | tests | since then |", "|---|---|---|---:|---|"]
+    lines = ["| file | line | becomes | tests | later |", "|---|---|---|---:|---|"]
     for row in alive:
         again = "killed" if row.get("again", {}).get("outcome") in KILLED else ""
         lines.append(
@@ -86,7 +86,7 @@ def _equivalent(same: Sequence[dict], reasons: dict[tuple[str, ...], str]) -> li
     if not same:
         return ["None."]
     lines = [
-        "Judged by hand from the source: nothing that a test could see changes. They are left out of the rates above.",
+        "These changes were reviewed by hand: they change nothing that a test could see. They are left out of the rates above.",
         "",
         "| file | line | becomes | reason |",
         "|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""Where the documentation is, and the results that its pages are rendered from."""
+"""Paths of the documentation and of the results that its pages are rendered from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 def committed(name: str) -> dict:
-    """What a program in benchmarks/ wrote: its rows, and how they were measured."""
+    """Read the document that a program in benchmarks/ wrote: its rows, and how they were measured."""
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 

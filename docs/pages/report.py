@@ -1,4 +1,4 @@
-"""The page of the size and speed of the report."""
+"""The page about the size and speed of the report."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from pages.places import committed
 
 
 def report_page() -> str:
-    """What a report weighs and how soon it answers, from the committed rows."""
+    """Return the page, from the committed rows."""
     document = committed("report")
     machine = document["machine"]
     lines = [
         "# Size and speed of the report",
         "",
-        f"Measured by `{document['command']}` ({machine['device']}, {machine['browser']}, Python {machine['python']}). A "
-        "page answers when a filter that is clicked at once has changed the table of samples; the median of three times. "
-        "Writing includes the start of the chart library, once a process. More than 10,000 flips are not carried, and the "
-        "page says so.",
+        f"Measured by `{document['command']}` ({machine['device']}, {machine['browser']}, Python {machine['python']}). *Responds "
+        "in* is the time until a filter, clicked as soon as the page is open, has changed the table of samples (median of three). "
+        "Writing includes starting the chart library, once per process. A page contains at most 10,000 flips, and says so if there "
+        "are more.",
         "",
-        "| samples | flips | size | written in | answers in |",
+        "| samples | flips | size | written in | responds in |",
         "|---:|---:|---:|---:|---:|",
     ]
     for row in document["rows"]:

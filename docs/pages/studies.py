@@ -1,4 +1,4 @@
-"""Pages of the papers' tables, a page a committed result of `flipguard study run`, and one over all."""
+"""Pages of the papers' tables: one per committed result of `flipguard study run`, and an overview."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from pages.places import DOCS
 RESULTS = places.RESULTS / "studies"
 CATALOG = Path(str(studying.__file__)).parent / "catalog"
 VERDICTS = {
-    "agree": "the paper's way",
-    "disagree": "the other way",
+    "agree": "as in the paper",
+    "disagree": "the other order",
     "undecided": "undecided",
 }
-# What each paper promises: its study, the method of the row, and the metric to hold against the untreated update.
+# The main claims of each paper: a sentence, its study, and the method of the row.
 GOALS = (
-    ("ELODI flips less than an update without treatment", "elodi.table1", "elodi"),
+    ("ELODI breaks less than an untreated update", "elodi.table1", "elodi"),
     (
-        "and between two models of one architecture that read texts",
+        "ELODI breaks less on texts, with two models of one architecture",
         "elodi.table4",
         "elodi",
     ),
-    ("so does the ensemble that it is to come near to", "elodi.table1", "ensemble"),
-    ("Focal distillation of logits (FD-LM) flips less", "pct.table2a", "fd-lm"),
-    ("and when a small model is replaced by a large one", "pct.table4a", "fd-lm"),
+    ("The ensemble, ELODI's upper bound, breaks less", "elodi.table1", "ensemble"),
+    ("Focal distillation of logits (FD-LM) breaks less", "pct.table2a", "fd-lm"),
+    ("FD-LM breaks less when a large model replaces a small one", "pct.table4a", "fd-lm"),
     ("Co-distillation churns less", "churn.table2", "codistill-skl"),
 )
-# What may become of an explained pair in its test, and how that is said.
+# The outcomes of an explained pair in its test, in words.
 IN_TESTS = {
     "agree": "as in the paper",
-    "undecided": "undecided, but ordered as in the paper",
-    "other way": "undecided and still ordered the other way",
-    "other": "judged by rows of another study or by other measurements",
+    "undecided": "undecided, but in the order of the paper",
+    "other way": "undecided and still in the other order",
+    "other": "judged by rows of another study or other measurements",
 }
 FLIPS, CHURN, ERROR = "negative_flip_rate", "churn", "error_rate_new"
 
@@ -67,21 +67,30 @@ def results() -> dict[str, Result]:
 
 
 def overview_page() -> str:
-    """All studies that were run: how far each agrees, and what became of the papers' promises."""
+    """Return the overview: how far each study agrees with its paper, and which main claims hold."""
     lines = [
         "# The papers' tables, run here",
         "",
-        "What `flipguard study run` found, beside what the papers print. [The guide](../guides/studies.md) says how "
-        "agreement is computed, and how to run them. *Agreement* is the share of pairs of rows, among those that the "
-        "paper separates clearly, that come out the same way here (none are counted where the paper fine-tunes and the scale trains from scratch); *explained* are pairs that come out the other way for "
-        "a reason that was tested, and held. *Training* is that of all runs, added up; several of them share a device.",
+        "These pages show what `flipguard study run` found, next to the numbers of the papers. [The guide](../guides/studies.md) "
+        "explains how to run a study and how agreement is computed.",
         "",
-        "Scales are small, and some weights of the papers do nothing at them, or too much; others no paper states. What a "
-        "scale sets in their place is at the end of each page. The strength of co-distillation by SKL on CIFAR was found on "
-        "held-out samples, and the recipe of PCT's table 3 on MNIST-1D on another draw of the data; the weights of focal "
-        "distillation, KD and RACT on MNIST-1D, those of ELODI's main table on CIFAR-100, and that PCT's tables 5b and 7 on "
-        "MNIST-1D have no augmentation, by the order of rows on test samples, of seeds that are among those shown. So part of the agreement was looked for, and it says what can "
-        "be had at a scale rather than what comes of itself; [the log](../log.md) has what was tried.",
+        "- *Agreement* is the share of pairs of rows that come out in the same order here, among those that the paper "
+        "separates clearly. No pair is counted if the paper fine-tunes and the scale trains from scratch.",
+        "- *Explained* pairs come out in the other order for a reason that was tested and held.",
+        "- *Training* is the time of all runs added up. Several runs share a device.",
+        "",
+        "**Some settings were chosen by looking at these tables.** The scales are small. Some weights of the papers have no "
+        "effect at them or too much effect, and some weights are in no paper. The end of each page lists the settings "
+        "that are used instead. They were chosen as follows:",
+        "",
+        "- on held-out samples: the strength of co-distillation by SKL on CIFAR;",
+        "- on another draw of the data: the recipe of PCT's table 3 on MNIST-1D;",
+        "- by the order of rows on test samples, with seeds that are among those shown: the weights of focal distillation, KD "
+        "and RACT on MNIST-1D, the weights of ELODI's main table on CIFAR-100, and that PCT's tables 5b and 7 on MNIST-1D "
+        "have no augmentation.",
+        "",
+        "So the agreement shows what is possible at a scale, not what an arbitrary choice of settings gives. [The "
+        "log](../log.md) lists what was tried.",
         "",
     ]
     by_scale: dict[str, list[str]] = {}
@@ -91,23 +100,25 @@ def overview_page() -> str:
         return "\n".join([*lines, "There is no result yet.", ""])
     if goals := _goals():
         lines += [
-            "## What the papers promise",
+            "## The papers' main claims",
             "",
-            "Flips or churn over those of the untreated update: below 1 is better. *Error* is that of the new model, in "
-            "percent, and what the untreated one has. The last column is about the order of flips or churn alone, not how far apart they are.",
+            "*Paper* and *here* are ratios: flips or churn of the row, divided by those of the untreated update. Below 1 is "
+            "better. *Error* is the error of the new model and of the untreated one, in percent. The verdict is about the "
+            "order of flips or churn only, not about the size of the difference.",
             "",
-            "| | table | row | scale | metric | paper | here | error in the paper | error here | |",
+            "| claim | table | row | scale | metric | paper | here | error in the paper | error here | verdict |",
             "|---|---|---|---|---|---:|---:|---:|---:|---|",
             *goals,
             "",
         ]
     if broken := _broken_promises():
         lines += [
-            "## What they say and does not hold here",
+            "## Claims that do not hold here",
             "",
-            "Claims in words are the papers' sentences that say an order: which value is lower. Sentences without one, such as "
-            "that a rate is *almost* none, are not judged. Most of what the papers say of their tables is counted as pairs of rows; "
-            "what is listed here is also said in words, and came out the other way by the 95 % interval.",
+            "Claims in words are sentences of the papers that state an order: which value is lower. Sentences without an order, "
+            "such as that a rate is *almost* none, are not judged. Most statements of the papers about their tables are counted "
+            "as pairs of rows. The claims in this list are also stated in words, and the 95 % interval here shows the other "
+            "order.",
             "",
             *broken,
             "",
@@ -126,7 +137,7 @@ def overview_page() -> str:
 
 def _scale_table(names: list[str]) -> list[str]:
     lines = [
-        "| study | what it shows | seeds | agreement | same way | other way | explained | undecided | claims that hold "
+        "| study | what it shows | seeds | agreement | same order | other order | explained | undecided | claims that hold "
         "| on | training |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|---|---:|",
     ]
@@ -148,32 +159,32 @@ def _scale_table(names: list[str]) -> list[str]:
 
 
 def _made_before(names: list[str]) -> str:
-    """A sentence naming the results with rows from before a change of their method."""
+    """Name the results that have rows from before a change of their method, in a sentence."""
     marked = [name for name in names if made_before(results()[name])]
     if not marked:
         return ""
     told = ", ".join(f"[{results()[name].study.id}](studies/{name}.md)" for name in marked)
-    return f"These results have rows that were made before a change of their method; their pages say which: {told}."
+    return f"These results have rows that were made before their method was changed; their pages say which rows: {told}."
 
 
 def _how_explained(names: list[str]) -> str:
-    """What became of the explained pairs in the runs that tested why: one that is undecided there explains less."""
+    """Count the outcomes of the explained pairs in the runs that tested the explanations."""
     found: Counter[str] = Counter()
     chosen = [results()[name] for name in names]
     for result, counted in zip(chosen, pairs_of(chosen), strict=True):
         for group in contradictions(result):
             if group.is_explained:
-                # What held comes first.
+                # Explanations that held come first.
                 why = group.explanations[0]
                 found.update(_in_test(result, pair, why) for pair in group.pairs if pair in counted)
     if not found:
         return ""
     counted = [f"{found[kind]} {words}" for kind, words in IN_TESTS.items() if found[kind]]
-    return f"Of the explained ones, the tests have {', '.join(counted)}."
+    return f"The explained pairs in the runs that tested the explanations: {', '.join(counted)}."
 
 
 def _in_test(result: Result, pair: Pair, explanation: Explanation) -> str:
-    """The verdict on a pair in the evidence, if that is a result of the study, whose pairs are then counted as a whole."""
+    """The verdict on a pair in the evidence, if the evidence is a result of the same study."""
     if explanation.evidence is None or not explanation.whole:
         return "other"
     evidence = read_result(places.ROOT / explanation.evidence, result.study)
@@ -192,7 +203,7 @@ def _in_test(result: Result, pair: Pair, explanation: Explanation) -> str:
 
 
 def _goals() -> list[str]:
-    """A line a promise, row and scale."""
+    """Return one line per main claim, row and scale."""
     lines = []
     for says, study, method in GOALS:
         for name, result in results().items():
@@ -213,7 +224,7 @@ def _goals() -> list[str]:
 
 
 def _broken_promises() -> list[str]:
-    """A line for each claim in words that does not hold."""
+    """Return one line per claim in words that does not hold."""
     return [
         f"- [{result.study.id} at {result.scale}](studies/{name}.md): {says}"
         for name, result in results().items()
@@ -223,7 +234,7 @@ def _broken_promises() -> list[str]:
 
 
 def _errors(result: Result, row: Row, *, of_paper: bool) -> str:
-    """The new model's error, and the untreated one's, in percent."""
+    """The error of the new model and of the untreated one, in percent."""
     untreated = result.untreated(row)
     if untreated is None:
         return ""
@@ -240,7 +251,7 @@ def _error(result: Result, row: Row, *, of_paper: bool) -> float:
 
 
 def _verdict(result: Result, row: Row, metric: str) -> str:
-    """Whether it and the untreated update come out in the paper's order."""
+    """Whether the row and the untreated update come out in the paper's order."""
     control = result.study.control_of(row.place)
 
     def sides(pair: Pair) -> list[set[int]]:
@@ -253,9 +264,9 @@ def _verdict(result: Result, row: Row, metric: str) -> str:
 
 
 def study_page(name: str) -> str:
-    """One study at one scale, its picture below the table."""
+    """Return the page of one study at one scale, with its picture below the table."""
     result = results()[name]
-    # Where somebody kept the runs says nothing to others.
+    # The folder of the runs means nothing to other people.
     command = re.sub(r"\s--out[ =]\S+", "", str(result.facts.get("command", "")))
     result = dataclasses.replace(result, facts={**result.facts, "command": f"`{command}`"})
     blocks = markdown_of(result).split("\n\n")
@@ -265,14 +276,14 @@ def study_page(name: str) -> str:
 
 
 def picture_of(name: str) -> str:
-    """Where the picture of a result is, in the documentation."""
+    """The path of the picture of a result, in the documentation."""
     return f"images/studies/{name}.svg"
 
 
 def study_chart(name: str) -> str:
-    """The picture of a result, which stays as it is while the result and its drawing do.
+    """Return the picture of a result. It is drawn again only if the result or the drawing code has changed.
 
-    Other versions of the library that draws would move it by a hair, on every machine anew.
+    Other versions of the plotting library would change it slightly, on every machine.
     """
     mark = mark_of(name)
     path = DOCS / picture_of(name)
@@ -287,15 +298,15 @@ def study_chart(name: str) -> str:
 
 
 def mark_of(name: str) -> str:
-    """The last line of a picture: a hash of all that decides what it shows."""
+    """The last line of a picture: a hash of all files that decide what it shows."""
     of = results()[name].study
     drawn = [
-        # What draws, and what gives labels and titles.
-        *(Path(str(module.__file__)) for module in (draw, panels, draw, studying, show, sentences)),
+        # The drawing code, and the code for labels and titles.
+        *(Path(str(module.__file__)) for module in (draw, panels, studying, show, sentences)),
         CATALOG / f"{of.id}.toml",
         RESULTS / f"{name}.json",
     ]
-    # The paper's own numbers stand in the picture, too; of its file, only this table matters.
+    # The paper's numbers are in the picture too; of the paper's file, only this table matters.
     parts = [*(file.read_bytes() for file in drawn), repr(of.table).encode()]
     digest = hashlib.sha256(b"".join(parts)).hexdigest()
     return f"<!-- of {digest[:16]} -->\n"

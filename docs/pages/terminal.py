@@ -1,4 +1,4 @@
-"""Pictures of the terminal for the gallery, from what the commands print."""
+"""Pictures of the terminal for the gallery, drawn from the output of the commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pages.places import ROOT
 EXAMPLE = ROOT / "examples" / "road_signs.py"
 WIDTH = 80
 
-# The colours of the report in the dark.
+# The colours of the report's dark theme.
 THEME = TerminalTheme(
     (26, 30, 38),
     (233, 236, 242),
@@ -30,7 +30,7 @@ THEME = TerminalTheme(
      (169, 171, 255), (236, 149, 211), (87, 205, 189), (255, 255, 255)],
 )  # fmt: skip
 
-# As rich has it, but with the reader's own font: nothing is fetched.
+# The template of rich, but with the reader's own font: nothing is fetched.
 SVG = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -88,7 +88,7 @@ COMMANDS = {
 
 
 def terminal(name: str) -> str:
-    """A command and what it prints, as SVG."""
+    """Return a command and its output, as SVG."""
     console = Console(
         record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False,
         markup=False, emoji=False, color_system="truecolor",

@@ -24,7 +24,7 @@ from flipguard.training.fused_group import FusedGroup
 from flipguard.training.group_setup import GroupSetup, set_up_group
 from flipguard.training.loop import loop
 from flipguard.training.monitor import Monitor
-from flipguard.training.outcomes import Stopped
+from flipguard.training.outcomes import Done, Stopped
 from flipguard.training.predict import write_test_predictions
 from flipguard.training.record import run_facts, write_run
 from flipguard.training.trainee import GroupTrainee
@@ -34,8 +34,8 @@ Facts = list[dict[str, Any]]  # of each member
 
 def train_group(
     fabric: Any, group: FusedGroup, *, deadline: float | None, monitor: Monitor
-) -> bool:
-    """Train members as one network; return False if it was stopped before the end."""
+) -> Done | Stopped:
+    """Train members as one network."""
     configs = tuple(complete_config(config)[1] for config in group.configs)
     setup = set_up_group(fabric, group, configs)
     remove_leftovers(group.folder)
@@ -54,9 +54,9 @@ def train_group(
         monitor.note(f"{len(configs)} members as {how} ({setup.fused.way})")
         ended = _train(fabric, group, setup, configs, facts, deadline, monitor)
     if isinstance(ended, Stopped):
-        return False
+        return ended
     _finish(fabric, group, setup, configs, facts, ended)
-    return True
+    return Done()
 
 
 def _old_runs(config: Config) -> list[Run]:

@@ -25,6 +25,7 @@ class Declined:
     """Nothing is left to train in this way; the next way does the rest."""
 
     reason: str | None = None  # None: it needs no explanation
+    lines: tuple[str, ...] = ()  # what was reported while finding that out
 
 
 Outcome: TypeAlias = Done | Stopped | Declined

@@ -14,20 +14,21 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from flipguard.errors import DivergedError, InputError
 from flipguard.locks import InUseError
 from flipguard.runs.config import Config, Machine
-from flipguard.runs.folder import Run, is_finished, read_lines
+from flipguard.runs.folder import is_finished, read_lines
 from flipguard.runs.history import DAMAGES, HISTORY, TIMING
 from flipguard.training.devices import cores, peak_memory
 from flipguard.training.interrupting import interrupted, on_interrupt, stop_reason
 from flipguard.training.jobs import train_job_for
-from flipguard.training.monitor import LineMonitor, Monitor, Report
+from flipguard.training.monitor import LineMonitor, Report
 from flipguard.training.outcomes import Declined, Done, Outcome, Stopped
+from flipguard.training.strategy import Member, Strategy, TrainingContext
 from flipguard.worker_pool import Ending, Job, PoolMonitor, PoolSettings, WorkerPool
 
 # Seconds that further processes must save: a start takes about half of it, most for torch.
@@ -35,22 +36,6 @@ WORTH = 6.0
 TOLD_EVERY = 5.0  # seconds between lines on how far all have come
 # The share that must be done before the time left is told: before, it is the time of starting.
 TELLING = 0.05
-
-
-class TrainOne(Protocol):
-    """Trains a single run."""
-
-    def __call__(
-        self,
-        fabric: Any,
-        config: Config,
-        out: Path,
-        *,
-        resume: bool,
-        waits: bool = False,
-        monitor: Monitor,
-    ) -> Run:
-        """Train in the processes of a fabric, or in new ones if it is None."""
 
 
 def apart(machine: Machine, fabric: Any) -> bool:
@@ -78,82 +63,68 @@ def threads_of(machine: Machine) -> Iterator[None]:
         torch.set_num_threads(was)
 
 
-def _begin_one(
-    train_one: TrainOne,
-    fabric: Any,
-    configs: Sequence[Config],
-    folders: Sequence[Path],
-    left: Sequence[int],
-) -> tuple[int, bool, list[str]] | None:
-    """Train the first member that is free here for an epoch, unless it has some already.
+class PoolStrategy(Strategy):
+    """Members in several processes, where that is faster than one after the other."""
 
-    Return its index, whether it had epochs, and what there is to report; None if none is free.
-    """
-    lines: list[str] = []
-    for i in left:
-        begun = epochs_of(folders[i]) > 0
-        if begun or _begin(train_one, fabric, configs[i], folders[i], lines.append):
-            return i, begun, [f"  member {i + 1}: {line}" for line in lines]
-    return None
+    def train(self, members: Sequence[Member], context: TrainingContext) -> Outcome:
+        """Train the members that are left, if further processes save more than their start costs.
+
+        The first member is trained here for an epoch, to measure how long one takes.
+        """
+        report, deadline = context.monitor.note, context.deadline
+        left = [i for i, member in enumerate(members) if not is_finished(member.folder)]
+        machine = members[0].config.machine
+        most = cores() // (machine.threads or 1)
+        # One of several processes already: the cores are taken.
+        nested = multiprocessing.parent_process() is not None
+        if len(left) < 2:
+            return Declined()
+        if most < 2 or nested or not sys.executable:
+            return Declined(_why_alone(machine, nested))
+        lines: list[str] = []
+        for first in left:
+            begun = epochs_of(members[first].folder) > 0
+            if begun or _begin(context, members[first], lines.append):
+                break
+        else:
+            return Declined()  # other processes train all of them, and are waited for
+        lines = [f"  member {first + 1}: {line}" for line in lines]
+        if reason := stop_reason(deadline):
+            for line in lines:
+                report(line)
+            # Every start trains an epoch at least: if not here, then one member after the other.
+            return Declined() if begun and not interrupted() else Stopped(reason)
+        left = [i for i, member in enumerate(members) if not is_finished(member.folder)]
+        processes = min(most, len(left), _fitting())
+        seconds = _seconds_left(members, first, left, deadline)
+        if processes >= 2 and seconds * (1 - 1 / processes) >= WORTH:
+            return train_in_pool(
+                [member.config for member in members],
+                [member.folder for member in members],
+                left,
+                processes=processes,
+                deadline=deadline,
+                report=report,
+            )
+        why: str | None = None
+        if processes == 1 < len(left):
+            why = "memory for one process; `--fuse off` gives it all threads"
+        elif len(left) > 1:
+            why = (
+                f"about {seconds:.0f} s for all of them, of which further processes would save "
+                "less than their start takes"
+            )
+        return Declined(why, tuple(lines))
 
 
-def train_side_by_side(
-    fabric: Any,
-    configs: Sequence[Config],
-    folders: Sequence[Path],
-    *,
-    train_one: TrainOne,
-    deadline: float | None,
-    report: Report,
-) -> Outcome:
-    """Train members in several processes, where that is faster than one after the other.
-
-    The first member is trained here for an epoch, to measure how long one takes. If all that is
-    left, shared by the processes, saves more than their start costs, they are started.
-    """
-
-    def decline(reason: str) -> Declined:
-        report(f"members one by one: {reason}")
-        return Declined(reason)
-
-    left = [i for i, folder in enumerate(folders) if not is_finished(folder)]
-    machine = configs[0].machine
-    most = cores() // (machine.threads or 1)
-    # One of several processes already: the cores are taken.
-    nested = multiprocessing.parent_process() is not None
-    if len(left) < 2:
-        return Declined()
-    if most < 2 or nested or not sys.executable:
-        return decline(_why_alone(machine, nested))
-    started = _begin_one(train_one, fabric, configs, folders, left)
-    if started is None:
-        return Declined()  # other processes train all of them, and are waited for
-    first, begun, lines = started
-    if reason := stop_reason(deadline):
-        _report_all(lines, report)
-        # Every start trains an epoch at least: if not here, then one member after the other.
-        return Declined() if begun and not interrupted() else Stopped(reason)
-    left = [i for i, folder in enumerate(folders) if not is_finished(folder)]
-    processes = min(most, len(left), _fitting())
-    seconds = float(_timing_of(folders[first])[-1]["seconds"]) * sum(
-        configs[i].recipe.epochs - epochs_of(folders[i]) for i in left
+def _seconds_left(
+    members: Sequence[Member], measured: int, left: Sequence[int], deadline: float | None
+) -> float:
+    """Return how long the members left take one by one, by the epoch that was `measured`."""
+    seconds = float(_timing_of(members[measured].folder)[-1]["seconds"]) * sum(
+        members[i].config.recipe.epochs - epochs_of(members[i].folder) for i in left
     )
-    if deadline is not None:
-        seconds = min(seconds, deadline - time.monotonic())
-    if processes >= 2 and seconds * (1 - 1 / processes) >= WORTH:
-        return train_in_pool(
-            configs, folders, left, processes=processes, deadline=deadline, report=report
-        )
-    declined = Declined()
-    if processes == 1 < len(left):
-        declined = decline("memory for one process; `--fuse off` gives it all threads")
-    elif len(left) > 1:
-        declined = decline(
-            f"about {seconds:.0f} s for all of them, of which further processes would save less "
-            "than their start takes"
-        )
-    _report_all(lines, report)
-    return declined
+    return seconds if deadline is None else min(seconds, deadline - time.monotonic())
 
 
 def train_in_pool(
@@ -182,9 +153,7 @@ def train_in_pool(
             result = pool.run(jobs, monitor=members)
     except _NoProcessError as problem:
         last = (str(problem).strip().splitlines() or [""])[-1]
-        reason = f"no further process starts here ({last})"
-        report(f"members one by one: {reason}")
-        return Declined(reason)
+        return Declined(f"no further process starts here ({last})")
     return Stopped(stop_reason(None) or "deadline") if result.unfinished else Done()
 
 
@@ -273,23 +242,20 @@ class MemberMonitor(PoolMonitor):
         return f"  {(now - self._began) / trained * left:.0f} s left"
 
 
-def _begin(train_one: TrainOne, fabric: Any, config: Config, folder: Path, report: Report) -> bool:
+def _begin(context: TrainingContext, member: Member, report: Report) -> bool:
     """Train a member for an epoch, and keep its state: nothing that is measured is lost.
 
     Return False if another process trains it.
     """
-    machine = dataclasses.replace(config.machine, minutes=0.0)
-    hurried = dataclasses.replace(config, machine=machine)
+    machine = dataclasses.replace(member.config.machine, minutes=0.0)
+    hurried = dataclasses.replace(member.config, machine=machine)
     try:
-        train_one(fabric, hurried, folder, resume=True, monitor=LineMonitor(report))
+        context.train_one(
+            context.fabric, hurried, member.folder, resume=True, monitor=LineMonitor(report)
+        )
     except InUseError:
         return False
     return True
-
-
-def _report_all(lines: Sequence[str], report: Report) -> None:
-    for line in lines:
-        report(line)
 
 
 def _why_alone(machine: Machine, nested: bool) -> str:

@@ -14,7 +14,9 @@ from flipguard.training.fused_group import forget_groups
 from flipguard.training.interrupting import poll_interrupt
 from flipguard.training.jobs import JobMonitor, run_of_job, until
 from flipguard.training.monitor import Monitor
-from flipguard.training.strategies import train_together
+from flipguard.training.outcomes import Declined, Stopped
+from flipguard.training.strategies import GroupStrategy
+from flipguard.training.strategy import Member, TrainingContext
 from flipguard.training.train import train_with
 from flipguard.worker_process import JobContext
 
@@ -31,11 +33,20 @@ def train_several(configs: Sequence[Config], folders: Sequence[Path], *, monitor
     fabric = fabric_of(configs[0].machine)
     with kernel_settings(configs[0].machine, fabric.device):
         try:
-            if not train_together(fabric, configs, folders, deadline=deadline, monitor=monitor):
-                return False
+            outcome = GroupStrategy().train(
+                [Member(config=c, folder=f) for c, f in zip(configs, folders, strict=True)],
+                TrainingContext(
+                    fabric=fabric, train_one=train_with, deadline=deadline, monitor=monitor
+                ),
+            )
         except DivergedError as problem:
             monitor.note(f"one by one: {problem}")
             forget_groups(configs, folders)
+        else:
+            if isinstance(outcome, Stopped):
+                return False
+            if isinstance(outcome, Declined) and outcome.reason is not None:
+                monitor.note(f"members one by one: {outcome.reason}")
     diverged: DivergedError | None = None
     for config, folder in zip(configs, folders, strict=True):
         if deadline is not None and time.monotonic() > deadline:

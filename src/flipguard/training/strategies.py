@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,101 +21,100 @@ from flipguard.training.fused_group import (
     fuses,
     listed_groups,
 )
-from flipguard.training.interrupting import time_is_up
+from flipguard.training.interrupting import stop_reason, time_is_up
 from flipguard.training.jobs import until
 from flipguard.training.members import member_folder, wanted_members
-from flipguard.training.monitor import LineMonitor, Monitor, Report
-from flipguard.training.outcomes import Stopped
-from flipguard.training.pool_strategy import (
-    TrainOne,
-    apart,
-    own_threads,
-    threads_of,
-    train_side_by_side,
-)
+from flipguard.training.monitor import LineMonitor, Monitor
+from flipguard.training.outcomes import Declined, Done, Outcome, Stopped
+from flipguard.training.pool_strategy import PoolStrategy, apart, own_threads, threads_of
 from flipguard.training.record import check_follows
+from flipguard.training.strategy import Member, Strategy, TrainingContext, TrainOne
 
 
-def train_together(
-    fabric: Any,
-    configs: Sequence[Config],
-    folders: Sequence[Path],
-    *,
-    deadline: float | None,
-    monitor: Monitor,
-) -> bool:
-    """Trains the members that are trained together; False if time was up before they ended."""
-    machine = configs[0].machine
-    if fabric.world_size > 1 and machine.fuse != "on":
-        return True  # every process takes its share of a batch, member after member
-    stops = partial(time_is_up, deadline)
-    with ExitStack() as stack:
-        # In an order that all processes share, so that no two wait for each other.
-        ours = _to_lock(machine, fabric, folders)
-        for folder in sorted(ours):
-            try:
-                stack.enter_context(alone_in(folder, report=monitor.note, stops=stops))
-            except InUseError:
-                return False
-        return _train_groups(fabric, configs, folders, ours, deadline=deadline, monitor=monitor)
+class GroupStrategy(Strategy):
+    """Members as one network: groups that were begun before, then new ones."""
+
+    def train(self, members: Sequence[Member], context: TrainingContext) -> Outcome:
+        """Train members in groups; decline if a network cannot be fused and `fuse` is ``auto``."""
+        fabric, machine = context.fabric, members[0].config.machine
+        if fabric.world_size > 1 and machine.fuse != "on":
+            return Declined()  # every process takes its share of a batch, member after member
+        stops = partial(time_is_up, context.deadline)
+        with ExitStack() as stack:
+            # In an order that all processes share, so that no two wait for each other.
+            ours = self._to_lock(machine, fabric, [member.folder for member in members])
+            for folder in sorted(ours):
+                try:
+                    stack.enter_context(alone_in(folder, report=context.monitor.note, stops=stops))
+                except InUseError:
+                    return Stopped(stop_reason(context.deadline) or "deadline")
+            outcome = self._resume_groups(members, ours, context)
+            if isinstance(outcome, Stopped) or not fuses(machine, fabric.device):
+                return outcome
+            return self._train_fresh(members, context)
+
+    def _to_lock(self, machine: Machine, fabric: Any, folders: Sequence[Path]) -> set[Path]:
+        """Return the members to train together; other processes may train the rest."""
+        if fabric.world_size > 1:
+            return set()  # which is refused
+        names = {folder.name: folder for folder in folders}
+        begun = [set(told["members"]) for told in listed_groups(folders[0].parent)]
+        wanted = {names[name] for group in begun if group <= set(names) for name in group}
+        if fuses(machine, fabric.device):
+            fresh = {folder for folder in folders if _is_fresh(folder)}
+            wanted |= fresh if len(fresh) > 1 else set()
+        return {folder for folder in wanted if not is_finished(folder)}
+
+    def _resume_groups(
+        self, members: Sequence[Member], ours: set[Path], context: TrainingContext
+    ) -> Outcome:
+        """Finish the groups that were begun before."""
+        if context.fabric.world_size > 1:
+            return Declined()
+        configs = [member.config for member in members]
+        folders = [member.folder for member in members]
+        for group in list(begun_groups(configs, folders, ours)):
+            outcome = _train_group(group, context)
+            if isinstance(outcome, Stopped):
+                return outcome
+        return Declined()
+
+    def _train_fresh(self, members: Sequence[Member], context: TrainingContext) -> Outcome:
+        """Train members that are not begun yet, as many at once as can be fused and fit."""
+        fresh = [member for member in members if _is_fresh(member.folder)]
+        if len(fresh) < 2:
+            return Declined()
+        machine = members[0].config.machine
+        size, streams = machine.fuse_chunk or len(fresh), machine.streams or 1
+        try:
+            _refuse_settings(context.fabric, members[0].config)
+            while len(fresh) > 1 and size > 1:
+                group = FusedGroup(
+                    configs=tuple(member.config for member in fresh[:size]),
+                    folders=tuple(member.folder for member in fresh[:size]),
+                    streams=streams,
+                )
+                try:
+                    outcome = _train_group(group, context)
+                except CannotFuse as problem:
+                    fewer = 1 < problem.fitting < size
+                    if machine.fuse == "on" or not (fewer or problem.streams > streams):
+                        raise
+                    size, streams = min(size, problem.fitting), max(streams, problem.streams)
+                    context.monitor.note(f"at most {size} members at once: {problem}")
+                    continue
+                if isinstance(outcome, Stopped):
+                    return outcome
+                fresh = fresh[size:]
+        except CannotFuse as problem:
+            if machine.fuse == "on":
+                raise
+            return Declined(str(problem))
+        return Done() if not fresh else Declined()
 
 
-def _to_lock(machine: Machine, fabric: Any, folders: Sequence[Path]) -> set[Path]:
-    """The members that are to be trained together; the others are left to those who train them."""
-    if fabric.world_size > 1:
-        return set()  # which is refused
-    names = {folder.name: folder for folder in folders}
-    begun = [set(told["members"]) for told in listed_groups(folders[0].parent)]
-    wanted = {names[name] for group in begun if group <= set(names) for name in group}
-    if fuses(machine, fabric.device):
-        fresh = {folder for folder in folders if _is_fresh(folder)}
-        wanted |= fresh if len(fresh) > 1 else set()
-    return {folder for folder in wanted if not is_finished(folder)}
-
-
-def _train_groups(
-    fabric: Any,
-    configs: Sequence[Config],
-    folders: Sequence[Path],
-    ours: set[Path],  # those that no other process trains meanwhile
-    *,
-    deadline: float | None,
-    monitor: Monitor,
-) -> bool:
-    machine = configs[0].machine
-    for group in list(begun_groups(configs, folders, ours)) if fabric.world_size == 1 else ():
-        if not train_group(fabric, group, deadline=deadline, monitor=monitor):
-            return False
-    if not fuses(machine, fabric.device):
-        return True
-    fresh = [index for index, folder in enumerate(folders) if _is_fresh(folder)]
-    if len(fresh) < 2:
-        return True
-    size, streams = machine.fuse_chunk or len(fresh), machine.streams or 1
-    try:
-        _refuse_settings(fabric, configs[0])
-        while len(fresh) > 1 and size > 1:
-            group = FusedGroup(
-                configs=tuple(configs[index] for index in fresh[:size]),
-                folders=tuple(folders[index] for index in fresh[:size]),
-                streams=streams,
-            )
-            try:
-                if not train_group(fabric, group, deadline=deadline, monitor=monitor):
-                    return False
-            except CannotFuse as problem:
-                fewer = 1 < problem.fitting < size
-                if machine.fuse == "on" or not (fewer or problem.streams > streams):
-                    raise
-                size, streams = min(size, problem.fitting), max(streams, problem.streams)
-                monitor.note(f"at most {size} members at once: {problem}")
-                continue
-            fresh = fresh[size:]
-    except CannotFuse as problem:
-        if machine.fuse == "on":
-            raise
-        monitor.note(f"members one by one: {problem}")
-    return True
+def _train_group(group: FusedGroup, context: TrainingContext) -> Done | Stopped:
+    return train_group(context.fabric, group, deadline=context.deadline, monitor=context.monitor)
 
 
 def _refuse_settings(fabric: Any, config: Config) -> None:
@@ -137,6 +137,82 @@ def _is_fresh(folder: Path) -> bool:
     return not is_finished(folder)
 
 
+class OneByOneStrategy(Strategy):
+    """One member after the other, each as an ordinary run."""
+
+    def train(self, members: Sequence[Member], context: TrainingContext) -> Done | Stopped:
+        """Train what is not finished; a finished member is checked and reported."""
+        report = context.monitor.note
+        for index, member in enumerate(members):
+            finished = is_finished(member.folder)
+            ending = " is finished" * finished
+            report(f"member {index + 1} of {len(members)}: {member.folder}{ending}")
+
+            def tell(line: str, finished: bool = finished) -> None:
+                if not finished:
+                    report(f"  {line}")
+
+            try:
+                run = context.train_one(
+                    context.fabric,
+                    until(member.config, context.deadline),
+                    member.folder,
+                    resume=True,
+                    waits=True,
+                    monitor=LineMonitor(tell),
+                )
+            except InUseError:  # time was up before another process had trained it
+                return Stopped(stop_reason(context.deadline) or "deadline")
+            if not run.finished:
+                return Stopped(stop_reason(context.deadline) or "deadline")
+        return Done()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberPlan:
+    """The members of a run, and the strategies that train them, in their order.
+
+    Each strategy trains what the ones before it left. The number of threads belongs to the plan: a
+    member must end in the same bytes in a pool and alone.
+    """
+
+    members: tuple[Member, ...]
+    context: TrainingContext
+
+    def run(self) -> Done | Stopped:
+        """Train all members that are not finished."""
+        members, machine = self.members, self.members[0].config.machine
+        outcome = self._try(GroupStrategy(), members)
+        if isinstance(outcome, Stopped):
+            return outcome
+        if not apart(machine, self.context.fabric):
+            return OneByOneStrategy().train(members, self.context)
+        members = tuple(
+            dataclasses.replace(
+                member,
+                config=dataclasses.replace(
+                    member.config, machine=own_threads(member.config.machine)
+                ),
+            )
+            for member in members
+        )
+        with threads_of(members[0].config.machine):
+            outcome = self._try(PoolStrategy(), members)
+            if isinstance(outcome, Stopped):
+                return outcome
+            return OneByOneStrategy().train(members, self.context)
+
+    def _try(self, strategy: Strategy, members: Sequence[Member]) -> Outcome:
+        """Train by a strategy, and report why if it does not apply."""
+        outcome = strategy.train(members, self.context)
+        if isinstance(outcome, Declined):
+            if outcome.reason is not None:
+                self.context.monitor.note(f"members one by one: {outcome.reason}")
+            for line in outcome.lines:
+                self.context.monitor.note(line)
+        return outcome
+
+
 def train_members(
     fabric: Any,
     config: Config,
@@ -154,62 +230,24 @@ def train_members(
     the first ones, which are the newest. The others start from `starts`, one each, if there are
     any. `train_one` trains a single run.
     """
-    report = monitor.note
-    all_wanted = wanted_members(config, out, reused, starts)
-    count, places = len(all_wanted), [member_folder(wanted, out) for wanted in all_wanted]
+    members = tuple(
+        Member(config=wanted, folder=member_folder(wanted, out))
+        for wanted in wanted_members(config, out, reused, starts)
+    )
     if reused:
-        report(f"{len(reused)} members taken over, {count} of this run's own")
-    if not all_wanted:
+        monitor.note(f"{len(reused)} members taken over, {len(members)} of this run's own")
+    if not members:
         return list(reused)
-    for folder in places:
-        if is_finished(folder):
-            check_follows(Run.read(folder))  # it may have started from what old was before
-    # Lines: the members' epochs are not those of the run.
-    lines = LineMonitor(report)
-    if not train_together(fabric, all_wanted, places, deadline=deadline, monitor=lines):
+    for member in members:
+        if is_finished(member.folder):
+            check_follows(Run.read(member.folder))  # it may have started from what old was before
+    context = TrainingContext(
+        fabric=fabric,
+        train_one=train_one,
+        deadline=deadline,
+        # Lines: the members' epochs are not those of the run.
+        monitor=LineMonitor(monitor.note),
+    )
+    if isinstance(MemberPlan(members=members, context=context).run(), Stopped):
         return None
-    if apart(config.machine, fabric):
-        all_wanted = [
-            dataclasses.replace(wanted, machine=own_threads(wanted.machine))
-            for wanted in all_wanted
-        ]
-        with threads_of(all_wanted[0].machine):
-            outcome = train_side_by_side(
-                fabric, all_wanted, places, train_one=train_one, deadline=deadline, report=report
-            )
-            if isinstance(outcome, Stopped):
-                return None
-            found = _one_by_one(fabric, all_wanted, places, train_one, deadline, report)
-    else:
-        found = _one_by_one(fabric, all_wanted, places, train_one, deadline, report)
-    return None if found is None else [*found, *reused]
-
-
-def _one_by_one(
-    fabric: Any,
-    all_wanted: Sequence[Config],
-    places: Sequence[Path],
-    train_one: TrainOne,
-    deadline: float | None,
-    report: Report,
-) -> list[Run] | None:
-    runs: list[Run] = []
-    for index, (wanted, folder) in enumerate(zip(all_wanted, places, strict=True)):
-        wanted = until(wanted, deadline)
-        finished = is_finished(folder)
-        report(f"member {index + 1} of {len(places)}: {folder}{' is finished' * finished}")
-
-        def tell(line: str, finished: bool = finished) -> None:
-            if not finished:
-                report(f"  {line}")
-
-        try:
-            run = train_one(
-                fabric, wanted, folder, resume=True, waits=True, monitor=LineMonitor(tell)
-            )
-        except InUseError:  # time was up before another process had trained it
-            return None
-        if not run.finished:
-            return None
-        runs.append(run)
-    return runs
+    return [*(Run.read(member.folder) for member in members), *reused]
