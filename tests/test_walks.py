@@ -55,7 +55,7 @@ WORK = {
         data.registry.load_data
         models.registry.build_model
         training.members.wanted_members
-        training.strategies.train_together
+        training.strategies.MemberPlan.run
         training.fused.train_group
         training.teachers.load_teachers
         methods.elodi._build
@@ -91,7 +91,7 @@ WORK = {
         studies.sentences.verdict_lines
     """,
 }
-LENGTH = {"compare": 39, "train": 43, "study": 33}
+LENGTH = {"compare": 39, "train": 46, "study": 33}
 # Five on each walk, in the order in which they are first called.
 LANDMARKS = {
     "compare": (
@@ -104,7 +104,7 @@ LANDMARKS = {
     "train": (
         "runs.config.from_dict",
         "training.train.train",
-        "training.strategies.train_members",
+        "training.strategies.MemberPlan.run",
         "training.loop.loop",
         "training.predict.write_test_predictions",
     ),
