@@ -23,7 +23,7 @@ COPIED = ("src", "tests", "docs", "benchmarks", "README.md", "CHANGELOG.md", "py
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """Text put behind the first occurrence of `after` in a file, or a new file without `after`."""
+    """A new file, or text at the end of a file, or behind the first occurrence of `after` in it."""
 
     path: str
     text: str
@@ -31,13 +31,9 @@ class Edit:
 
     def apply(self, root: Path) -> None:
         file = root / self.path
-        if not self.after:
-            assert not file.exists(), f"{self.path} exists"
-            file.write_text(self.text, encoding="utf-8")
-            return
-        whole = file.read_text(encoding="utf-8")
+        whole = file.read_text(encoding="utf-8") if file.exists() else ""
         assert self.after in whole, f"{self.path} has no {self.after!r}"
-        head, found, tail = whole.partition(self.after)
+        head, found, tail = whole.partition(self.after) if self.after else (whole, "", "")
         file.write_text(head + found + self.text + tail, encoding="utf-8")
 
 
@@ -87,7 +83,6 @@ def agreement(case: Case) -> float:
         ),
         Edit(
             path="docs/cards.toml",
-            after="what to beware of.\n",
             text='\n[agreement]\nuse = "As churn."\npaper = "none"\nbeware = "It is 1 - churn."\n',
         ),
     ],
@@ -155,11 +150,14 @@ def echo(*, new: Logits, old: OldLogits, target: Target, **options: Any) -> Loss
         ),
         Edit(
             path="docs/losses.toml",
-            after="what to beware of.\n",
             text='\n[Echo]\nfunction = "echo"\nformula = "1/N sum_i -[old right] log p"\n'
             'use = "Never."\npaper = "none"\nbeware = "It is NaiveCongruence."\n',
         ),
-        Edit(path="docs/api.toml", after='"Towards old" = [', text='"Echo", "echo", '),
+        Edit(
+            path="docs/api.toml",
+            after='["flipguard.losses".groups]\n',
+            text='"Echoes" = ["Echo", "echo"]\n',
+        ),
     ],
     lists=[
         Edit(
@@ -181,7 +179,7 @@ def echo(*, new: Logits, old: OldLogits, target: Target, **options: Any) -> Loss
     ],
     page="losses",
     tests=["tests/losses/test_transcription.py", "tests/test_pages.py"],
-    selected="forgotten or echo or losses",
+    selected="forgotten or echo or a_page_shows",
     command="from pages.api import module_page; assert 'Echo' in module_page('flipguard.losses')",
 )
 
@@ -225,7 +223,6 @@ ECHO = Method(
         Edit(path="src/flipguard/methods/registry.py", after="_ROWS = (\n", text="    ECHO,\n"),
         Edit(
             path="tests/methods/other_equations.py",
-            after=f"# --- others {'-' * 66}\n",
             text='''
 
 def echo(said: Said, *, weight: float = 1.0) -> Tensor:
@@ -252,7 +249,7 @@ def echo(said: Said, *, weight: float = 1.0) -> Tensor:
         "tests/methods/test_registry.py",
         "tests/test_pages.py",
     ],
-    selected="echo or forgotten or methods or every_method_has",
+    selected="forgotten or echo or a_page_shows or every_method_has",
 )
 
 DATA_SET = Recipe(
@@ -321,8 +318,8 @@ STUDY = Recipe(
     files=[
         Edit(
             path="src/flipguard/studies/papers/churn.toml",
-            after="\n[[table]]\n",
-            text="""\
+            text="""
+[[table]]
 id = "churn.table99"
 title = "Two rows."
 section = "9"
@@ -342,8 +339,6 @@ metrics = ["accuracy", "churn"]
   label = "entropy"
   method = "entropy"
   cells = [[94.1, 0.1], [5.0, 0.1]]
-
-[[table]]
 """,
         ),
         Edit(
@@ -368,18 +363,8 @@ FILE_FORMAT = Recipe(
         ),
         Edit(
             path="src/flipguard/predictions/formats.py",
-            after="TEXT_FORMATS = frozenset({",
-            text='"psv", ',
-        ),
-        Edit(
-            path="src/flipguard/predictions/read.py",
-            after="_LAZY: dict[str, Reader] = {\n",
-            text='    "psv": _separated("|"),\n',
-        ),
-        Edit(
-            path="src/flipguard/predictions/write.py",
-            after="_WRITERS: dict[str, _Writer] = {\n",
-            text='    "psv": _separated("|"),\n',
+            after="SEPARATORS = {",
+            text='"psv": "|", ',
         ),
     ],
     lists=[
@@ -443,7 +428,6 @@ def _line(finished: Finished) -> str:
         ),
         Edit(
             path="src/flipguard/cli/options.py",
-            after='help="Where to count.")]\n',
             text="Line = Annotated[\n"
             '    str | None, typer.Option("--line", help="Write one line.")\n]\n',
         ),
@@ -462,8 +446,8 @@ def _line(finished: Finished) -> str:
     selected="help",
     command="""
 import pathlib, subprocess, sys
-pathlib.Path('a.csv').write_text('target,label\\n0,0\\n1,1\\n')
-pathlib.Path('b.csv').write_text('target,label\\n0,1\\n1,1\\n')
+pathlib.Path('a.csv').write_text('id,target,label\\n1,0,0\\n2,1,1\\n')
+pathlib.Path('b.csv').write_text('id,target,label\\n1,0,1\\n2,1,1\\n')
 command = [sys.executable, '-m', 'flipguard', 'compare', 'a.csv', 'b.csv', '--line', 'out.txt']
 subprocess.run(command, check=True)
 assert pathlib.Path('out.txt').read_text() == 'negative_flip_rate 0.5000\\n'
