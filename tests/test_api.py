@@ -76,6 +76,20 @@ def test_one_except_catches_all(name):
     assert issubclass(getattr(flipguard, name), flipguard.FlipguardError)
 
 
+def compared():
+    target = [0] * 100
+    old = flipguard.Predictions.from_arrays(labels=[1] * 10 + [0] * 90, targets=target)
+    new = flipguard.Predictions.from_arrays(
+        labels=[0] * 3 + [1] * 9 + [0] * 88, targets=target, name="new"
+    )
+    return flipguard.compare(old=old, new=new)
+
+
+def judged():
+    rule = {"metric": "negative_flip_rate", "max": 0.001}
+    return flipguard.check(compared(), flipguard.Policy.from_dict({"rule": [rule]}))
+
+
 def loaded_by(code: str) -> set[str]:
     """The top-level packages that a fresh interpreter has loaded after some code."""
     program = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
@@ -107,3 +121,26 @@ def test_comparing_loads_neither_torch_nor_plotting():
     assert "polars" in loaded
     assert loaded & {"torch", "matplotlib", "pandas", "pyspark"} == set()
     assert loaded & {"jinja2", "markupsafe", "vl_convert", "PIL"} == set()
+
+
+@pytest.mark.parametrize("make", [compared, judged])
+def test_printing_a_result_shows_what_the_command_line_shows(make):
+    shown = make()
+    text = str(shown)
+    assert text == shown.summary()
+    assert "fixes 3 of 100 samples and breaks 2" in " ".join(text.split())
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "\x1b" not in text
+    assert shown.to_markdown().startswith("### ")
+    assert "<table" in shown._repr_html_()
+    assert len(repr(shown)) < 200
+
+
+def test_a_printed_verdict_begins_with_the_verdict():
+    assert judged().summary().startswith("FAIL  1 rule failed, even allowing for sampling error: ")
+    assert "inconclusive" not in judged()._repr_html_()
+
+
+def test_the_summary_of_a_comparison_can_show_all_metrics():
+    assert "mcnemar_p" not in compared().summary()
+    assert "mcnemar_p" in compared().summary(all_metrics=True)

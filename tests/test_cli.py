@@ -22,6 +22,7 @@ from rich.cells import cell_len
 from flipguard import METRICS
 from flipguard.cli import main
 from flipguard.cli.commands import app
+from flipguard.render.words import KEY_METRICS
 from tests.conftest import Saver
 from tests.designed import Flips
 
@@ -40,7 +41,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs flipguard in this process, in a folder of its own and at 80 columns."""
+    """Runs flipguard in this process, in its own folder and at 80 columns."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
@@ -58,7 +59,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 
 def process(folder: Path, *arguments: str, **environment: str) -> Ran:
-    """Runs flipguard as a program of its own."""
+    """Runs flipguard as a separate program."""
     done = subprocess.run(
         [sys.executable, "-m", "flipguard", *arguments],
         cwd=folder,
@@ -121,6 +122,7 @@ def lines_wider_than(text: str, columns: int) -> list[str]:
 COLUMNS_OF_TABLES = {"--id", "--target", "--label"}
 COMMANDS = {
     "compare": {
+        "--all",
         "--by",
         "--control",
         "--cluster",
@@ -181,7 +183,7 @@ COMMANDS = {
         "--resume",
     },
     "predict": {"--split", "--out"},
-    "study": set(),  # what its parts have is tested beside them
+    "study": set(),  # its subcommands have their own tests
     "demo": {"--out", "--seed"},
     "methods": {"--json"},
     "metrics": {"--json"},
@@ -248,15 +250,22 @@ def test_compare_tells_what_breaks(run: Run, save: Saver) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert "fixes 30 of 1,000 samples and breaks 20" in " ".join(ran.out.split())
     assert re.search(r"^ +negative_flip_rate +2\.00 % +1\.\d\d to 3\.\d\d +1,000$", ran.out, re.M)
-    assert re.search(r"^ +accuracy_gain +\+1\.00 % ", ran.out, re.M)
+    assert re.search(r"^ +accuracy_gain +\+1\.00 points ", ran.out, re.M)
     assert re.search(r"^ +old right +800 +20 ", ran.out, re.M)
     assert re.search(r"^ +old wrong +30 +150 +50 of them", ran.out, re.M)
-    # What the files do not hold is not shown.
-    assert "logit_displacement" not in ran.out
-    assert "churn_ratio" not in ran.out
+    assert metrics_shown(ran.out) == list(KEY_METRICS)
+    # What the files do not hold is not shown, even with all metrics.
+    shown = metrics_shown(run("compare", *save_update(save, THOUSAND), "--all").out)
+    assert set(KEY_METRICS) < set(shown)
+    assert shown == [name for name in METRICS if METRICS[name].needs <= {"target"}]
 
 
-def test_a_program_of_its_own_says_the_same(run: Run, save: Saver, tmp_path: Path) -> None:
+def metrics_shown(output: str) -> list[str]:
+    """The names in the table of metrics."""
+    return [name for name in re.findall(r"^  (\w+) ", output, re.M) if name in METRICS]
+
+
+def test_a_separate_program_says_the_same(run: Run, save: Saver, tmp_path: Path) -> None:
     files = save_update(save, THOUSAND)
     here, there = run("compare", *files), process(tmp_path, "compare", *files)
     assert there == here
@@ -286,7 +295,7 @@ def test_several_controls_show_what_a_retrain_does(run: Run, save: Saver) -> Non
     assert floor["controls"] == pytest.approx(values)
     assert floor["low"] <= min(values)
     assert floor["high"] >= max(values)
-    # One control is a yardstick, but shows no spread.
+    # One control gives ratios, but shows no spread.
     assert "retrains" not in run("compare", old, new, "--control", controls[0]).out
 
 
@@ -477,7 +486,7 @@ def test_a_reader_that_leaves_is_no_error(
             command, cwd=tmp_path, stdout=pipe, stderr=subprocess.PIPE, check=False
         )
     assert done.stderr == b""
-    # The verdict is what it is, whoever reads it.
+    # The verdict does not depend on its reader.
     assert done.returncode == 1
 
 
@@ -533,16 +542,19 @@ def test_gate_tells_the_verdict_first_and_then_each_rule(
     ran = run("gate", *files, "--policy", policy)
     assert ran.code == 1
     lines = ran.out.splitlines()
-    assert lines[0] == "FAIL  a rule is broken: negative_flip_rate by site, pinned samples"
-    assert re.search(r"^  PASS  negative_flip_rate +≤ 30\.00 % +15\.63 % ", ran.out, re.M)
-    assert re.search(r"^  OPEN  accuracy_gain +≥ -16\.00 % +-15\.63 % ", ran.out, re.M)
-    assert re.search(r"about [\d,]+ more\s+samples\s+for\s+an\s+even\s+chance", ran.out)
-    assert re.search(r"^  FAIL  negative_flip_rate by site ", ran.out, re.M)
-    assert "1 fail, 1 pass, 1 too small" in ran.out
-    assert re.search(r"^  FAIL +bad +30\.00 % ", ran.out, re.M)
-    assert re.search(r"^  – +tiny +100\.00 % ", ran.out, re.M)
+    assert lines[0] == "FAIL  2 rules failed: negative_flip_rate by site, pinned samples"
+    assert re.search(r"^  PASS +negative_flip_rate +≤ 30\.00 % +15\.63 %$", ran.out, re.M)
+    assert re.search(
+        r"^  INCONCLUSIVE  accuracy_gain +≥ -16\.00 points +-15\.63 points$", ran.out, re.M
+    )
+    assert re.search(r"^ +about [\d,]+ more samples +-17\.29 to -14\.05$", ran.out, re.M)
+    assert re.search(r"^ +for an even chance to pass, +$|^ +for an even chance", ran.out, re.M)
+    assert re.search(r"^  FAIL +negative_flip_rate by site ", ran.out, re.M)
+    assert "1 fail, 1 pass, 1 not judged" in ran.out
+    assert re.search(r"^  FAIL +bad +30\.00 %$", ran.out, re.M)
+    assert re.search(r"^  – +tiny +100\.00 %$", ran.out, re.M)
     assert "only 3 of min_n = 50" in ran.out
-    assert re.search(r"^  FAIL  pinned samples +no flip +1 of 2$", ran.out, re.M)
+    assert re.search(r"^  FAIL +pinned samples +no flip +1 of 2$", ran.out, re.M)
     assert "Ids of the pinned samples that flipped: s995" in ran.out
     assert "breaks 313" in ran.out
     assert lines_wider_than(ran.out, 80) == []
@@ -622,7 +634,7 @@ def test_what_cannot_be_compared_is_one_sentence(
         ("", "no [[rule]]"),
         ('[[rule]]\nmetric = "accuracy"\nmax = 1\n', "no metric 'accuracy'"),
         ('[[rule]]\nmetric = "churn"\nby = "colour"\nmax = 0.5\n', "colour"),
-        ('[[rule]]\nmetric = "logit_displacement"\nmax = 1\n', "logits on both sides"),
+        ('[[rule]]\nmetric = "logit_displacement"\nmax = 1\n', "logits of both models"),
         ('[pinned]\nids = "absent.txt"\n', "absent.txt"),
     ],
 )
@@ -635,7 +647,7 @@ def test_a_policy_that_cannot_be_judged_is_one_sentence(
     assert not Path("out.json").exists()
 
 
-def test_a_program_of_its_own_refuses_without_a_traceback(tmp_path: Path) -> None:
+def test_a_separate_program_refuses_without_a_traceback(tmp_path: Path) -> None:
     refused_once(process(tmp_path, "compare", "a.csv", "b.csv"))
     refused_once(process(tmp_path, "gate", "a.csv", "b.csv", "--policy", "absent.toml"))
 
@@ -690,7 +702,7 @@ def test_hostile_names_stay_text_and_within_the_page(
     name = HOSTILE[case]
     groups = {name: Flips(both_right=50, negative=30), "plain": Flips(both_right=60, negative=20)}
     save_update(save, groups)
-    # Parquet, because CSV has ways of its own with line ends.
+    # Parquet, because CSV changes line ends.
     for side in ("old", "new"):
         frame = pl.read_csv(f"{side}.csv", infer_schema=False)
         if side == "old":
@@ -806,7 +818,7 @@ def test_ordinary_output_fits_eighty_columns(
     arguments: tuple[str, ...], run: Run, save: Saver
 ) -> None:
     old, new, *_ = save_scored(save)
-    ran = run("compare", old, new, *arguments)
+    ran = run("compare", old, new, "--all", *arguments)
     assert ran.code == 0
     assert lines_wider_than(ran.out, 80) == []
     assert [line for line in ran.out.splitlines() if line != line.rstrip()] == []
@@ -816,7 +828,7 @@ def test_ordinary_output_fits_eighty_columns(
     assert expected - {"churn_ratio", "negative_flip_ratio"} <= shown
 
 
-def test_no_escape_codes_where_nobody_asked_for_colour(save: Saver, tmp_path: Path) -> None:
+def test_no_escape_codes_where_colour_was_not_asked_for(save: Saver, tmp_path: Path) -> None:
     files = save_update(save, THOUSAND)
     policy = write_policy(tmp_path, '[[rule]]\nmetric = "churn"\nmax = 0.0\n')
     for arguments in (("compare", *files), ("gate", *files, "--policy", policy), ("metrics",)):

@@ -123,8 +123,8 @@ def test_an_interrupted_run_says_how_it_goes_on(runs):
     _, said = running.communicate(timeout=60)
     assert running.returncode == 130
     assert said == (
-        "interrupted: the epoch is finished first; press Ctrl-C again to stop at once\n"
-        "long: interrupted; go on from the last kept state with: flipguard train --out long "
+        "interrupted: finishing this epoch first; press Ctrl-C again to stop at once\n"
+        "long: interrupted; continue from the last checkpoint with: flipguard train --out long "
         "--resume\n"
     )
 
@@ -172,7 +172,7 @@ def test_a_file_and_flags_and_settings_come_together(runs):
             ("--method", "elodi", "--set", "options.member=2"),
             "but got 'member'; did you mean members? `flipguard methods elodi` lists all.",
         ),
-        (("--set", "options.weight=2"), "Expected no options of `none`, which has none, but got"),
+        (("--set", "options.weight=2"), "Expected no options, because `none` has none, but got"),
         (("--data", "mnist"), "mnist"),
     ],
 )
@@ -186,14 +186,14 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(runs, arguments, said):
 
 
 @pytest.mark.parametrize("name", ["members", "views"])
-def test_a_run_is_not_called_as_what_lies_beside_runs(runs, name):
+def test_names_of_shared_folders_are_refused_for_runs(runs, name):
     for more in ((), ("--resume",)):
         done = flipguard(runs, "train", *TINY, "--out", name, *more)
         assert done.returncode == 2
         assert done.stderr == (
-            f"flipguard: Expected `--out` to be a folder for a run, but got {name}, and '{name}' "
-            f"is what flipguard calls the folder of {name} beside the runs that use them; choose "
-            "another name.\n"
+            f"flipguard: Expected `--out` to be a folder for a run, but got {name}, and flipguard "
+            f"uses the name '{name}' for the folder of {name} next to the runs that use them; "
+            "choose another name.\n"
         )
         assert not (runs / name).exists()
 
@@ -201,7 +201,7 @@ def test_a_run_is_not_called_as_what_lies_beside_runs(runs, name):
 def test_a_finished_run_is_not_trained_again(runs):
     done = flipguard(runs, "train", *TINY, "--out", "v1")
     assert done.returncode == 2
-    assert "there is a run in it; go on with it by `--resume`" in done.stderr
+    assert "there is a run in it; resume it with `--resume`" in done.stderr
     done = flipguard(runs, "train", "--out", "v1", "--resume")
     assert done.returncode == 0
     assert "is finished; nothing to do" in done.stdout
@@ -217,10 +217,10 @@ def test_methods_are_listed():
 def test_one_method_is_shown_with_its_options():
     elodi = flipguard(Path.cwd(), "methods", "elodi").stdout
     assert elodi.startswith(f"elodi: {METHODS['elodi'].sentence}\n")
-    assert "needs  members, which it trains\n" in elodi
+    assert "needs  ensemble members, which it trains\n" in elodi
     for option in METHODS["elodi"].options:
         assert any(line.startswith(f"{option.name} ") for line in elodi.splitlines())
-    assert "alpha            0.8          Share of the pull in the loss.\n" in elodi
+    assert "alpha            0.8          Share of the pull to the ensemble in the loss;" in elodi
     assert "online           true         " in elodi
     assert elodi.endswith("--method elodi --set options.NAME=VALUE\n")
     assert max(map(len, elodi.splitlines())) <= 80

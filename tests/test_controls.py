@@ -99,7 +99,9 @@ def test_old_or_new_as_a_control_is_told(tmp_path: Path) -> None:
     old, new = written(tmp_path, old=[], new=[50])
     for role, control in (("old", old), ("new", new)):
         told = compare(old=old, new=new, control=control).notes
-        assert any(f"is the file of {role}; a control is" in note for note in told)
+        assert any(
+            f"is the same file as {role}; give an untreated retrain" in note for note in told
+        )
 
 
 def test_controls_that_change_the_same_samples_count_as_one() -> None:
@@ -181,8 +183,7 @@ def test_where_the_seeds_leave_a_ratio_open_more_controls_are_asked_for() -> Non
     ((judgement,),) = (rule.judgements for rule in check(result, policy).rules)
     assert judgement.verdict == "inconclusive"
     assert judgement.reason == (
-        "no number of samples decides if the 2 controls keep differing as much as here; give more "
-        "controls"
+        "no number of samples decides if the 2 controls differ as much as here; give more controls"
     )
 
 

@@ -682,7 +682,7 @@ def test_a_target_that_nobody_named_is_noted():
         "'y_true': try `target='y_true'`"
     ) in result.notes
     policy = Policy.from_dict({"rule": [{"metric": "negative_flip_rate", "max": 0.5}]})
-    with pytest.raises(Exception, match=r"nothing can be judged; .*`target='y_true'`"):
+    with pytest.raises(Exception, match=r"remove the rule; .*`target='y_true'`"):
         check(result, policy)
     with_target = arrays({**columns, "target": [*"abab"]})
     assert not any("y_true" in note for note in compare(old=with_target, new=new).notes)

@@ -163,10 +163,10 @@ def test_the_verdict_is_that_of_the_worst_rule(rules: tuple[tuple[str, int], ...
 @pytest.mark.parametrize(
     ("metric", "words"),
     [
-        ("surrogate_churn", "new's class scores and old's class scores"),
-        ("expected_calibration_error_new", "new's class scores"),
-        ("margin_old", "old's class scores"),
-        ("logit_displacement", "logits on both sides"),
+        ("surrogate_churn", "class scores of the new model and class scores of the old model"),
+        ("expected_calibration_error_new", "class scores of the new model"),
+        ("margin_old", "class scores of the old model"),
+        ("logit_displacement", "logits of both models"),
         ("churn_ratio", "a control"),
         ("negative_flip_ratio", "a control"),
     ],
@@ -480,11 +480,11 @@ def test_on_the_limit_no_number_of_samples_decides() -> None:
     assert judgement.verdict == "inconclusive"
     row = judgement.as_json()
     assert row["samples_needed_even"] is row["samples_needed_90"] is None
-    assert row["reason"] == "no number of samples decides: the value lies on its limit"
+    assert row["reason"] == "no number of samples decides, because the value lies on its limit"
 
 
 def test_a_value_off_its_limit_is_not_said_to_lie_on_it() -> None:
-    # Old is never wrong, so that nothing is ever learnt of new's errors there.
+    # The old model is never wrong, so nothing is learnt about the new model's errors there.
     flips = Flips(both_right=90, negative=10)
     judgement = only(judged(flips, {"metric": "relative_negative_flip_rate", "max": 0.5}))
     assert judgement.value == 1.0
@@ -1018,7 +1018,7 @@ def test_pins_need_ids_and_targets(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="has no ids"):
         check(compare(old=old, new=new), pins)
     old, new = update(SIX, targets=False)
-    with pytest.raises(PolicyError, match="needs targets"):
+    with pytest.raises(PolicyError, match="needs a target column"):
         check(compare(old=old, new=new), pins)
 
 

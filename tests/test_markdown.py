@@ -13,6 +13,7 @@ from markdown_it.token import Token
 
 from flipguard import METRICS, Comparison, Policy, Predictions, check, compare
 from flipguard.render.markdown import comparison_markdown, verdict_markdown
+from flipguard.render.words import KEY_METRICS
 from flipguard.report.verdict import verdict_section
 from tests.designed import Flips, judged, policy, update
 
@@ -132,13 +133,14 @@ def test_the_rules_come_before_the_numbers() -> None:
         ("❌", "churn of group = cat"),
     ]
     assert told["✅", "negative_flip_rate"][2] == "≤ 50.00 %"
-    assert told["❔", "accuracy_gain"][2] == "≥ -12.50 %"
+    assert told["❔", "accuracy_gain"][2] == "≥ -12.50 points"
     assert re.fullmatch(
         r"about [\d,]+ more samples for an even chance to (pass|fail), [\d,]+ for 90 %, "
         r"if the rates stay as they are",
         told["❔", "accuracy_gain"][5],
     )
     assert key[0] == ["metric", "value", "interval"]
+    assert [row[0] for row in key[1:]] == list(KEY_METRICS)
     assert [row[0] for row in groups[1:]] == ["dog", "owl", "emu", "cat"]
     assert len(everything) > len(key)
 
@@ -262,8 +264,9 @@ def test_numbers_are_those_of_the_json() -> None:
             assert float(value) == round(estimate["value"], 4)
             assert ends == ""
             continue
-        scale, places = (100, 2) if value.endswith(" %") else (1, 3)
-        assert float(value.removesuffix(" %")) == pytest.approx(
+        unit = " points" if name == "accuracy_gain" else " %"
+        scale, places = (100, 2) if value.endswith(unit) else (1, 3)
+        assert float(value.removesuffix(unit)) == pytest.approx(
             round(scale * estimate["value"], places), abs=1e-9
         )
         if name == "logit_displacement":
@@ -284,7 +287,7 @@ def test_group_numbers_are_those_of_the_json() -> None:
         metrics = groups[name]["metrics"]
         assert int(n) == groups[name]["n"]
         assert rate == f"{100 * metrics['negative_flip_rate']['value']:.2f} %"
-        assert gain == f"{100 * metrics['accuracy_gain']['value']:+.2f} %"
+        assert gain == f"{100 * metrics['accuracy_gain']['value']:+.2f} points"
 
 
 def test_the_noise_floor_is_told() -> None:

@@ -97,7 +97,7 @@ BY = RULE + 'by = "target"\n'
 REFUSED = {
     "unknown key": (
         "colour = 1\n" + RULE,
-        ["unknown 'colour'", "confidence, correction, rule, pinned"],
+        ["unknown key 'colour'", "confidence, correction, rule, pinned"],
     ),
     "unknown correction over rules": (
         'correction = "bonferroni"\n' + RULE,
@@ -105,14 +105,14 @@ REFUSED = {
     ),
     "nothing to correct over rules": (
         'correction = "holm"\n' + RULE + 'judge = "point"\n',
-        ["`correction` widens intervals", "no rule is judged by its interval", "leave it out"],
+        ["`correction` widens intervals", "no rule is judged by its interval", "remove it"],
     ),
     "unknown rule key": (
         RULE + "maximum = 3\n",
-        ["rule 1", "unknown 'maximum'", "metric, min, max, by, only, min_n, correction, judge"],
+        ["rule 1", "unknown key 'maximum'", "metric, min, max, by, only, min_n, correction, judge"],
     ),
-    "second rule is named": (RULE + RULE + "x = 1\n", ["rule 2", "unknown 'x'"]),
-    "unknown pinned key": ('[pinned]\nids = "a.txt"\nid = 1\n', ["[pinned]", "unknown 'id'"]),
+    "second rule is named": (RULE + RULE + "x = 1\n", ["rule 2", "unknown key 'x'"]),
+    "unknown pinned key": ('[pinned]\nids = "a.txt"\nid = 1\n', ["[pinned]", "unknown key 'id'"]),
     "unknown metric": ('[[rule]]\nmetric = "nfr"\nmax = 0.1\n', ["no metric 'nfr'", *METRICS]),
     "no metric": ("[[rule]]\nmax = 0.1\n", ["no metric None", "negative_flip_rate"]),
     "metric of a wrong type": (
@@ -123,23 +123,23 @@ REFUSED = {
     "min above max": (RULE + "min = 0.5\n", ["min 0.5 is above max 0.02"]),
     "text as a limit": (
         '[[rule]]\nmetric = "churn"\nmax = "2 %"\n',
-        ["max must be a number", "'2 %'"],
+        ["max must be a finite number", "'2 %'"],
     ),
     "truth as a limit": (
         '[[rule]]\nmetric = "churn"\nmax = true\n',
-        ["max must be a number", "True"],
+        ["max must be a finite number", "True"],
     ),
     "nan as a limit": (
         '[[rule]]\nmetric = "churn"\nmax = nan\n',
-        ["max must be a number", "nan"],
+        ["max must be a finite number", "nan"],
     ),
     "infinity as a limit": (
         '[[rule]]\nmetric = "churn"\nmin = -inf\n',
-        ["min must be a number", "inf"],
+        ["min must be a finite number", "inf"],
     ),
     "endless limit": (
         f'[[rule]]\nmetric = "churn"\nmax = {10**400}\n',
-        ["max must be a number", "1000"],
+        ["max must be a finite number", "1000"],
     ),
     "percent as a limit": (
         '[[rule]]\nmetric = "churn"\nmax = 2\n',
@@ -172,7 +172,7 @@ REFUSED = {
     "unknown judge": (RULE + 'judge = "jury"\n', ["`judge`", "interval or point", "'jury'"]),
     "correction of points": (
         BY + 'judge = "point"\ncorrection = "holm"\n',
-        ["a correction widens intervals", 'judge = "point"', "leave one"],
+        ["`correction` widens intervals", 'judge = "point"', "remove one"],
     ),
     "interval of a p value": (
         '[[rule]]\nmetric = "mcnemar_p"\nmin = 0.05\n',
@@ -186,13 +186,16 @@ REFUSED = {
     "confidence of 0": ("confidence = 0\n" + RULE, ["`confidence`", "between 0 and 1"]),
     "confidence of 1": ("confidence = 1.0\n" + RULE, ["`confidence`", "between 0 and 1"]),
     "confidence in percent": ("confidence = 95\n" + RULE, ["`confidence`", "got 95"]),
-    "confidence of nan": ("confidence = nan\n" + RULE, ["confidence must be a number"]),
-    "truth as confidence": ("confidence = true\n" + RULE, ["confidence must be a number"]),
-    "text as confidence": ('confidence = "high"\n' + RULE, ["confidence must be a number"]),
+    "confidence of nan": ("confidence = nan\n" + RULE, ["confidence must be a finite number"]),
+    "truth as confidence": ("confidence = true\n" + RULE, ["confidence must be a finite number"]),
+    "text as confidence": ('confidence = "high"\n' + RULE, ["confidence must be a finite number"]),
     "pinned without ids": (RULE + "[pinned]\n", ["[pinned]", "`ids`"]),
     "pinned to nothing": (RULE + '[pinned]\nids = ""\n', ["[pinned]", "`ids`"]),
     "pinned to a number": (RULE + "[pinned]\nids = 3\n", ["[pinned]", "`ids`"]),
-    "pinned of a wrong type": ('pinned = "a.csv"\n' + RULE, ["[pinned]", "table with `ids`"]),
+    "pinned of a wrong type": (
+        'pinned = "a.csv"\n' + RULE,
+        ["[pinned]", "to be a table", "with `ids`"],
+    ),
 }
 
 
@@ -259,7 +262,7 @@ def test_a_number_too_long_to_read_is_no_policy(tmp_path: Path) -> None:
         (lambda: Rule(metric="churn"), "no limit on churn"),
         (lambda: Rule(metric="charm", max=0.1), "no metric 'charm'"),
         (lambda: Rule(metric="churn", max=2), "`max` of churn to be from 0 to 1"),
-        (lambda: Rule(metric="churn", max="2 %"), "max must be a number"),
+        (lambda: Rule(metric="churn", max="2 %"), "max must be a finite number"),
         (lambda: Rule(metric="churn", max=0.1, by=""), "`by` to be the name of one column"),
         (lambda: Rule(metric="churn", max=0.1, only=("a",)), "name their column with `by`"),
         (lambda: Rule(metric="churn", max=0.1, min_n=-1), "`min_n`"),

@@ -96,7 +96,7 @@ TABLES = [
         controls=(good(id=["d", "c", "c", "a"], target=None),),
     ),
     Refused(
-        "a duplicate id beside scores",
+        "a duplicate id next to scores",
         "{new} has more than one row for id 'c' in column 'id'; keep one row per sample, or name "
         "another column with `id=`.",
         old=SOUND_LOGITS,
@@ -149,7 +149,7 @@ TABLES = [
         controls=({"id": IDS[:3], "label": LABELS[:3]},),
     ),
     Refused(
-        "ids on one side only, beside scores",
+        "ids on one side only, next to scores",
         "{old} has 1 id that {new} lacks: 'd'; give the same samples in every file, "
         "or leave these out with `on_missing='drop'`.",
         old=SOUND_LOGITS,
@@ -193,7 +193,7 @@ TABLES = [
         new=good(id=SHUFFLED, target=["x", "y", "x", "y"]),
     ),
     Refused(
-        "targets that disagree beside scores",
+        "targets that disagree next to scores",
         "{old} and {new} disagree on the target of id 'a'; a sample has one true class: "
         "correct the wrong file, or leave the target out of it.",
         old=SOUND_LOGITS,
@@ -448,7 +448,7 @@ TABLES = [
         options={"by": ["group"]},
     ),
     Refused(
-        "groups that disagree beside scores",
+        "groups that disagree next to scores",
         "{old} and {new} disagree on column 'group' of id 'b', so it cannot group their rows; "
         "leave the column out of one of them.",
         old={**SOUND_LOGITS, "group": ["p", "q", "p", "q"]},
@@ -478,7 +478,7 @@ TABLES = [
     ),
     Refused(
         "an unknown engine",
-        "Expected `engine` to be one of local, spark, not 'dask'.",
+        "Expected `engine` to be one of local, spark, but got 'dask'.",
         options={"engine": "dask"},
     ),
 ]
@@ -683,7 +683,7 @@ def test_a_kind_of_flip_that_is_none():
     table = Predictions.from_arrays(labels=[1, 2])
     result = compare(old=table, new=table)
     assert refused(lambda: result.flips("bad")) == (
-        "Expected a kind of flip among negative, positive, wrong_to_wrong, changed, not 'bad'."
+        "Expected `kind` to be one of negative, positive, wrong_to_wrong, changed, but got 'bad'."
     )
 
 

@@ -1,6 +1,6 @@
 """flipguard: measure what a model update breaks, and judge whether it may ship.
 
-Names are loaded when they are first used, so that importing the package costs nothing.
+Names are loaded when they are first used, so that importing the package takes little time.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""`compare()` and `Comparison`: two models in, all that can be said about the update out.
+"""`compare()` and `Comparison`: what an update changes, in metrics with intervals.
 
-Counting belongs to `flipguard.engines`; how a comparison is shown, to `flipguard.render`.
+Counting belongs to `flipguard.engines`, and how a comparison is shown to `flipguard.render`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import polars as pl
@@ -32,6 +32,9 @@ from flipguard.groups import Correction, Group, Grouping, counts_json, estimated
 from flipguard.notes import notes
 from flipguard.predictions.table import Predictions
 
+if TYPE_CHECKING:
+    from flipguard.render.display import ComparisonDisplay
+
 FlipKind = Literal["negative", "positive", "wrong_to_wrong", "changed"]
 SCHEMA = "flipguard.comparison/1"
 
@@ -43,7 +46,10 @@ ENGINES = ("local", "spark")
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
-    """The truth about an update. `result["negative_flip_rate"]` is an `Estimate`."""
+    """What an update changes: `result["negative_flip_rate"]` is an `Estimate`.
+
+    `print(result)` shows what `flipguard compare` prints.
+    """
 
     old: str
     new: str
@@ -57,9 +63,9 @@ class Comparison:
     clusters: int | None
     notes: tuple[str, ...]
     engine: str
-    # Where the samples are; None where the counts came from elsewhere.
+    # How to read the samples again; None if only the counts are known.
     plan: CountingPlan | None = field(default=None, repr=False, compare=False)
-    # What has been counted of the samples themselves, with the comparison or since.
+    # Details of single samples that have been counted so far.
     details: Details = field(default_factory=Details, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -71,11 +77,25 @@ class Comparison:
         return f"<Comparison {self.old!r} -> {self.new!r}, n={self.n:,}, {told}{groups}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        # Drawing lies above the data, but a notebook asks the data: the one import that goes up.
-        from flipguard.render.notebook import notebook_html
+        """Return the table that a notebook shows."""
+        return self._display().html()
 
-        return notebook_html(self)
+    def __str__(self) -> str:
+        return self.summary()
+
+    def summary(self, *, all_metrics: bool = False) -> str:
+        """Return what `flipguard compare` prints; with `all_metrics`, what it prints with --all."""
+        return self._display().text(all_metrics=all_metrics)
+
+    def to_markdown(self) -> str:
+        """Return the comparison as Markdown for a pull request."""
+        return self._display().markdown()
+
+    def _display(self) -> ComparisonDisplay:
+        # Rendering is built on comparisons, so this import goes up and is made when it is needed.
+        from flipguard.render.display import ComparisonDisplay
+
+        return ComparisonDisplay(self)
 
     def __getitem__(self, metric: str) -> Estimate:
         return self.whole[metric]
@@ -92,41 +112,45 @@ class Comparison:
 
     @property
     def layout(self) -> StatisticsLayout:
-        """What the inputs held, and so which metrics are defined."""
+        """What the inputs contain, which decides the metrics that are defined."""
         return self.counts.layout
 
     def flips(self, kind: FlipKind | None = None) -> pl.DataFrame:
-        """The samples whose label changed, worst first; of one kind, or of all."""
+        """Return the samples whose label changed, worst first; of one kind, or of all kinds."""
         if kind is not None and kind not in FLIP_KINDS:
             raise InputError(
-                f"Expected a kind of flip among {', '.join(FLIP_KINDS)}, not '{kind}'."
+                f"Expected `kind` to be one of {', '.join(FLIP_KINDS)}, but got '{kind}'."
             )
         flips = self.with_details(["flips"]).flips
         if flips is None:
-            raise AssertionError("Flips were looked for and are not there.")
+            raise AssertionError("Flips were counted but are missing.")
         return flips if kind is None else flips.filter(pl.col("kind") == kind)
 
     def with_details(self, wants: Iterable[Want]) -> Details:
-        """The details with what is wanted: what was not counted so far is counted in one pass."""
+        """Return the details that are wanted; those not counted yet are counted in one pass."""
         missing = checked_wants(wants) - self.details.counted
         if missing:
             if self.plan is None:
-                raise InputError("This comparison no longer has its rows; compare the files again.")
+                raise InputError(
+                    "This comparison has only counts and no rows; compare the files again."
+                )
             from flipguard.engines import local
 
             self.details.add(local.details(self.plan, missing))
         return self.details
 
     def compared_ids(self, wanted: pl.Series) -> pl.Series | None:
-        """Those of the wanted ids that were compared, as text; None where rows have no ids."""
+        """Return the wanted ids that were compared, as text; None if rows have no ids."""
         if self.plan is None:
-            raise InputError("This comparison no longer has its rows; compare the files again.")
+            raise InputError(
+                "This comparison has only counts and no rows; compare the files again."
+            )
         from flipguard.engines import local
 
         return local.compared_ids(self.plan, wanted)
 
     def as_dict(self) -> dict[str, Any]:
-        """The comparison as the JSON has it."""
+        """Return the comparison as the values of its JSON document."""
         document: dict[str, Any] = {
             "schema": SCHEMA,
             "old": self.old,
@@ -185,7 +209,7 @@ class Comparison:
         return document
 
     def to_json(self) -> str:
-        """The comparison as a JSON document."""
+        """Return the comparison as a JSON document."""
         return json_text(self.as_dict())
 
 
@@ -217,11 +241,11 @@ def compare(
     wants: Iterable[Want] = (),
     progress: Progress | None = None,
 ) -> Comparison:
-    """What the update from `old` to `new` changes, with intervals.
+    """Return what the update from `old` to `new` changes, with intervals.
 
-    `wants` names what will be asked of the result, so that the files are read once: `"flips"` for
-    `result.flips()`, and also `"target_groups"` and `"distances"` for `write_report`. What is not
-    named is counted when it is asked for.
+    `wants` names the details that will be needed, so that the files are read only once: `"flips"`
+    for `result.flips()`, and also `"target_groups"` and `"distances"` for `write_report`. Other
+    details are counted when they are first used.
 
     >>> from flipguard import Predictions, compare
     >>> target = [0, 1, 1, 0, 1, 0]
@@ -261,7 +285,7 @@ def compare(
 
 
 def several(given: object, kind: type[T], argument: str) -> tuple[T, ...]:
-    """One value or several as a tuple."""
+    """Return one value or several as a tuple."""
     if isinstance(given, kind):
         return (given,)
     if not isinstance(given, Iterable):
@@ -273,7 +297,7 @@ def several(given: object, kind: type[T], argument: str) -> tuple[T, ...]:
 
 
 def _met(counted: Counted, controls: int) -> list[bool]:
-    """Of old, new and each control: does its class equal a target or another's in some row?"""
+    """Return for old, new and each control whether a label equals a target or another label."""
     counts = counted.whole.counts.total()
     agree = counts.rows > counts.different
     met = [bool(agree or counts.old_right > 0), bool(agree or counts.new_right > 0)]
@@ -286,7 +310,7 @@ def _met(counted: Counted, controls: int) -> list[bool]:
 def check_choices(
     confidence: float, correction: str, on_missing: str, exponent: float, engine: str
 ) -> None:
-    """Refuses what no comparison can be made with."""
+    """Refuse options that are not valid for a comparison."""
     for argument, value in (("confidence", confidence), ("exponent", exponent)):
         if isinstance(value, bool) or not isinstance(value, int | float | np.number):
             raise InputError(f"Expected `{argument}` to be a number, but got {value!r}.")
@@ -303,7 +327,9 @@ def check_choices(
     if not (exponent > 0 and np.isfinite(exponent)):
         raise InputError(f"Expected `exponent=` to be above 0, but got {exponent}; 1 is usual.")
     if engine not in ENGINES:
-        raise InputError(f"Expected `engine` to be one of {', '.join(ENGINES)}, not '{engine}'.")
+        raise InputError(
+            f"Expected `engine` to be one of {', '.join(ENGINES)}, but got '{engine}'."
+        )
 
 
 def _count(plan: CountingPlan, engine: str, wants: frozenset[Want]) -> Counted:
@@ -324,7 +350,7 @@ def comparison_from_counts(
     correction: Correction,
     engine: str,
 ) -> Comparison:
-    """Return the comparison of these counts, with its estimates."""
+    """Return the comparison with the estimates of these counts."""
     clustered = plan.cluster is not None
     whole = estimated_groups(counted.whole, confidence, clustered=clustered)[0]
     by = {

@@ -1,4 +1,4 @@
-"""Which controls count, each retrain once, and the noise of retraining that they show."""
+"""Controls: count each retrain once, and estimate from them how much retrains differ."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from flipguard.groups import Group
 from flipguard.metrics import METRICS
 from flipguard.predictions.table import Predictions
 
-# The rates whose spread over several controls is the noise of an ordinary retrain.
+# The metrics whose spread over several controls is the noise of retraining.
 FLOOR_METRICS = ("negative_flip_rate", "churn", "accuracy_gain")
 
 
 def distinct_controls(plan: CountingPlan) -> tuple[CountingPlan, list[str]]:
-    """The plan with each control once, and notes on controls that are copies of another side."""
+    """Return the plan with each control once, and notes on controls that are copies."""
     kept: list[Predictions] = []
     copies: list[str] = []
     for control in plan.controls:
@@ -37,8 +37,7 @@ def distinct_controls(plan: CountingPlan) -> tuple[CountingPlan, list[str]]:
         )
     for side, role in ((plan.old, "old"), (plan.new, "new")):
         told += [
-            f"the control {control.name} is the file of {role}; a control is a retrain that was "
-            "not treated"
+            f"the control {control.name} is the same file as {role}; give an untreated retrain"
             for control in kept
             if _same(control, side)
         ]
@@ -46,7 +45,7 @@ def distinct_controls(plan: CountingPlan) -> tuple[CountingPlan, list[str]]:
 
 
 def count_as_one(plan: CountingPlan, counts: FlipCounts) -> str:
-    """A note if all controls change the same samples, as copies of one model do; else empty."""
+    """Return a note if all controls change the same samples, as copies do; empty otherwise."""
     if len(plan.controls) < 2:
         return ""
     flagged = counts.joint("churn").sum(axis=-2)
@@ -59,7 +58,7 @@ def count_as_one(plan: CountingPlan, counts: FlipCounts) -> str:
 
 
 def _same(one: Predictions, other: Predictions) -> bool:
-    """Whether both are one object, or the same columns of files with the same bytes."""
+    """Return whether both are one object, or the same columns of identical files."""
     if one is other:
         return True
     if one.path is None or other.path is None:
@@ -71,11 +70,11 @@ def _same(one: Predictions, other: Predictions) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseFloor:
-    """What ordinary retrains do, and whether this update does more.
+    """The range of a metric over ordinary retrains, and whether this update is outside it.
 
-    `shows` is how far the range reaches from the controls' mean: smaller changes cannot be told
-    from a retrain. `five_show` is how far it would reach with five controls of the same mean and
-    spread.
+    `shows` is the distance of the ends from the controls' mean: a smaller change cannot be
+    distinguished from a retrain. `five_show` is this distance with five controls of the same mean
+    and spread.
     """
 
     metric: str
@@ -97,7 +96,7 @@ class NoiseFloor:
 
 
 def noise_floors(whole: Group, confidence: float) -> tuple[NoiseFloor, ...]:
-    """Return the noise of retraining by metric; nothing without two controls."""
+    """Return the noise of retraining per metric; empty with fewer than two controls."""
     counts = whole.counts
     if counts.layout.controls < 2:
         return ()
@@ -125,7 +124,7 @@ def noise_floors(whole: Group, confidence: float) -> tuple[NoiseFloor, ...]:
 def _retrain_range(
     name: str, counts: FlipCounts, confidence: float, *, controls: int | None = None
 ) -> tuple[float, float]:
-    """The range of one more retrain, from these controls or as if there were `controls` of them."""
+    """Return the range of one more retrain, from these controls or as if there were `controls`."""
     seen: dict[str, Any] = {"confidence": confidence, "controls": controls}
     labelled = counts.labelled
     if name == "churn":

@@ -88,7 +88,7 @@ def _group_alphas(raw: FloatArray, adjusted: FloatArray, alpha: float) -> list[f
 
 
 def _p_values(rule: Rule, groups: Sequence[Group]) -> FloatArray:
-    """P values of groups whose value lies beyond a limit; 1 if inside, nan if undefined."""
+    """Return p values of groups whose value lies beyond a limit; 1 if inside, nan if undefined."""
     metric = METRICS[rule.metric]
     values = np.array([group[metric.name].value for group in groups], dtype=np.float64)
     found = np.where(np.isnan(values), np.nan, 1.0)

@@ -1,4 +1,4 @@
-"""The demo: train on generated data, compare, judge, and write a page to read."""
+"""The demo: train on generated data, compare, judge, and write a report."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from flipguard.policy import Policy
 from flipguard.predictions.read import read_predictions
 from flipguard.worker_pool import Ending, Job, PoolMonitor, PoolSettings, WorkerPool
 
-# Test samples are generated and cost little. So many give a negative flip rate to 0.1 points.
+# Test samples are generated, so many cost little: these give a negative flip rate to 0.1 points.
 DATA = "mnist1d:train=1000,test=200000"
 OLD, NEW = "mlp:hidden=64", "mlp:hidden=192,depth=2"
 RECIPE = {"epochs": 200, "learning_rate": 2e-2, "augment": "shift-scale-noise"}
-MEASURE_EVERY = 20  # epochs; so many test samples take longer than an epoch
-# ELODI is for a chain of updates, so the old model is trained by it as well.
+MEASURE_EVERY = 20  # epochs, because measuring takes longer than an epoch
+# ELODI is for a chain of updates, so the old model is trained with it as well.
 OLD_OPTIONS = {"members": 4}
 UPDATES: dict[str, dict[str, Any]] = {
     "none": {},
@@ -83,7 +83,7 @@ def _settings(options: dict[str, Any]) -> str:
 
 
 def tasks(folder: Path, *, seed: int) -> list[DemoRun]:
-    """Return every run of the demo, each after the runs that it needs."""
+    """Return all runs of the demo, each after the runs that it needs."""
     from flipguard.runs.config import from_dict
 
     def config(model: str, method: str, options: dict[str, Any], seed: int, **more: Any) -> Any:
@@ -95,14 +95,14 @@ def tasks(folder: Path, *, seed: int) -> list[DemoRun]:
                 "options": options,
                 "recipe": RECIPE,
                 "seeds": {"seed": seed},
-                # Small nets: one process per core is faster than two threads.
+                # For small nets, one process per core is faster than several threads.
                 "machine": {"device": "cpu", "threads": 1, "measure_every": MEASURE_EVERY},
                 **more,
             }
         )
 
     old = folder / "old"
-    # The old and the new model have different seeds, as an update in service has.
+    # The old and the new model have different seeds, as in real updates.
     found = _with_members("old", old, config(OLD, "elodi", OLD_OPTIONS, 1000 + seed), frozenset())
     for name, options in UPDATES.items():
         new = config(NEW, name, options, seed, old=[str(old)])
@@ -111,7 +111,7 @@ def tasks(folder: Path, *, seed: int) -> list[DemoRun]:
 
 
 def _with_members(name: str, folder: Path, config: Any, after: frozenset[str]) -> list[DemoRun]:
-    """Return the members of a run's ensemble, then the run, which finds them by their folders."""
+    """Return the members of a run's ensemble, then the run, which finds their folders by itself."""
     from flipguard.training.checks import complete_config
     from flipguard.training.members import member_config, member_count, member_folder
 
@@ -149,7 +149,7 @@ def train_all(tasks: Sequence[DemoRun], *, progress: ProgressCallback) -> None:
 
 
 class _DemoMonitor(PoolMonitor):
-    """Counts finished runs, and keeps the first problem until what is under way is finished."""
+    """Counts finished runs, and keeps the first problem until the running jobs have finished."""
 
     def __init__(self, count: int, progress: ProgressCallback) -> None:
         self.problem: Exception | None = None
@@ -166,18 +166,18 @@ class _DemoMonitor(PoolMonitor):
 def _problem(job: Job | None, ending: Ending) -> Exception:
     if ending.kind == "crashed":
         return RuntimeError(
-            f"In the process of {'no run' if job is None else job.key}:\n{ending.text}"
+            f"In {'a process' if job is None else 'the process of ' + job.key}:\n{ending.text}"
         )
     if ending.kind == "gone":
         return InputError(
             "Expected the training processes to finish, but one of them was killed, perhaps "
-            "because memory ran out; run the demo again, which goes on from what is finished."
+            "because memory ran out; run the demo again, which keeps the finished runs."
         )
     return InputError(ending.text)
 
 
 def _refuse_others(tasks: Sequence[DemoRun]) -> None:
-    """Refuse a folder that holds runs of another demo, before anything is trained."""
+    """Raise if a folder holds runs of another demo, before anything is trained."""
     from flipguard.training.checks import check_folder, complete_config
 
     for task in tasks:
@@ -185,7 +185,7 @@ def _refuse_others(tasks: Sequence[DemoRun]) -> None:
 
 
 def write_samples(path: Path) -> None:
-    """Write the signals of the test set with their ids."""
+    """Write the signals and ids of the test set."""
     from flipguard.data import ArraySplit, load_data
 
     test = load_data(DATA).test
@@ -204,7 +204,7 @@ class DemoResult:
 
 
 def judge_updates(runs: Path, policy: Path) -> list[DemoResult]:
-    """Return every update, the control first."""
+    """Return the result of every update, the control first."""
     rules = Policy.read(policy)
     return [_judged(runs, name, rules) for name in UPDATES]
 

@@ -1,10 +1,10 @@
-"""The exceptions of flipguard: one tree, so that one ``except`` catches what a user can mend.
+"""The exceptions of flipguard: one ``except FlipguardError`` catches every error of the input.
 
 ::
 
-    FlipguardError            anything below; its text is one sentence that says what to do
+    FlipguardError            the base class; the text says what is wrong and what to do
     ├── InputError            a prediction table that cannot be read, or two that cannot be compared
-    │   └── DivergedError     a training whose losses or weights are no longer finite
+    │   └── DivergedError     a training run whose loss or weights are no longer finite
     ├── PolicyError           a gate policy that cannot be read, or does not fit the comparison
     └── MissingExtraError     an optional dependency that this call needs is not installed
 """
@@ -20,7 +20,7 @@ UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 class FlipguardError(Exception):
-    """The root of everything that flipguard raises on purpose."""
+    """The base class of all exceptions that flipguard raises on purpose."""
 
 
 class InputError(FlipguardError):
@@ -28,11 +28,11 @@ class InputError(FlipguardError):
 
 
 class DivergedError(InputError):
-    """A training came to losses or weights that are not finite: these settings are to blame."""
+    """The loss or the weights of a training run are no longer finite."""
 
 
 class PolicyError(FlipguardError):
-    """A gate policy cannot be read, or asks for what the comparison does not hold."""
+    """A gate policy cannot be read, or needs what the comparison does not have."""
 
 
 class MissingExtraError(FlipguardError):
@@ -46,7 +46,7 @@ class MissingExtraError(FlipguardError):
 
 
 def listed(values: Iterable[object], *, most: int = 3) -> str:
-    """The first few values as they would be typed, and how many more there are.
+    """Return the first few values as Python literals, and how many more there are.
 
     >>> listed(["a", 7, "c", "d", "e"])
     "'a', 7, 'c' and 2 more"
@@ -58,7 +58,7 @@ def listed(values: Iterable[object], *, most: int = 3) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *, all_in: str) -> str:
-    """How a refusal of a name ends: the names that are most like it, and where all of them are.
+    """Return the end of an error about an unknown name: similar names, and where all are listed.
 
     >>> nearest("fd-ml", ["fd-lm", "fd-kl", "elodi"], all_in="`flipguard methods` lists all")
     'did you mean fd-lm or fd-kl? `flipguard methods` lists all.'
@@ -73,7 +73,7 @@ def nearest(name: str, known: Iterable[str], *, all_in: str) -> str:
 
 
 def _short(value: object, *, longest: int = 60) -> str:
-    # Hostile or endless values must not flood, or write control codes to, somebody's terminal.
+    # A long or hostile value must neither fill the terminal nor send control codes to it.
     try:
         text = repr(value) if not isinstance(value, str) else repr(value[: longest + 1])
     except (RecursionError, ValueError):  # nested too deep, or a number with too many digits
@@ -82,7 +82,7 @@ def _short(value: object, *, longest: int = 60) -> str:
 
 
 def printable(text: str, *, longest: int = 200) -> str:
-    """Text from a file, safe for a terminal: no control or direction characters, no endless line.
+    """Return text from a file, safe for a terminal: no control characters, limited length.
 
     >>> printable("a\\x1b[31mb")
     'a�[31mb'

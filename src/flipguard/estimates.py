@@ -1,6 +1,6 @@
-"""Metrics with their uncertainty, for independent rows and for rows in clusters.
+"""Metrics with intervals, for independent rows and for rows in clusters.
 
-How a kind of metric is computed belongs to `flipguard.metric_kinds`.
+The formulas of each kind of metric belong to `flipguard.metric_kinds`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from flipguard.counts import FlipCounts, FloatArray
 from flipguard.metric_kinds import ClusterRatioKind, Design, PValueKind
 from flipguard.metrics import Metric
 
-# At most this many numbers are held by groups that are computed together (32 MB).
+# Groups that are computed together have at most this many numbers (32 MB).
 MOST_NUMBERS = 4_000_000
 
 REPLICATES = 2_000
-# With many groups each gets fewer draws: the design effect needs far fewer than a percentile would.
+# With many groups, each gets fewer draws: a design effect needs fewer than a percentile.
 REPLICATES_A_GROUP = 500
 SEED = 20210619
 
 
 def has_cluster_interval(metric: Metric) -> bool:
-    """Whether the metric is a ratio of two sums over clusters and has a largest possible value."""
+    """Return whether the metric is a ratio of sums over clusters with a largest possible value."""
     return isinstance(metric.kind, ClusterRatioKind) and metric.kind.has_largest_value
 
 
@@ -49,8 +49,8 @@ def widened(
 ) -> tuple[FloatArray, FloatArray]:
     """Widen intervals of independent rows by the intervals over the clusters of each group.
 
-    Takes one group with many confidences, or many groups with one confidence for all or one for
-    each. `scale` multiplies the number of clusters, and `times` is how often each cluster of a
+    Takes one group with many confidences, or many groups with one confidence for all or one per
+    group. `scale` multiplies the number of clusters, and `times` is how often each cluster of a
     group occurs. nan for a group of fewer than two clusters.
     """
     kind, reach = ratio_of(metric), _reach(metric, groups[0])
@@ -82,7 +82,7 @@ def p_values_beyond(
     limit: float,
     side: Literal["above", "below"],
 ) -> FloatArray:
-    """For each group the alpha at which the interval over its clusters just touches the limit."""
+    """Return per group the alpha at which the interval over its clusters touches the limit."""
     found = np.full(len(groups), np.nan)
     bound = ratio_of(metric).bound(limit, side, _reach(metric, groups[0]))
     for places, sums, times in _together([_distinct(metric, clusters) for clusters in groups]):
@@ -93,7 +93,7 @@ def p_values_beyond(
 
 
 def end_without_flips(metric: Metric, clusters: FlipCounts, confidence: float) -> float:
-    """Return the upper end of a value of 0, as a share of the largest value."""
+    """Return the upper end for a value of 0, as a share of the largest value."""
     sums, times = _distinct(metric, clusters)
     nothing = np.zeros(len(sums))
     return float(
@@ -102,7 +102,7 @@ def end_without_flips(metric: Metric, clusters: FlipCounts, confidence: float) -
 
 
 def _reach(metric: Metric, clusters: FlipCounts) -> float:
-    """The largest possible value; the same for all clusters of a comparison."""
+    """Return the largest possible value, which is the same for all clusters of a comparison."""
     return float(np.nanmax(ratio_of(metric).reach(clusters)))
 
 
@@ -150,11 +150,11 @@ class Estimate:
 
     @property
     def is_defined(self) -> bool:
-        """False where the metric has no value, for want of samples or of what it needs."""
+        """False if there are no samples, or if the inputs lack what the metric needs."""
         return not math.isnan(self.value)
 
     def as_json(self) -> dict[str, float | int | None]:
-        """Undefined and infinite numbers are null, because JSON has neither."""
+        """Return the numbers; undefined and infinite ones are None, because JSON has neither."""
         return {
             "value": _number(self.value),
             "low": _number(self.low),
@@ -169,7 +169,7 @@ def _number(value: float) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCounts:
-    """The counts of one set of samples, and of its clusters if rows belong together."""
+    """The counts of one set of samples, and of its clusters if rows are clustered."""
 
     counts: FlipCounts
     clusters: FlipCounts | None = None
@@ -179,14 +179,14 @@ class GroupCounts:
     def interval(
         self, metric: Metric, confidence: float, *, scale: float = 1.0
     ) -> tuple[float, float]:
-        """The interval of a metric; with `scale`, as if there were that many times the samples."""
+        """Return the interval of a metric; with `scale`, as if n were that many times larger."""
         low, high = self.interval_array(metric, np.asarray(confidence), scale=scale)
         return float(low), float(high)
 
     def interval_array(
         self, metric: Metric, confidence: FloatArray, *, scale: float = 1.0
     ) -> tuple[FloatArray, FloatArray]:
-        """The interval at several confidences."""
+        """Return the intervals of a metric at several confidences."""
         counts = self.counts if scale == 1.0 else self.counts.scaled(scale)
         if self.clusters is None or not metric.needs <= self.counts.layout.available:
             return intervals(metric, counts, confidence)
@@ -196,15 +196,15 @@ class GroupCounts:
                 metric, (independent[0], independent[1]), [self.clusters], confidence, scale=scale
             )
         effect, degrees = self.design(metric)
-        # With more clusters, the variance between them is known better.
+        # More clusters estimate the variance between them better.
         return intervals(metric, counts, confidence, effect=effect, degrees=degrees * scale)
 
     def p_value(self, metric: Metric, limit: float, side: Literal["above", "below"]) -> float:
-        """Return the alpha at which the (1 - alpha) interval just touches a limit."""
+        """Return the alpha at which the (1 - alpha) interval touches a limit."""
         return float(p_values(metric, [self], limit, side)[0])
 
     def end_at_zero(self, metric: Metric, confidence: float) -> tuple[float, float]:
-        """Return the upper end of a rate or a mean of 0 on these samples, and its largest value.
+        """Return the upper end for a rate or mean of 0 on these samples, and the largest value.
 
         No value on these samples has a smaller upper end. By symmetry, none has a larger lower end
         than the largest value minus this end. nan for other metrics.
@@ -215,16 +215,16 @@ class GroupCounts:
         return end, most
 
     def estimate(self, metric: Metric, confidence: float) -> Estimate:
-        """The metric with its interval."""
+        """Return the metric with its interval."""
         low, high = self.interval(metric, confidence)
         estimate = _estimate(metric, self.counts, low, high)
         if self.clusters is not None and isinstance(metric.kind, PValueKind):
-            # The test presumes that rows are independent, which is just what clusters deny.
+            # The test assumes independent rows, which clustered rows are not.
             return replace(estimate, value=math.nan)
         return estimate
 
     def design(self, metric: Metric) -> tuple[float, float]:
-        """The design effect of clusters on the variance of a metric, and its degrees of freedom."""
+        """Return the design effect of clusters on the variance, and its degrees of freedom."""
         if metric.name not in self._designs:
             self._designs[metric.name] = self._measure_design(metric)
         return self._designs[metric.name]
@@ -232,7 +232,7 @@ class GroupCounts:
     def _measure_design(self, metric: Metric) -> tuple[float, float]:
         clusters = self.clusters
         if clusters is None or len(clusters) < 2:
-            # One cluster is one observation: nothing can be said about others.
+            # One cluster is one observation: the variance between clusters is unknown.
             return math.inf, 1.0
         layout, kind = clusters.layout, metric.kind
         drawn = statistics.cluster_replicates(
@@ -254,7 +254,7 @@ class GroupCounts:
 def estimate_groups(
     metric: Metric, samples: Sequence[GroupCounts], confidence: float
 ) -> list[Estimate]:
-    """The metric of many groups at once."""
+    """Return the estimates of a metric for many groups at once."""
     if not samples:
         return []
     clusters = [sample.clusters for sample in samples if sample.clusters is not None]
@@ -276,7 +276,7 @@ def estimate_groups(
 def p_values(
     metric: Metric, samples: Sequence[GroupCounts], limit: float, side: Literal["above", "below"]
 ) -> FloatArray:
-    """For each sample the alpha at which the (1 - alpha) interval just touches a limit."""
+    """Return per sample the alpha at which the (1 - alpha) interval touches a limit."""
     clusters = [sample.clusters for sample in samples if sample.clusters is not None]
     if not samples:
         return np.zeros(0)
@@ -321,7 +321,7 @@ def intervals(
     effect: float = 1.0,
     degrees: float = math.inf,
 ) -> tuple[FloatArray, FloatArray]:
-    """The interval of every group, by the method of the metric's kind."""
+    """Return the interval of every group, by the method of the metric's kind."""
     nothing = np.full(counts.values.shape[:-1], np.nan)
     if not metric.needs <= counts.layout.available or math.isinf(effect):
         return nothing, nothing

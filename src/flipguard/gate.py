@@ -1,11 +1,14 @@
-"""The gate: a comparison and a policy in, a verdict out."""
+"""The gate: judge a comparison by a policy.
+
+How a verdict is shown belongs to `flipguard.render`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from flipguard.comparison import Comparison
 from flipguard.corrections import failing_alphas
@@ -22,6 +25,9 @@ from flipguard.planning import Question, samples_needed
 from flipguard.policy import Policy, Rule
 from flipguard.predictions.table import Predictions
 
+if TYPE_CHECKING:
+    from flipguard.render.display import VerdictDisplay
+
 Outcome = Literal["pass", "fail", "inconclusive"]
 GroupOutcome = Literal["pass", "fail", "inconclusive", "not_judged"]
 SCHEMA = "flipguard.verdict/1"
@@ -31,7 +37,10 @@ EXIT_CODES: dict[Outcome, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """One rule on one group. With a correction, the end that could fail is the corrected one."""
+    """One rule applied to one group.
+
+    With a correction, the end of the interval that could fail is the corrected one.
+    """
 
     rule: Rule
     group: str | None
@@ -46,7 +55,7 @@ class Judgement:
     reason: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """A row of the verdict's JSON."""
+        """Return a row of the verdict's JSON."""
         row: dict[str, Any] = {
             "metric": self.rule.metric,
             "by": self.rule.by,
@@ -80,7 +89,7 @@ class RuleVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedVerdict:
-    """What became of the samples that may never flip."""
+    """The samples that may never flip, and which of them did."""
 
     verdict: Outcome
     n: int
@@ -88,7 +97,7 @@ class PinnedVerdict:
     file: str
 
     def as_json(self) -> dict[str, Any]:
-        """A row of the verdict's JSON, in the shape of the others."""
+        """Return a row of the verdict's JSON, with the keys of the other rows."""
         return {
             "metric": "pinned",
             "by": None,
@@ -104,9 +113,9 @@ class PinnedVerdict:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Verdict:
-    """Whether the update may ship: the worst of its rules."""
+    """Whether the update may ship: the worst outcome of its rules."""
 
     comparison: Comparison
     policy: Policy
@@ -115,7 +124,7 @@ class Verdict:
 
     @property
     def verdict(self) -> Outcome:
-        """pass, fail or inconclusive."""
+        """The worst outcome of all rules and pinned samples: pass, fail or inconclusive."""
         outcomes: list[Outcome] = [rule.verdict for rule in self.rules]
         if self.pinned is not None:
             outcomes.append(self.pinned.verdict)
@@ -123,11 +132,37 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 fail, 3 inconclusive; 2 is for what could not be judged at all."""
+        """0 for pass, 1 for fail, 3 for inconclusive; 2 is for input that could not be judged."""
         return EXIT_CODES[self.verdict]
 
+    def __repr__(self) -> str:
+        outcomes = [rule.verdict for rule in self.rules]
+        told = ", ".join(f"{outcomes.count(o)} {o}" for o in EXIT_CODES if o in outcomes)
+        return f"<Verdict {self.verdict!r} by {self.policy.name!r}, rules: {told or 'none'}>"
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        """Return the tables that a notebook shows."""
+        return self._display().html()
+
+    def summary(self) -> str:
+        """Return what `flipguard gate` prints."""
+        return self._display().text()
+
+    def to_markdown(self) -> str:
+        """Return the verdict as Markdown for a pull request."""
+        return self._display().markdown()
+
+    def _display(self) -> VerdictDisplay:
+        # Rendering is built on verdicts, so this import goes up and is made when it is needed.
+        from flipguard.render.display import VerdictDisplay
+
+        return VerdictDisplay(self)
+
     def as_dict(self) -> dict[str, Any]:
-        """The verdict as the JSON has it."""
+        """Return the verdict as the values of its JSON document."""
         rows = [j.as_json() for rule in self.rules for j in rule.judgements]
         if self.pinned is not None:
             rows.append(self.pinned.as_json())
@@ -142,12 +177,12 @@ class Verdict:
         }
 
     def to_json(self) -> str:
-        """The verdict as a JSON document."""
+        """Return the verdict as a JSON document."""
         return json_text(self.as_dict())
 
 
 def check(result: Comparison, policy: Policy) -> Verdict:
-    """Judges a comparison by a policy.
+    """Judge a comparison by a policy.
 
     >>> from flipguard import Policy, Predictions, check, compare
     >>> target = [0, 1] * 500
@@ -193,7 +228,7 @@ def check(result: Comparison, policy: Policy) -> Verdict:
 
 
 def check_columns(policy: Policy, *, old: Predictions, new: Predictions) -> None:
-    """Refuse a rule that groups by a column which there is not, before anything is compared."""
+    """Refuse a rule whose group-by column does not exist, before anything is compared."""
     for i, rule in enumerate(policy.rules, start=1):
         if rule.by is None:
             continue
@@ -202,16 +237,16 @@ def check_columns(policy: Policy, *, old: Predictions, new: Predictions) -> None
         if all(column is None for column in found.values()):
             columns = dict.fromkeys((*old.columns, *new.columns))
             raise PolicyError(
-                f"{where}, which neither {old.name} nor {new.name} has as a column; their columns "
-                f"are {listed(columns, most=12)}."
+                f"{where}, but neither {old.name} nor {new.name} has that column; group by one "
+                f"of their columns: {listed(columns, most=12)}."
             )
         for side in (old, new):
             column = found[side.name]
             dtype = None if column is None else side.frame.collect_schema()[column]
             if dtype is not None and not is_scalar(dtype):
                 raise PolicyError(
-                    f"{where}, a column of type {dtype} in {side.name}, by which samples cannot be "
-                    "grouped; use a column of text, numbers or times."
+                    f"{where}, but samples cannot be grouped by this column of type {dtype} in "
+                    f"{side.name}; use a column of text, numbers or times."
                 )
 
 
@@ -234,28 +269,28 @@ def _judge_rule(
     ]
     judgements.sort(key=lambda j: (SEVERITY[j.verdict], -_excess(j)))
     outcomes: list[Outcome] = [j.verdict for j in judgements if j.verdict != "not_judged"]
-    # Where no group is large enough nothing was shown, which is not a pass.
+    # If no group is large enough, nothing was shown, which is not a pass.
     verdict: Outcome = min(outcomes, key=lambda v: SEVERITY[v], default="inconclusive")
     return RuleVerdict(rule=rule, verdict=verdict, judgements=tuple(judgements))
 
 
 def _refuse_strangers(result: Comparison, policy: Policy) -> None:
-    """A yardstick that is never right can be passed by anything.
+    """Refuse an old model or a control that is never right: any update would pass against it.
 
-    It is more often a class spelled in two ways than a bad model, and then every flip is missed.
+    The cause is usually that predictions and targets spell classes differently, which hides flips.
     """
     counts = result.counts
     if not counts.layout.has_target or counts.labelled == 0:
         return
-    yardsticks = {result.old: counts.old_right}
+    right_counts = {result.old: counts.old_right}
     for i, name in enumerate(result.controls):
-        yardsticks[name] = counts.control(i).new_right
-    for name, right in yardsticks.items():
+        right_counts[name] = counts.control(i).new_right
+    for name, right in right_counts.items():
         if right == 0:
             raise PolicyError(
                 f"{policy.name} cannot be judged because no prediction of {name} equals its "
-                "target, so that nothing could break; check that predictions and targets name "
-                "the classes alike."
+                "target, so no sample could break; check that predictions and targets use the same "
+                "class names."
             )
 
 
@@ -264,18 +299,18 @@ def _refuse_absent(result: Comparison, metric: Metric, policy: Policy) -> None:
     if absent:
         hint = forgotten_target(result.plan) if "target" in absent else ""
         raise PolicyError(
-            f"{policy.name} limits {metric.name}, which needs {listed_needs(absent)}; "
-            f"{result.old} and {result.new} do not have that, so nothing can be judged{hint}."
+            f"{policy.name} limits {metric.name}, which needs {listed_needs(absent)}, but "
+            f"{result.old} and {result.new} do not have that; add it, or remove the rule{hint}."
         )
 
 
 def listed_needs(needs: frozenset[str]) -> str:
-    """What a metric needs, in words."""
+    """Return in words what a metric needs."""
     words = {
         "target": "targets",
-        "old scores": "old's class scores",
-        "new scores": "new's class scores",
-        "logits": "logits on both sides",
+        "old scores": "class scores of the old model",
+        "new scores": "class scores of the new model",
+        "logits": "logits of both models",
         "control": "a control (`control=`)",
     }
     return " and ".join(words[need] for need in sorted(needs))
@@ -286,8 +321,8 @@ def _groups(result: Comparison, rule: Rule, policy: Policy) -> Sequence[Group]:
         return [result.whole]
     if rule.by not in result.by:
         raise PolicyError(
-            f"{policy.name} judges groups of '{rule.by}', but the comparison was not made by that "
-            f"column; compare with by=[{rule.by!r}]."
+            f"{policy.name} judges groups of '{rule.by}', but the comparison is not grouped by "
+            f"that column; compare with by=[{rule.by!r}]."
         )
     grouping = result.by[rule.by]
     if rule.only is None:
@@ -296,14 +331,14 @@ def _groups(result: Comparison, rule: Rule, policy: Policy) -> Sequence[Group]:
     absent = [name for name in rule.only if name not in known]
     if absent:
         raise PolicyError(
-            f"{policy.name} judges group {listed(absent)} of '{rule.by}', of which there is no "
-            f"sample; groups are {listed(known, most=8)}."
+            f"{policy.name} judges group {listed(absent)} of '{rule.by}', but it has no samples; "
+            f"use one of the groups {listed(known, most=8)}."
         )
     return [known[name] for name in rule.only]
 
 
 def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judgement:
-    """Judge one group against the limits; `alpha` is the error with which it may fail."""
+    """Judge one group against the limits; `alpha` is the error rate at which it may fail."""
     metric, confidence = METRICS[rule.metric], policy.confidence
     estimate = _estimate(rule, group, confidence)
     judgement = Judgement(
@@ -325,8 +360,8 @@ def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judg
         )
     if rule.judge == "point":
         return replace(judgement, verdict="pass" if lowest <= value <= highest else "fail")
-    # To fail, the corrected interval counts, which is wider; to pass, the plain one. A value can
-    # fail only if it lies beyond a limit, and then only the end nearer to that limit matters.
+    # The corrected interval, which is wider, decides a fail; the plain one decides a pass. A value
+    # can fail only if it lies beyond a limit, and then only the end nearer to that limit matters.
     if 1.0 - alpha != confidence and not lowest <= value <= highest:
         wide = group.sample.interval(metric, 1.0 - alpha)
         low, high = (wide[0], high) if value > highest else (low, wide[1])
@@ -341,7 +376,7 @@ def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judg
 
 
 def _estimate(rule: Rule, group: Group, confidence: float) -> Estimate:
-    # The comparison made the estimates of all groups at once, which is many times faster.
+    # The comparison has estimated all groups at once, which is many times faster.
     if confidence == group.confidence:
         return group[rule.metric]
     return group.sample.estimate(METRICS[rule.metric], confidence)
@@ -360,10 +395,7 @@ def _ends(rule: Rule) -> tuple[float, float]:
 def _no_interval(group: Group) -> str:
     clusters = group.sample.clusters
     if clusters is not None and len(clusters) < 2:
-        return (
-            "all samples belong to one cluster, which says nothing about other clusters, so there "
-            "is no interval"
-        )
+        return "all samples belong to one cluster, so there is no interval"
     return "there are too few samples or clusters for an interval"
 
 
@@ -374,10 +406,10 @@ def _planned(
     alphas: Sequence[float],
     confidence: float,
 ) -> list[Judgement]:
-    """Add to each inconclusive judgement how many more samples would decide it, and the reason."""
+    """Add to each inconclusive judgement the number of samples it still needs, and the reason."""
     metric = METRICS[rule.metric]
     lowest, highest = _ends(rule)
-    open_ones = [i for i, j in enumerate(found) if j.verdict == "inconclusive" and j.reason is None]
+    undecided = [i for i, j in enumerate(found) if j.verdict == "inconclusive" and j.reason is None]
     questions = [
         Question(
             sample=groups[i].sample,
@@ -387,9 +419,9 @@ def _planned(
             passing=confidence,
             failing=1.0 - alphas[i],
         )
-        for i in open_ones
+        for i in undecided
     ]
-    needed = dict(zip(open_ones, samples_needed(metric, questions), strict=True))
+    needed = dict(zip(undecided, samples_needed(metric, questions), strict=True))
     return [
         replace(
             judgement,
@@ -420,7 +452,7 @@ def _not_judged(rule: Rule, group: Group, confidence: float) -> Judgement:
 
 
 def _excess(judgement: Judgement) -> float:
-    """How far beyond its limit a value is: the order of equals."""
+    """Return how far a value lies beyond its limit, to sort judgements with the same verdict."""
     rule, value = judgement.rule, judgement.value
     if math.isnan(value):
         return -math.inf

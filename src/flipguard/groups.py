@@ -32,7 +32,7 @@ SIDES: tuple[Literal["above", "below"], ...] = ("above", "below")
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Group(Mapping[str, Estimate]):
-    """One set of samples, whole or a slice: `group["negative_flip_rate"]` is an `Estimate`."""
+    """The estimates of all samples or of one group: `group["churn"]` is an `Estimate`."""
 
     name: str
     sample: GroupCounts
@@ -48,7 +48,7 @@ class Group(Mapping[str, Estimate]):
             return self.estimates[metric]
         except KeyError:
             raise KeyError(
-                f"There is no metric '{metric}'; known are {', '.join(METRICS)}."
+                f"There is no metric '{metric}'; use one of {', '.join(METRICS)}."
             ) from None
 
     def __iter__(self) -> Iterator[str]:
@@ -59,7 +59,7 @@ class Group(Mapping[str, Estimate]):
 
     @property
     def counts(self) -> FlipCounts:
-        """The sufficient statistics behind every number here."""
+        """The sufficient statistics of the estimates."""
         return self.sample.counts
 
     @property
@@ -68,7 +68,7 @@ class Group(Mapping[str, Estimate]):
         return int(self.counts.rows)
 
     def as_json(self) -> dict[str, Any]:
-        """The part of the JSON that is the same for the whole and for a group."""
+        """Return the part of the JSON that all samples and groups share."""
         return {
             "n": self.n,
             "counts": counts_json(self.counts),
@@ -78,7 +78,7 @@ class Group(Mapping[str, Estimate]):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Grouping:
-    """The groups of one column, worst first, and which of them regress beyond chance."""
+    """The groups of one column, worst first, and which of them regress by more than chance."""
 
     column: str
     groups: tuple[Group, ...]
@@ -94,7 +94,7 @@ class Grouping:
             if group.name == str(name):
                 return group
         known = listed([group.name for group in self.groups], most=8)
-        raise KeyError(f"There is no group '{name}' in '{self.column}'; known are {known}.")
+        raise KeyError(f"There is no group '{name}' in '{self.column}'; use one of {known}.")
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self.groups)
@@ -103,14 +103,14 @@ class Grouping:
         return len(self.groups)
 
     def change(self, group: Group) -> Literal["regressed", "improved", None]:
-        """Whether a group's flips lean one way beyond chance, after correction for many groups."""
+        """Return whether negative and positive flips differ by more than chance, corrected."""
         if not self.p_adjusted.get(group.name, 1.0) <= self.alpha:
             return None
         return "regressed" if group["accuracy_gain"].value < 0 else "improved"
 
 
 def counts_json(counts: FlipCounts) -> dict[str, int | None]:
-    """Return the cells by name; None where the rows have no targets."""
+    """Return the outcome counts by name; None if the rows have no targets."""
     known = counts.layout.has_target
     cells: dict[str, int | None] = {c: int(counts[c]) if known else None for c in CELLS}
     unlabelled = {c: int(counts[c]) for c in UNLABELLED}
@@ -119,18 +119,18 @@ def counts_json(counts: FlipCounts) -> dict[str, int | None]:
 
 def estimated_groups(groups: Groups, confidence: float, *, clustered: bool) -> list[Group]:
     """Return each group with its estimates."""
-    places: dict[str, list[int]] = {}
+    indices: dict[str, list[int]] = {}
     for i, name in enumerate(groups.keys):
-        places.setdefault(name, []).append(i)
+        indices.setdefault(name, []).append(i)
     layout, values = groups.counts.layout, groups.counts.values
     samples = []
-    for rows in places.values():
+    for rows in indices.values():
         clusters = FlipCounts(layout, values[rows])
         samples.append(
             GroupCounts(
                 counts=clusters.total(),
                 clusters=clusters if clustered else None,
-                replicates=REPLICATES_A_GROUP if len(places) > 1 else REPLICATES,
+                replicates=REPLICATES_A_GROUP if len(indices) > 1 else REPLICATES,
             )
         )
     estimates = {
@@ -143,14 +143,14 @@ def estimated_groups(groups: Groups, confidence: float, *, clustered: bool) -> l
             estimates={metric: values[i] for metric, values in estimates.items()},
             confidence=confidence,
         )
-        for i, name in enumerate(places)
+        for i, name in enumerate(indices)
     ]
 
 
 def grouping_of(
     column: str, groups: Groups, confidence: float, correction: Correction, *, clustered: bool
 ) -> Grouping:
-    """The groups of a column with their estimates, worst first."""
+    """Return the groups of a column with their estimates, worst first."""
     found = estimated_groups(groups, confidence, clustered=clustered)
     raw = _change_p_values(found)
     adjusted = dict(
@@ -171,10 +171,10 @@ def grouping_of(
 
 
 def _change_p_values(groups: Sequence[Group]) -> FloatArray:
-    """P values of more negative than positive flips per group, or the reverse.
+    """Return p values of more negative than positive flips per group, or the reverse.
 
-    Exact for independent rows. Clusters only widen an interval, so with clusters the p value is the
-    larger of the exact one and that of the interval over clusters.
+    Exact for independent rows. With clusters, the p value is the larger of the exact one and that
+    of the interval over clusters, because clusters only widen an interval.
     """
     gain, chance = METRICS["accuracy_gain"], METRICS["mcnemar_p"]
     p_values = np.array([float(chance.value(group.counts)) for group in groups])
@@ -187,7 +187,7 @@ def _change_p_values(groups: Sequence[Group]) -> FloatArray:
 
 
 def _badness(grouping: Grouping, group: Group) -> tuple[bool, float, float, str]:
-    """Sorts groups: those that regress beyond chance, then by what surely breaks."""
+    """Return a sort key: regressed groups first, then by the lower end of the rate."""
     metric = "negative_flip_rate" if group["negative_flip_rate"].is_defined else "churn"
     estimate = group[metric]
     low = estimate.low if not np.isnan(estimate.low) else -1.0

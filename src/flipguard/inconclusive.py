@@ -1,4 +1,7 @@
-"""Reasons of inconclusive judgements, where a number of further samples is not enough."""
+"""Reasons of inconclusive judgements, in words.
+
+The numbers of further samples belong to `flipguard.planning`.
+"""
 
 from __future__ import annotations
 
@@ -76,11 +79,11 @@ def rounded_up(number: int) -> int:
 
 
 def _further(rule: Rule, group: Group, value: float, samples: Needed) -> str:
-    """How many more samples are needed; of rows with clusters, how many more clusters."""
+    """Return in words how many more samples, or clusters, are needed."""
     outcome, clusters = expected_outcome(rule, value), group.sample.clusters
     if clusters is None:
         return further_needed(samples, outcome)
-    # Whole clusters are added, because more rows of the same clusters would tell less.
+    # Count in whole clusters, because more rows of the same clusters say less.
     each = len(clusters) / float(clusters.rows.sum())
     even, most = (None if more is None else math.ceil(more * each) for more in samples)
     return further_needed(
@@ -89,16 +92,16 @@ def _further(rule: Rule, group: Group, value: float, samples: Needed) -> str:
 
 
 def _never_inside(rule: Rule, value: float) -> str | None:
-    """The reason if the limit is the smallest or largest possible value of the metric."""
+    """Return the reason if the limit is the smallest or largest possible value of the metric."""
     metric = METRICS[rule.metric]
     least, most = metric.range
     for limit, end in ((rule.max, least), (rule.min, most)):
         if limit == end == value:
             case = "flip" if _counts_flips(metric) else "case"
-            # The other intervals may hold their best value after one case as well.
+            # The other intervals may contain the best value even after one case.
             sure = isinstance(metric.kind, RateKind | ControlRatioKind | MeanKind)
             return (
-                f"no number of samples passes a limit of {_number(metric, limit)}"
+                f"no number of samples can pass a limit of {_number(metric, limit)}"
                 + (f", and one {case} fails it" if sure else "")
                 + f'; with judge = "point" it passes as long as there is no {case}'
             )
@@ -106,7 +109,7 @@ def _never_inside(rule: Rule, value: float) -> str | None:
 
 
 def _never_below(rule: Rule, value: float, high: float) -> str | None:
-    """The reason if the metric has no largest value, so its interval has no upper end."""
+    """Return the reason if the metric has no largest value, so its interval has no upper end."""
     unbounded = not METRICS[rule.metric].kind.has_largest_value
     if rule.max is None or value > rule.max or not (unbounded and math.isinf(high)):
         return None
@@ -119,7 +122,7 @@ def _never_below(rule: Rule, value: float, high: float) -> str | None:
 def _too_few(
     rule: Rule, group: Group, value: float, samples: Needed, confidence: float
 ) -> str | None:
-    """The reason if these samples are too few to pass this limit at any rate."""
+    """Return the reason if these samples are too few to pass this limit at any rate."""
     metric = METRICS[rule.metric]
     end, most = group.sample.end_at_zero(metric, confidence)
     if rule.max is not None and end > rule.max:
@@ -143,12 +146,12 @@ def _too_few(
 
 def _never_decided(rule: Rule, group: Group, value: float) -> str:
     if any(math.isclose(value, limit, abs_tol=1e-12) for limit in rule.limit.values()):
-        return "no number of samples decides: the value lies on its limit"
+        return "no number of samples decides, because the value lies on its limit"
     controls = group.counts.layout.controls
     if isinstance(METRICS[rule.metric].kind, ControlRatioKind) and controls > 1:
         return (
-            f"no number of samples decides if the {controls} controls keep differing as much as "
-            "here; give more controls"
+            f"no number of samples decides if the {controls} controls differ as much as here; give "
+            "more controls"
         )
     clusters = group.sample.clusters
     if clusters is not None and clusters.rows.min() < clusters.rows.max():
@@ -160,7 +163,7 @@ def _never_decided(rule: Rule, group: Group, value: float) -> str:
 
 
 def _at_best(metric: Metric, rate: float) -> str:
-    # Compatibility is the share that does not flip, so its best is 1.
+    # Compatibility is the share that does not flip, so its best value is 1.
     kept = metric.name.startswith("backward")
     if _counts_flips(metric) and rate == (1.0 if kept else 0.0):
         return "without any flip"
@@ -168,7 +171,7 @@ def _at_best(metric: Metric, rate: float) -> str:
 
 
 def _counts_flips(metric: Metric) -> bool:
-    whole = not isinstance(metric.kind, MeanKind)  # a mean moves by parts of a flip
+    whole = not isinstance(metric.kind, MeanKind)  # a mean can change by less than one flip
     return whole and any(word in metric.name for word in ("flip", "churn", "backward"))
 
 
@@ -177,7 +180,7 @@ def _number(metric: Metric, value: float) -> str:
 
 
 def _percent(value: float) -> str:
-    """A percentage with three significant digits, or its distance from 100 % with three.
+    """Return a percentage with three significant digits, counted from 100 % if it is near.
 
     >>> _percent(0.17904), _percent(0.02), _percent(0.0), _percent(0.9995), _percent(5e-7)
     ('17.9 %', '2 %', '0 %', '99.95 %', '0.00005 %')

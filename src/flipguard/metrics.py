@@ -1,7 +1,7 @@
 """The table of metrics. Each row is data; its value is a pure function of `FlipCounts`.
 
-The table drives the comparison, its intervals, the command line, the JSON, the docs and the tests:
-a new metric is a new row here and its plain definition in the tests.
+Comparison, intervals, command line, JSON, docs and tests all read this table. How a kind of metric
+is computed belongs to `flipguard.metric_kinds`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from flipguard.metric_kinds import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One row: a name users rely on, what it says, what it needs, and how it is computed.
+    """One metric: its name, what it measures, what it needs, and how it is computed.
 
-    `range` is the least and the greatest value that there can be.
+    `range` is the smallest and the largest possible value.
     """
 
     name: str
@@ -44,26 +44,26 @@ class Metric:
     percent: bool = True
 
     def value(self, counts: FlipCounts) -> FloatArray:
-        """The metric of every group; nan where undefined, or where what it needs is absent."""
+        """Return the metric of every group; nan if undefined or if the inputs do not allow it."""
         if not self.needs <= counts.layout.available:
             return np.full(counts.values.shape[:-1], np.nan)
         return self.kind.value(counts)
 
 
 def mcnemar(negative: ArrayLike, positive: ArrayLike) -> FloatArray:
-    """Exact two-sided McNemar p value: are negative and positive flips equally likely?
+    """Return the exact two-sided McNemar p value of equally likely negative and positive flips.
 
-    1 when nothing flipped: no flip is no evidence either way.
+    It is 1 if nothing flipped.
 
     >>> print(f"{mcnemar(2, 10):.4f}")
     0.0386
     """
-    from scipy.special import betainc  # here, because SciPy would double the time of an import
+    from scipy.special import betainc  # here, because SciPy doubles the import time
 
     losses, gains = np.asarray(negative, dtype=np.float64), np.asarray(positive, dtype=np.float64)
     fewer, more = np.minimum(losses, gains), np.maximum(losses, gains)
-    # P(X <= fewer) of a fair coin is an incomplete beta function: no sum of binomial coefficients,
-    # so a thousand million flips neither overflow nor take time.
+    # P(X <= fewer) of a fair coin is an incomplete beta function. A sum of binomial coefficients
+    # would be slow, and would overflow with many flips.
     with np.errstate(all="ignore"):
         tail = betainc(np.maximum(more, 1.0), fewer + 1.0, 0.5)
     p_value = np.where(fewer == more, 1.0, np.minimum(2.0 * tail, 1.0))
@@ -83,7 +83,7 @@ def _wrong_old(counts: FlipCounts) -> FloatArray:
 
 
 def _half_the_classes(counts: FlipCounts) -> FloatArray:
-    """The most that scores can move: one class falls from 1 to 0, and all others rise to 1."""
+    """Return the largest possible change: one class falls from 1 to 0, and all others rise to 1."""
     return divide_or_nan(counts["classes"], 2.0 * counts.rows)
 
 

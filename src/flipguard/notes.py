@@ -1,4 +1,4 @@
-"""Notes: what a careful reader would want to know about the files before believing the numbers."""
+"""Notes: unusual properties of the files that a reader should know before using the numbers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from flipguard.groups import Group
 from flipguard.predictions.names import score_like, suggestion, well_known
 from flipguard.predictions.table import Predictions
 
-# How other tools write a missing value in text; flipguard reads names as they are written.
+# How other tools write a missing value as text; flipguard takes these texts as class names.
 MISSING_SPELLINGS = ("NA", "N/A", "null", "None", "NaN", "nan")
-# A note is shown if the clusters are worth less than a fourth of as many clusters of one size. In
-# simulations intervals failed with sizes that uneven.
+# A note is shown if the clusters are worth less than a fourth of as many equal clusters. In
+# simulations, intervals did not hold their confidence with sizes that uneven.
 LEAST_WORTH = 4
 
 
 def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
-    """What is unusual about the files of a comparison, one clause each."""
+    """Yield one clause per unusual property of the files of a comparison."""
     if plan.old.id is None:
         yield "the files have no ids, so rows were matched by their position" + _hint(
             "id", (plan.old, plan.new)
@@ -45,18 +45,18 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
     yield from _of_clusters(whole)
     yield from _new_classes(plan)
     yield from _unused_scores(plan)
-    # A model that is never right is more often a class spelled in two ways than a bad model.
+    # If a model is never right, predictions and targets probably spell the classes differently.
     right = {plan.old.name: counts.old_right, plan.new.name: counts.new_right}
     for name, count in right.items():
         if counts.labelled > 0 and count == 0:
             yield (
                 f"{name}: no prediction equals its target; check that predictions and targets "
-                "name the classes alike (3 and cat are different names)"
+                "use the same class names (3 and cat are different names)"
             )
 
 
 def _infinite_ratios(whole: Group) -> Iterator[str]:
-    """Ratios to controls that never flip."""
+    """Yield a note per ratio to controls that have no flip."""
     counts = whole.counts
     for metric, kind, flips in (
         ("churn_ratio", "churn", "changed labels"),
@@ -64,16 +64,16 @@ def _infinite_ratios(whole: Group) -> Iterator[str]:
     ):
         if math.isinf(whole[metric].value):
             new = counts.joint(kind)[1].sum()
-            yield f"{metric} is infinite: new has {new:,.0f} {flips} and no control has any"
+            yield f"{metric} is infinite: new has {new:,.0f} {flips}, and no control has any"
 
 
 def forgotten_target(plan: CountingPlan | None) -> str:
-    """The end of a sentence that names columns in which targets may be."""
+    """Return the end of a sentence that names columns which may contain targets."""
     return _hint("target", plan.sides) if plan is not None else ""
 
 
 def _hint(role: str, sides: tuple[Predictions, ...]) -> str:
-    """The first file with a column whose name is well known for a role that nothing fills."""
+    """Return a hint at the first file with a column whose name is common for a missing role."""
     for side in sides:
         columns = [c for c in side.columns if c not in (side.id, side.target, side.label)]
         if well_known(role, columns):
@@ -83,7 +83,7 @@ def _hint(role: str, sides: tuple[Predictions, ...]) -> str:
 
 
 def _of_clusters(whole: Group) -> Iterator[str]:
-    """One cluster alone, or clusters of such different sizes that intervals may not hold."""
+    """Yield a note if there is one cluster, or if cluster sizes are very uneven."""
     clusters = whole.sample.clusters
     if clusters is None:
         return
@@ -100,14 +100,14 @@ def _of_clusters(whole: Group) -> Iterator[str]:
 
 
 def are_uneven(sizes: FloatArray) -> bool:
-    """Whether sizes differ so much that intervals may not hold if size and flips are related."""
+    """Return whether sizes are so uneven that intervals may fail if flips depend on the size."""
     # The number of clusters of equal size with the same sum of squared shares of rows.
     worth = sizes.sum() ** 2 / (sizes**2).sum()
     return bool(worth < len(sizes) / LEAST_WORTH)
 
 
 def _new_classes(plan: CountingPlan) -> Iterator[str]:
-    """Classes that only one of the models can predict."""
+    """Yield a note per model that cannot predict a class of the other model."""
     old, new = plan.old.class_names, plan.new.class_names
     if old is None or new is None:
         return
@@ -118,7 +118,7 @@ def _new_classes(plan: CountingPlan) -> Iterator[str]:
 
 
 def _missing_spellings(plan: CountingPlan) -> Iterator[str]:
-    """Targets in text that look like missing values, in the first file that has such targets."""
+    """Yield notes on text targets that look like missing values, for the first file with any."""
     plan, readings = settled(plan)
     for i, side in enumerate(plan.sides):
         if side.target is None or dtype_of(side, side.target) not in TEXT:
@@ -140,12 +140,12 @@ def _missing_spellings(plan: CountingPlan) -> Iterator[str]:
 
 
 def _unused_scores(plan: CountingPlan) -> Iterator[str]:
-    """Columns that are named like class scores and were not taken as such."""
+    """Yield a note per file with columns that are named like class scores but were not used."""
     for side in (plan.old, plan.new):
         found = score_like(side.columns) if side.scores is None else []
         if found:
             yield (
                 f"{side.name} has columns named like class scores that were not used: "
-                f"{listed(found)}; to use them, have at least two columns, and name them "
-                "logit_<class> or probability_<class>"
+                f"{listed(found)}; to use them, give at least two columns, named logit_<class> or "
+                "probability_<class>"
             )

@@ -1,4 +1,4 @@
-"""Pinned samples: those that may never flip, whatever the averages say."""
+"""Pinned samples: those that may never flip from right to wrong, whatever the averages are."""
 
 from __future__ import annotations
 
@@ -22,14 +22,18 @@ ID_ARRAYS = ("ids", "id")
 
 
 def judge_pinned(result: Comparison, path: Path) -> tuple[int, list[str]]:
-    """How many samples are pinned, and the ids of those that flipped from right to wrong."""
+    """Return how many samples are pinned, and the ids of those that flipped from right to wrong."""
     if not result.layout.has_target:
-        raise PolicyError(f"{path} pins samples to stay right, which needs targets; add them.")
+        raise PolicyError(
+            f"{path} pins samples, which needs a target column; add one to the predictions."
+        )
     result, pinned = _read_together(result, path)
     known = result.compared_ids(pl.concat([pinned["as_written"], pinned["as_read"]]).unique())
     if known is None:
-        raise PolicyError(f"{path} pins samples by id, but {result.old} has no ids; add them.")
-    # The few ids of a file may all be numbers where those of the test set are not.
+        raise PolicyError(
+            f"{path} pins samples by id, but {result.old} has no ids; add an id column."
+        )
+    # The few ids of the file may all be numbers although those of the test set are not.
     as_written = pl.col("as_written")
     chosen = pl.when(as_written.is_in(known.implode())).then(as_written).otherwise("as_read")
     wanted = pinned.select(chosen).to_series().unique(maintain_order=True)
@@ -37,22 +41,22 @@ def judge_pinned(result: Comparison, path: Path) -> tuple[int, list[str]]:
     if len(absent):
         raise PolicyError(
             f"{path} pins id {listed(absent.to_list())}, which the comparison of {result.old} and "
-            f"{result.new} does not have; pinned samples must be in the test set."
+            f"{result.new} does not contain; remove it, or add the sample to the test set."
         )
     flips = result.flips().select(pl.col("id").cast(pl.String), "kind")
     flips = flips.filter(pl.col("id").is_in(wanted.implode()))
     unknown = flips.filter(pl.col("kind") == "changed")["id"].to_list()
     if unknown:
-        # Its label changed, and whether it was right is unknown: that must not read as a pass.
+        # The label changed, and without a target it is unknown whether it was right: not a pass.
         raise PolicyError(
-            f"{path} pins id {listed(unknown)}, which has another answer now but no target; give "
+            f"{path} pins id {listed(unknown)}, whose label changed but which has no target; give "
             "pinned samples their true class."
         )
     return len(wanted), flips.filter(pl.col("kind") == "negative")["id"].to_list()
 
 
 def _read_together(result: Comparison, path: Path) -> tuple[Comparison, pl.DataFrame]:
-    """The comparison with ids read next to the pinned ones, and these as written and as read."""
+    """Return the comparison with ids read as the pinned ids are, and the pinned ids."""
     try:
         if not os.path.exists(path):
             raise PolicyError(f"Pinned samples: the file {path} does not exist; check its path.")
@@ -80,7 +84,7 @@ def _read_together(result: Comparison, path: Path) -> tuple[Comparison, pl.DataF
         columns = {i: r for i, r in joint.columns.items() if i[1] == "id" and i[0] < len(ids)}
         readings = replace(plan.readings, columns=plan.readings.columns | columns)
         if readings != plan.readings:
-            # Flips that were listed under ids read otherwise do not count here.
+            # Discard flips that were listed under ids read in another way.
             result = replace(result, plan=replace(plan, readings=readings), details=Details())
     return result, pinned
 
@@ -96,7 +100,7 @@ def _check_ids(ids: pl.Series, path: Path) -> None:
 
 
 def _id_lines(path: Path) -> pl.LazyFrame:
-    """One id per line, blanks around it and blank lines aside."""
+    """Return one id per line, without blank lines and blanks around an id."""
     with name_file_on_error(str(path)):
         text = path.read_text(encoding="utf-8-sig")
     ids = [line.strip() for line in re.split(r"\r\n|\r|\n", text)]
@@ -104,14 +108,14 @@ def _id_lines(path: Path) -> pl.LazyFrame:
 
 
 def _id_column(path: Path) -> pl.LazyFrame:
-    """A table with a column `id`; read as a prediction table is, with the same checks."""
+    """Return a table with a column `id`, read with the checks of a prediction table."""
     if path.suffix.lower() == ".npz":
         arrays = read_arrays(path, always=ID_ARRAYS)
         name = next((name for name in ID_ARRAYS if name in arrays), None)
         if name is None:
             raise PolicyError(
-                f"{path} has no array 'ids' of pinned samples; its arrays are "
-                f"{listed(array_names(path), most=8)}."
+                f"{path} has no array 'ids' of pinned samples; rename one of its arrays "
+                f"({listed(array_names(path), most=8)})."
             )
         table = Predictions.from_arrays(ids=arrays[name], labels=arrays[name], name=str(path))
         frame = table.frame
@@ -120,6 +124,7 @@ def _id_column(path: Path) -> pl.LazyFrame:
     names = frame.collect_schema().names()
     if "id" not in names:
         raise PolicyError(
-            f"{path} has no column 'id' of pinned samples; its columns are {listed(names, most=8)}."
+            f"{path} has no column 'id' of pinned samples; rename one of its columns "
+            f"({listed(names, most=8)})."
         )
     return frame

@@ -1,7 +1,8 @@
 """How many further samples decide a rule, if the rates stay as they are.
 
-Further samples are drawn at the observed rates: rows, or whole clusters. A quantile of what they
-will count is added to the counts already there, and the interval of the sum is judged.
+Further rows, or whole clusters, are assumed to occur at the observed rates. A quantile of their
+counts is added to the observed counts, and the interval of the sum is judged. The reasons in words
+belong to `flipguard.inconclusive`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from flipguard.estimates import GroupCounts, has_cluster_interval, intervals, ra
 from flipguard.metric_kinds import ControlRatioKind, MeanKind, RateKind
 from flipguard.metrics import Metric
 
-# The chances to decide for which numbers of samples are given.
+# The chances of a decision for which the number of samples is computed.
 CHANCES = (0.5, 0.9)
-# With two limits, both ends are computed at these numbers of standard errors.
+# With two limits, both ends are computed at these distances, in standard errors.
 LOOKED_AT = (0.3, 1.5)
 Indices = NDArray[np.int64]
 End = Literal["low", "high"]
@@ -29,7 +30,7 @@ End = Literal["low", "high"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """An inconclusive judgement: the value, its limits, and the confidences at which it is judged.
+    """An inconclusive judgement: its value, its limits, and the confidences of the intervals.
 
     `passing` is the plain confidence. `failing` is the corrected one: to fail, the whole interval
     at this confidence must lie beyond a limit.
@@ -58,7 +59,7 @@ def samples_needed(
 ) -> list[tuple[int | None, int | None]]:
     """Return per question the further samples that decide it with a chance of 50 % and of 90 %.
 
-    None if no number does, which is so if the value lies on a limit.
+    None if no number of samples decides it, for example if the value lies on a limit.
     """
     if not questions:
         return []
@@ -72,7 +73,7 @@ def samples_needed(
     found = np.full((len(questions), len(CHANCES)), np.nan)
     start = plan.guess(asked) * np.where(chances > 0.5, 2.5, 1.0)
     found[plan.solvable] = statistics.samples_to_decide(decided, start).reshape(-1, len(CHANCES))
-    # What decides with 90 % decides with 50 % too, though with few counts the chances jump.
+    # A number that decides with 90 % decides with 50 % too, though chances jump with few counts.
     found[:, 1] = np.maximum(found[:, 0], found[:, 1])
     rows = [[None if np.isnan(x) else int(x) for x in row] for row in found]
     return [(even, most) for even, most in rows]
@@ -97,7 +98,7 @@ class _Plan:
         self.solvable = np.flatnonzero(self.distance > 0)
 
     def decided(self, i: Indices, samples: FloatArray, miss: FloatArray) -> NDArray[np.bool_]:
-        """Whether these questions are decided, except with a chance of `miss`."""
+        """Return whether these questions are decided with a chance of at least 1 - `miss`."""
         low, high = ~np.isnan(self.limits["low"][i]), ~np.isnan(self.limits["high"][i])
         answer = np.zeros(len(i), dtype=bool)
         for end in self.limits:
@@ -105,13 +106,13 @@ class _Plan:
             answer[here] = self._holds(end, i[here], samples[here], miss[here])
         both = low & high
         if both.any():
-            # With two limits, the interval may miss either one.
+            # With two limits, either end of the interval may lie outside.
             chances = [self._chance(end, i[both], samples[both]) for end in self.limits]
             answer[both] = sum(chances) - 1 >= 1 - miss[both]
         return answer
 
     def _chance(self, end: End, i: Indices, samples: FloatArray) -> FloatArray:
-        """The chance that an end lies inside its limit, if it moves linearly with the value."""
+        """Return the chance that an end lies inside its limit, if it is linear in the value."""
         from scipy.special import ndtr
 
         sign = 1.0 if end == "low" else -1.0
@@ -125,7 +126,7 @@ class _Plan:
         return np.asarray(ndtr(z))
 
     def guess(self, i: Indices) -> FloatArray:
-        """A first guess: the width of an interval falls with the square root of the samples."""
+        """Return a first guess: the width of an interval falls with the square root of n."""
         nothing = np.zeros(len(i))
         sizes = np.array([float(q.sample.counts.rows) for q in self.questions])[i]
         values = np.array([q.value for q in self.questions])[i]
@@ -146,7 +147,7 @@ class _Plan:
             return np.where(fails, found < limit, found <= limit)
 
     def _end(self, end: End, i: Indices, samples: FloatArray, miss: FloatArray) -> FloatArray:
-        """The end of the interval that further samples reach, except with a chance of `miss`."""
+        """Return the end that further samples reach with a chance of at least 1 - `miss`."""
         if not len(i):
             return np.zeros(0)
         return self.further.end(end, i, samples, miss, self.confidences[i])
@@ -155,14 +156,14 @@ class _Plan:
 def _further(metric: Metric, samples: Sequence[GroupCounts]) -> _Further:
     if samples[0].clusters is not None and has_cluster_interval(metric):
         return _OfClusters(metric, samples)
-    # Scores have no few kinds of rows that could be counted.
+    # Rows with scores do not fall into a few kinds that could be counted.
     if isinstance(metric.kind, MeanKind) or not has_cluster_interval(metric):
         return _OfMeans(metric, samples)
     return _OfRows(metric, samples)
 
 
 class _Further:
-    """Where the ends of an interval will be once further samples are added."""
+    """The ends of an interval after further samples are added."""
 
     def __init__(self, metric: Metric, samples: Sequence[GroupCounts]) -> None:
         self.metric = metric
@@ -173,22 +174,22 @@ class _Further:
     def end(
         self, end: End, i: Indices, further: FloatArray, miss: FloatArray, confidence: FloatArray
     ) -> FloatArray:
-        """The end for samples `i` with `further` more rows; farther out with a chance of `miss`."""
+        """Return the end for samples `i` plus `further` rows, exceeded with a chance of `miss`."""
         raise NotImplementedError
 
 
 class _OfRows(_Further):
-    """Single rows are drawn, of the kinds that were observed."""
+    """The further samples are rows of the observed kinds."""
 
     def __init__(self, metric: Metric, samples: Sequence[GroupCounts]) -> None:
         super().__init__(metric, samples)
         names = _kinds(metric, self.layout.controls)
-        self.places = [self.layout.columns[name] for name in names]
+        self.columns = [self.layout.columns[name] for name in names]
         units = np.zeros((len(names), len(self.layout.names)))
-        units[np.arange(len(names)), self.places] = 1.0
+        units[np.arange(len(names)), self.columns] = 1.0
         self.units = FlipCounts(self.layout, units)
         self.values = np.stack([sample.counts.values for sample in samples]).astype(np.float64)
-        self.times = self.values[:, self.places]
+        self.times = self.values[:, self.columns]
         self.pulls = [_Pull(metric, self.units, times) for times in self.times]
 
     def end(
@@ -205,14 +206,14 @@ class _OfRows(_Further):
             added = added * np.maximum(1 + strength[:, np.newaxis] * towards, 0.0)
         # Other counts, such as the flips of each control, grow in proportion.
         values = self.values[i] * (1 + further / self.sizes[i])[:, np.newaxis]
-        values[:, self.places] = self.times[i] + added
+        values[:, self.columns] = self.times[i] + added
         ends = intervals(self.metric, FlipCounts(self.layout, values), confidence)
         return ends[end == "high"]
 
     def _binomial(
         self, kind: RateKind, end: End, added: FloatArray, miss: FloatArray
     ) -> FloatArray:
-        """Factors on the expected number of each kind that put the part at its quantile."""
+        """Return factors on the expected count of each kind that bring the part to its quantile."""
         part, whole = kind.part(self.units) > 0, kind.whole(self.units) > 0
         expected, total = added[:, part].sum(axis=1), added[:, whole].sum(axis=1)
         rate = np.where(total > 0, expected / np.where(total > 0, total, 1.0), 0.0)
@@ -228,7 +229,7 @@ class _OfRows(_Further):
 
 
 class _OfClusters(_Further):
-    """Whole clusters are drawn from the observed ones."""
+    """The further samples are whole clusters like the observed ones."""
 
     def __init__(self, metric: Metric, samples: Sequence[GroupCounts]) -> None:
         super().__init__(metric, samples)
@@ -254,7 +255,7 @@ class _OfClusters(_Further):
 
 
 class _OfMeans(_Further):
-    """The mean of further rows is normal around the observed one; the interval moves with it."""
+    """The mean of further rows is normal around the observed mean, and moves the interval."""
 
     def __init__(self, metric: Metric, samples: Sequence[GroupCounts]) -> None:
         super().__init__(metric, samples)
@@ -282,9 +283,9 @@ class _OfMeans(_Further):
 
 
 class _Pull:
-    """How often each unit (kind of row, or cluster) is drawn, if the value comes out high.
+    """How often each unit (kind of row, or cluster) occurs if the value comes out high.
 
-    Given that the value lies z standard errors above its mean, a unit is drawn
+    Given that the value lies z standard errors above its mean, a unit occurs
     1 + z * towards / sqrt(draws) times as often as on average.
     """
 
@@ -300,7 +301,7 @@ class _Pull:
 
 
 def _strength(end: End, miss: FloatArray, draws: FloatArray, skewness: FloatArray) -> FloatArray:
-    """How many standard errors off its mean the further value is, over the root of the draws."""
+    """Return the distance of the further value from its mean, in standard errors per root draw."""
     from scipy.special import ndtri
 
     root = np.sqrt(np.maximum(draws, 1e-300))
@@ -310,7 +311,7 @@ def _strength(end: End, miss: FloatArray, draws: FloatArray, skewness: FloatArra
 
 
 def _kinds(metric: Metric, controls: int) -> list[str]:
-    """Names of statistics such that each row counts in exactly one of them."""
+    """Return names of statistics such that each row counts in exactly one of them."""
     if isinstance(metric.kind, ControlRatioKind):
         flips = metric.kind.flips
         flags = range(controls + 1)

@@ -1,4 +1,7 @@
-"""Gate policies: what an update may do, read from TOML and checked before anything is counted."""
+"""Gate policies: rules read from TOML, and checked before anything is counted.
+
+Judging by them belongs to `flipguard.gate`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ RULE_KEYS = ("metric", "min", "max", "by", "only", "min_n", "correction", "judge
 POLICY_KEYS = ("confidence", "correction", "rule", "pinned")
 PINNED_KEYS = ("ids",)
 MOST_BYTES = 50_000_000
-# Shares may lie above 1, but nobody means five times all there is by a limit of 5.
+# Some shares can exceed 1, but a limit above 5 is meant as 5 %.
 LARGEST_SHARE = 5.0
 
 
@@ -45,21 +48,21 @@ class Rule:
         _check_limits(self, metric)
         _check_groups(self)
         if self.only is not None:
-            # A group that is named twice, as 0 and as "0", is judged once.
+            # A group that is given twice, as 0 and as "0", is judged once.
             groups = dict.fromkeys(str(group) for group in self.only)
             object.__setattr__(self, "only", tuple(groups))
         _check_judge(self, metric)
 
     @property
     def limit(self) -> dict[str, float]:
-        """The limits that were given."""
+        """The limits that were given, by name."""
         given = {"min": self.min, "max": self.max}
         return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What an update may do: rules, and perhaps samples that may never flip.
+    """The rules for an update, and optionally samples that may never flip.
 
     >>> policy = Policy.from_dict({"rule": [{"metric": "negative_flip_rate", "max": 0.02}]})
     >>> policy.rules[0].limit
@@ -74,15 +77,16 @@ class Policy:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Policy:
-        """A policy from a TOML file; paths in it are relative to the file."""
+        """Read a policy from a TOML file; paths in it are relative to the file."""
         if not isinstance(path, str | os.PathLike):
             raise PolicyError(
-                f"Expected `path` to be the path of a policy, but got {type(path).__name__}."
+                f"Expected `path` to be the path of a policy, but got {type(path).__name__}; give "
+                "a str or a Path."
             )
         file = Path(path)
         try:
             with file.open("rb") as stream:
-                content = stream.read(MOST_BYTES + 1)  # a device may have no end
+                content = stream.read(MOST_BYTES + 1)  # a device may be endless
             if len(content) > MOST_BYTES:
                 raise PolicyError(
                     f"{path} is too large for a policy (more than {MOST_BYTES / 1e6:g} MB); check "
@@ -92,10 +96,13 @@ class Policy:
         except FileNotFoundError as problem:
             raise PolicyError(f"{path} does not exist; check the path of the policy.") from problem
         except (OSError, UnicodeDecodeError) as problem:
-            raise PolicyError(f"{path} cannot be read as a policy ({problem}).") from problem
+            raise PolicyError(
+                f"{path} cannot be read as a policy ({problem}); check the path and its encoding, "
+                "which must be UTF-8."
+            ) from problem
         except ValueError as problem:
-            # Not only of TOML's own kind: a number of 5,000 digits is beyond Python's parser.
-            raise PolicyError(f"{path} is not valid TOML: {problem}.") from problem
+            # Not only TOMLDecodeError: Python refuses to parse a number of 5,000 digits.
+            raise PolicyError(f"{path} is not valid TOML ({problem}); correct it.") from problem
         except RecursionError as problem:
             raise PolicyError(
                 f"{path} is nested too deeply to be a policy; write [[rule]] tables of plain "
@@ -107,16 +114,16 @@ class Policy:
     def from_dict(
         cls, document: Mapping[str, Any], *, name: str = "policy", folder: Path | None = None
     ) -> Policy:
-        """A policy from the values that the TOML would hold."""
+        """Build a policy from the values that the TOML would contain."""
         if not isinstance(document, Mapping):
             raise PolicyError(
-                f"Expected `document` to be a dict of what a policy's TOML holds, but got "
-                f"{type(document).__name__}; a file is read with Policy.read(path)."
+                f"Expected `document` to be a dict with the keys of a policy, but got "
+                f"{type(document).__name__}; read a file with Policy.read(path)."
             )
         _known(document, POLICY_KEYS, name)
         given = document.get("rule", [])
         if not isinstance(given, list) or not all(isinstance(rule, Mapping) for rule in given):
-            raise PolicyError(f"{name}: expected rules as [[rule]] tables, with two brackets.")
+            raise PolicyError(f"{name}: expected rules as [[rule]] tables; write two brackets.")
         return cls(
             rules=tuple(_rule(rule, f"{name}: rule {i}") for i, rule in enumerate(given, start=1)),
             confidence=document.get("confidence", 0.95),
@@ -159,16 +166,16 @@ class Policy:
         if self.correction != "none" and all(rule.judge == "point" for rule in self.rules):
             raise PolicyError(
                 f"{self.name}: `correction` widens intervals, but no rule is judged by its "
-                "interval; leave it out."
+                "interval; remove it."
             )
 
     def correction_of(self, rule: Rule) -> str:
-        """The correction of a rule over its groups: its `correction`, else that of the policy."""
+        """Return the correction over the groups of a rule: its own, or that of the policy."""
         return self.correction if rule.correction == "none" else rule.correction
 
     @property
     def by(self) -> tuple[str, ...]:
-        """The columns that the rules group by."""
+        """The group-by columns of the rules."""
         return tuple(dict.fromkeys(rule.by for rule in self.rules if rule.by is not None))
 
 
@@ -192,10 +199,10 @@ def _metric(name: object) -> Metric:
 
 def _check_limits(rule: Rule, metric: Metric) -> None:
     if not rule.limit:
-        raise PolicyError(f"Rule: there is no limit on {metric.name}; give it min, max or both.")
+        raise PolicyError(f"Rule: there is no limit on {metric.name}; set min, max or both.")
     if rule.min is not None and rule.max is not None and rule.min > rule.max:
         raise PolicyError(
-            f"Rule: min {rule.min} is above max {rule.max}; no value can be inside both."
+            f"Rule: min {rule.min} is above max {rule.max}, so no value can pass; swap them."
         )
     for key, limit in rule.limit.items():
         _within_reach(metric, key, limit)
@@ -223,7 +230,7 @@ def _check_groups(rule: Rule) -> None:
     _known_correction(rule.correction, "Rule")
     for key, given in {"only": only is not None, "correction": rule.correction != "none"}.items():
         if given and by is None:
-            raise PolicyError(f"Rule: `{key}` is about groups; name their column with `by`.")
+            raise PolicyError(f"Rule: `{key}` applies to groups; name their column with `by`.")
 
 
 def _known_correction(given: object, where: str) -> None:
@@ -243,8 +250,8 @@ def _check_judge(rule: Rule, metric: Metric) -> None:
         raise PolicyError(f'Rule: {metric.name} has no interval; add judge = "point".')
     if rule.judge == "point" and rule.correction != "none":
         raise PolicyError(
-            'Rule: a correction widens intervals, and judge = "point" looks at none; '
-            "leave one of the two out."
+            'Rule: `correction` widens intervals, but judge = "point" uses none; remove one of '
+            "the two."
         )
 
 
@@ -252,22 +259,27 @@ def _pinned(given: Any, name: str, folder: Path) -> Path | None:
     if given is None:
         return None
     if not isinstance(given, Mapping):
-        raise PolicyError(f"{name}: expected [pinned] to be a table with `ids`.")
+        raise PolicyError(
+            f"{name}: expected [pinned] to be a table; write [pinned] with `ids` below it."
+        )
     _known(given, PINNED_KEYS, f"{name}: [pinned]")
     ids = given.get("ids")
     if not isinstance(ids, str) or not ids:
-        raise PolicyError(f"{name}: [pinned] expects `ids`, the file of samples that may not flip.")
+        raise PolicyError(
+            f"{name}: [pinned] has no `ids`; set it to the file of samples that may not flip."
+        )
     return folder / ids
 
 
 def _known(given: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
     unknown = [key for key in given if key not in keys]
     if unknown:
-        raise PolicyError(f"{where}: unknown {listed(unknown)}; known are {', '.join(keys)}.")
+        word = "key" if len(unknown) == 1 else "keys"
+        raise PolicyError(f"{where}: unknown {word} {listed(unknown)}; use {', '.join(keys)}.")
 
 
 def _within_reach(metric: Metric, key: str, limit: float) -> None:
-    """Refuses `max = 2` for 2 %: a limit that no value can reach would pass anything."""
+    """Refuse a limit that no value can reach, such as `max = 2` for 2 %: it passes anything."""
     least, most = metric.range
     if metric.percent:
         most = min(most, LARGEST_SHARE)
@@ -283,15 +295,15 @@ def _reach(least: float, most: float) -> str:
 
 
 def _in_percent(value: float) -> str:
-    """How a number is written that was meant in percent, if it may have been."""
+    """Return how to write a number that may have been meant in percent; empty otherwise."""
     return f"; {value:g} % is written {value / 100:g}" if 1.0 < abs(value) <= 100.0 else ""
 
 
 def _number(value: object, where: str) -> float:
-    # A whole number beyond all floats is as little a limit as infinity is.
+    # An integer too large for a float is refused, as infinity is.
     known = isinstance(value, int | float) and not isinstance(value, bool)
     if not known or not -1e300 < value < 1e300:  # type: ignore[operator]
-        raise PolicyError(f"{where} must be a number, but is {_shown(value)}.")
+        raise PolicyError(f"{where} must be a finite number, but is {_shown(value)}.")
     return float(value)  # type: ignore[arg-type]
 
 

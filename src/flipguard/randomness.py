@@ -1,4 +1,4 @@
-"""Random numbers: streams that a call leaves as they were, and numbers computed from a seed."""
+"""Contexts that restore random streams, and random numbers computed from a seed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MOST = 2**63
 
 GOLDEN: Final = 0x9E3779B97F4A7C15
 FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-UNIFORM_BITS = 24  # what float32 holds exactly, so that no device rounds another way
+UNIFORM_BITS = 24  # exact in float32, so that all devices round in the same way
 
 
 @contextmanager
 def untouched_randomness(device: torch.device | None = None) -> Iterator[None]:
-    """Puts the streams of torch, of `device` if it is CUDA, of Python and of numpy back.
+    """Restore the random streams of torch, of `device` if it is CUDA, of Python and of numpy.
 
     >>> import random
     >>> random.seed(1)
@@ -33,7 +33,7 @@ def untouched_randomness(device: torch.device | None = None) -> Iterator[None]:
     True
     """
     on_cpu = torch.get_rng_state()
-    # While a graph is captured its generator may not be asked; replays advance it as they do.
+    # While a CUDA graph is captured, its generator cannot be read; replays advance it.
     on_cuda = None
     if device is not None and device.type == "cuda" and not capturing():
         on_cuda = torch.cuda.get_rng_state(device)
@@ -50,15 +50,15 @@ def untouched_randomness(device: torch.device | None = None) -> Iterator[None]:
 
 
 def capturing() -> bool:
-    """Whether a CUDA graph is being captured, so that the host may ask the device nothing."""
+    """Whether a CUDA graph is being captured, so that nothing may be read from the device."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 @contextmanager
 def drawn_from(seed: int | None) -> Iterator[None]:
-    """Seeds the streams of torch's CPU, Python and numpy within, and puts them back afterwards.
+    """Seed the streams of torch's CPU, Python and numpy, and restore them afterwards.
 
-    With None nothing is seeded, and what is drawn within is gone from the streams, as always.
+    With None nothing is seeded or restored.
 
     >>> with drawn_from(3):
     ...     first = torch.rand(2)
@@ -83,9 +83,9 @@ def drawn_from(seed: int | None) -> Iterator[None]:
 
 
 def bits(seed: int, epoch: int | Tensor, ids: Tensor, draws: int | Tensor) -> Tensor:
-    """64 random bits for each sample, as int64 [n]; for a column of draws [d, 1], as [d, n].
+    """Return 64 random bits per sample, as int64 [n]; for a column of draws [d, 1], as [d, n].
 
-    `epoch` may be a tensor of no axes, so that a captured graph can move on.
+    `epoch` may be a tensor without axes, so that a captured graph can advance it.
 
     >>> bits(0, 0, torch.tensor([3, 4]), 0).tolist()
     [7285384763619858921, 1513270330323861118]
@@ -106,7 +106,7 @@ def bits(seed: int, epoch: int | Tensor, ids: Tensor, draws: int | Tensor) -> Te
 
 
 def uniform(seed: int, epoch: int | Tensor, ids: Tensor, draw: int | Tensor) -> Tensor:
-    """Uniform numbers in [0, 1) as float32 [n]: multiples of 2**-24, exact on every device.
+    """Return uniform numbers in [0, 1) as float32 [n]: multiples of 2**-24, equal on all devices.
 
     >>> ids = torch.tensor([7, 8, 9])
     >>> torch.equal(uniform(1, 0, ids, 2)[1:], uniform(1, 0, ids[1:], 2))
@@ -119,7 +119,9 @@ def uniform(seed: int, epoch: int | Tensor, ids: Tensor, draw: int | Tensor) -> 
 def integers(
     seed: int, epoch: int | Tensor, ids: Tensor, draw: int | Tensor, *, below: int | Tensor
 ) -> Tensor:
-    """Whole numbers from 0 to `below` - 1, one bound or one each, as int64 [n]; no rounding.
+    """Return whole numbers from 0 to `below` - 1 as int64 [n], without rounding.
+
+    `below` is one bound, or one bound per sample.
 
     >>> integers(1, 0, torch.arange(60), 0, below=3).unique()
     tensor([0, 1, 2])
@@ -129,10 +131,10 @@ def integers(
 
 
 def bell(seed: int, epoch: int | Tensor, ids: Tensor, draw: int | Tensor) -> Tensor:
-    """Numbers of mean 0 and variance 1 as float32 [n], close to normal, at most 3.47 from 0.
+    """Return nearly normal numbers with mean 0 and variance 1 as float32 [n], within ±3.47.
 
-    They are sums of four 16-bit uniform numbers: the logarithm and cosine of an exact normal
-    are not the same on every device, nor at every place of a batch.
+    They are sums of four 16-bit uniform numbers, because the logarithm and cosine that exact
+    normal numbers need differ between devices, and between positions in a batch.
 
     >>> values = bell(1, 0, torch.arange(10_000), 0)
     >>> abs(values.mean()) < 0.05 and abs(values.std() - 1) < 0.05
@@ -147,7 +149,7 @@ def bell(seed: int, epoch: int | Tensor, ids: Tensor, draw: int | Tensor) -> Ten
 
 
 def _mixed(x: Tensor) -> Tensor:
-    """The output function of splitmix64, on int64 that wraps."""
+    """Return the output function of splitmix64, on int64 that wraps."""
     x = x + _signed(GOLDEN)
     x = (x ^ _shifted(x, 30)) * _signed(FIRST)
     x = (x ^ _shifted(x, 27)) * _signed(SECOND)
@@ -155,7 +157,7 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def _mixed_number(x: int) -> int:
-    """The same of a number."""
+    """Return the output function of splitmix64 for a Python number."""
     x = (x + GOLDEN) % 2**64
     x = (x ^ (x >> 30)) * FIRST % 2**64
     x = (x ^ (x >> 27)) * SECOND % 2**64
@@ -163,7 +165,7 @@ def _mixed_number(x: int) -> int:
 
 
 def _shifted(x: Tensor, by: int) -> Tensor:
-    """Shifted right as unsigned; torch repeats the sign, which the mask takes off."""
+    """Return x shifted right as unsigned; torch repeats the sign, which the mask removes."""
     kept: int = 2 ** (64 - by) - 1
     return (x >> by) & kept
 

@@ -1,8 +1,8 @@
-"""Jobs in worker processes, each begun when a process is free and what it needs is there.
+"""A pool of worker processes; a job starts when a process is free and its needs are met.
 
-The processes stay until all jobs are done, because importing torch takes seconds. They talk in the
-messages that `worker_process.py` describes; nothing here reads a line that is meant for people.
-What a job is, and what is told about it, is up to the caller: see `Job` and `PoolMonitor`.
+The processes stay until all jobs are done, because importing torch takes seconds. They communicate
+by the messages that `worker_process.py` describes; lines for people are never parsed. What a job
+does, and how its progress is shown, is up to the caller: see `Job` and `PoolMonitor`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 
 from flipguard import worker_process
 
-# Seconds that jobs may still take to end an epoch once the deadline has passed.
+# Seconds that jobs have to finish an epoch after the deadline.
 GRACE = 20.0
 
 Message: TypeAlias = Mapping[str, Any]
@@ -36,19 +36,19 @@ class Job:
     key: str
     call: str  # "module:function"
     arguments: Mapping[str, Any]  # must fit into JSON
-    after: frozenset[str] = frozenset()  # results of other jobs that must be there before
-    makes: frozenset[str] = frozenset()  # its results; its key alone, if empty
+    after: frozenset[str] = frozenset()  # results of other jobs that it needs
+    makes: frozenset[str] = frozenset()  # its results; if empty, its key is the only one
     cost: float = 1.0
 
     @property
     def results(self) -> frozenset[str]:
-        """The names by which other jobs ask for it."""
+        """Names of its results, which other jobs have in `after`."""
         return self.makes or frozenset({self.key})
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a job ended, and what is said about it.
+    """How a job ended, with a message.
 
     `refused` and `diverged` come with a sentence, `crashed` with a traceback, and `gone` with how
     the process ended, such as ``signal 9``.
@@ -67,56 +67,56 @@ class PoolResult:
 
 
 class PoolMonitor:
-    """Is told what happens in a pool. An exception that it raises ends all processes."""
+    """Receives the events of a pool. If one of its methods raises, all processes are ended."""
 
     def begun(self, job: Job) -> None:
-        """Take note that a job was given to a process."""
+        """Called when a job was given to a process."""
 
     def note(self, job: Job, text: str) -> None:
-        """Take a sentence for people."""
+        """Called with a sentence for people."""
 
     def epoch(self, job: Job, done: int, of: int) -> None:
-        """Take how many epochs of a job are done."""
+        """Called with the number of finished epochs of a job."""
 
     def ended(self, job: Job | None, ending: Ending) -> None:
-        """Take the end of a job; of no job, if a process ended before it had one."""
+        """Called at the end of a job; `job` is None if a process ended before it had one."""
 
     def made(self, job: Job, ending: Ending) -> Collection[str]:
-        """Return which of a job's results are there now."""
+        """Return which of a job's results exist now."""
         return job.results if ending.kind == "finished" else ()
 
     def skipped(self, job: Job) -> None:
-        """Take note that a job is never begun, because what it needs diverged."""
+        """Called for a job that is never started because a job that it needs diverged."""
 
     def meanwhile(self) -> None:
-        """Do what takes time; free processes were given their next jobs before."""
+        """Called for slow work, after free processes have got their next jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSettings:
-    """How many processes, with how many threads each, on which GPUs."""
+    """The number of processes, the threads of each, and the GPUs."""
 
     processes: int = 1
     threads: int = 1
-    gpus: tuple[str, ...] = ()  # of CUDA, by number; processes take them in turn
+    gpus: tuple[str, ...] = ()  # CUDA device numbers, given to processes in turn
 
     def environment(self, index: int) -> dict[str, str]:
-        """Return the variables that make a process see its GPU alone."""
+        """Return the environment variables that make a process see only its GPU."""
         if not self.gpus:
             return {}
         return {"CUDA_VISIBLE_DEVICES": self.gpus[index % len(self.gpus)]}
 
 
 class Worker:
-    """A worker process as its parent sees it, started at once.
+    """A worker process, seen from its parent; it is started by the constructor.
 
     Its messages go to a queue; the last one is ``{"gone": "signal 9"}`` or the like. It ends with
     this process, and on Linux with the thread that started it.
     """
 
     def __init__(self, messages: Messages, *, threads: int, environment: Mapping[str, str]) -> None:
-        # Not forked, since other threads may hold locks here. -P: modules are not searched for in
-        # the script's folder.
+        # Not forked, because other threads may hold locks. -P: modules are not searched for in the
+        # script's folder.
         self._process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-P", worker_process.__file__],
             stdin=subprocess.PIPE,
@@ -132,21 +132,21 @@ class Worker:
         self.send({"path": [str(folder) for folder in sys.path], "threads": threads})
 
     def send(self, message: Message) -> None:
-        """Send a message; if the process is gone, that is told elsewhere."""
+        """Send a message; if the process has ended, the queue reports it."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
 
     def end(self) -> None:
-        """End the process, whatever it does; files are replaced as a whole, so none is cut off."""
+        """Kill the process; files are replaced as a whole, so none is left half written."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(OSError):
             self._process.stdin.close()
-        # Processes that it had started itself, to read images, may hold the other end for a while.
+        # Its own child processes, which read images, may keep the pipe open for a while.
         self._reader.join(timeout=1.0)
         if not self._reader.is_alive():
             self._process.stdout.close()
@@ -162,7 +162,7 @@ class Worker:
 
 
 def _message(line: str) -> Message | None:
-    """Return a message; None for what Python itself or a start-up hook has printed."""
+    """Return a message; None for a line that Python or a start-up hook has printed."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -171,21 +171,21 @@ def _message(line: str) -> Message | None:
 
 
 class Schedule:
-    """Which job is next: the first one, in the order given, whose needs are met."""
+    """Gives the next job: the first one, in the given order, whose needs are met."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.waiting = list(jobs)
         self._missing = {name for job in jobs for name in job.results}
 
     def next(self) -> Job | None:
-        """Take the next job; None if each one needs what is not there yet."""
+        """Remove and return the next job; None if no job's needs are met yet."""
         for index, job in enumerate(self.waiting):
             if not job.after & self._missing:
                 return self.waiting.pop(index)
         return None
 
     def add_results(self, names: Collection[str]) -> None:
-        """Take note of results that are there now."""
+        """Record results that exist now."""
         self._missing -= set(names)
 
     def drop_dependents(self, names: Collection[str]) -> list[Job]:
@@ -201,9 +201,9 @@ class Schedule:
 class WorkerPool:
     """Processes that do jobs; `run` is called once.
 
-    A job that is refused, crashes, or loses its process would not be the only one, as with a full
-    disk: no further job is begun then, and those that are under way are finished. Of a job that
-    diverges, only what needs its results is left out.
+    If a job is refused, crashes, or loses its process, others would fail as well, for example
+    because the disk is full. So no more jobs are started, and the running ones are finished. If a
+    job diverges, only the jobs that need its results are skipped.
     """
 
     def __init__(self, settings: PoolSettings) -> None:
@@ -213,21 +213,21 @@ class WorkerPool:
         self._idle: list[Worker] = []
         self._busy: dict[Worker, Job] = {}
         self._finished: set[str] = set()
-        self._closed = False  # no further job is begun
+        self._closed = False  # no more jobs are started
 
     def stop(self) -> None:
-        """Ask all jobs to end their epoch, and begin no other. A signal handler may call it."""
+        """Ask all jobs to stop after their epoch, and start no more. Safe in a signal handler."""
         self._closed = True
-        # Put where `run` waits: a handler may come in the middle of anything, and must not write.
+        # `run` sends it on: a signal handler may interrupt a write, so it must not write itself.
         self._messages.put((None, {"stop": True}))
 
     def run(
         self, jobs: Sequence[Job], *, monitor: PoolMonitor, deadline: float | None = None
     ) -> PoolResult:
-        """Do jobs in this order where it can be kept, until all are done or the deadline passes.
+        """Do jobs until all are done or the deadline passes, in this order as far as needs allow.
 
-        After the deadline, a time of `time.monotonic`, nothing is begun, and `GRACE` seconds later
-        all processes are ended. Jobs themselves should stop in between.
+        After the deadline, a time of `time.monotonic`, no job is started, and `GRACE` seconds later
+        all processes are killed. Jobs themselves should stop in between.
         """
         self._schedule, self._monitor, self._deadline = Schedule(jobs), monitor, deadline
         try:
@@ -253,7 +253,7 @@ class WorkerPool:
             self._workers.append(worker)
 
     def _wait(self) -> None:
-        """Handle messages until nothing is under way and nothing can be begun."""
+        """Handle messages until no job is running and none can be started."""
         while self._busy or self._may_begin():
             try:
                 worker, message = self._messages.get(timeout=self._patience())
@@ -270,7 +270,7 @@ class WorkerPool:
                 self._monitor.meanwhile()
 
     def _may_begin(self) -> bool:
-        # If all processes are idle, what waits needs a job that was stopped before its end.
+        # If all processes are idle, the waiting jobs need a job that was stopped before its end.
         return (
             not self._closed
             and bool(self._schedule.waiting)
@@ -294,14 +294,14 @@ class WorkerPool:
         if "ready" in message:
             self._idle.append(worker)
         elif "gone" in message or "crashed" in message:
-            self._workers.remove(worker)  # what else it says is not heard
+            self._workers.remove(worker)  # further messages from it are ignored
             self._idle = [one for one in self._idle if one is not worker]
             self._busy.pop(worker, None)
             worker.end()
             kind: EndingKind = "gone" if "gone" in message else "crashed"
             self._end_job(job, Ending(kind, message[kind]))
         elif job is None or message.get("job") != job.key:
-            return  # no message: something printed before the process could prevent it
+            return  # not a message: printed before the process redirected its output
         elif "note" in message:
             self._monitor.note(job, message["note"])
         elif "epoch" in message:

@@ -1,27 +1,25 @@
-"""The main script of a worker process: does the jobs that another process gives it.
+"""The main script of a worker process, which does the jobs that its parent process sends.
 
-It is started by its path and not as a module: before torch is imported, which takes seconds, the
-process is already set to end together with its parent. It does not import the parent's main script,
-so a script without a guard around its main part can use worker processes as well.
+It is started by its path and not as a module, so that the process is set to end together with its
+parent before torch is imported, which takes seconds. It does not import the parent's main script,
+so a script without an ``if __name__ == "__main__"`` guard can use worker processes as well.
 
 It knows nothing of training. It reads one JSON object per line from standard input:
 
-- first where modules are found and how many threads to use: ``{"path": [...], "threads": 1}``;
+- first the paths of modules and the number of threads: ``{"path": [...], "threads": 1}``;
 - then jobs: ``{"job": "k", "call": "module:function", "arguments": {...}}``;
 - at any time: ``{"stop": true}``.
 
 The function gets the arguments and a `JobContext`, and returns whether it finished. The answers go
-to what was standard output, also one JSON object per line:
+to the original standard output, also one JSON object per line:
 
-- ``{"ready": true}`` once jobs can be given;
-- while a job is under way, ``{"job": "k", "epoch": 3, "of": 30}`` and
-  ``{"job": "k", "note": "…"}``;
+- ``{"ready": true}`` when the first job can be sent;
+- during a job, ``{"job": "k", "epoch": 3, "of": 30}`` and ``{"job": "k", "note": "…"}``;
 - at the end of a job, one of ``{"job": "k", "ended": "finished"}`` or ``"stopped"``,
   ``{"job": "k", "refused": "…"}``, ``{"job": "k", "diverged": "…"}`` and
   ``{"job": "k", "crashed": "…"}``, which holds a traceback and is the last message of the process.
 
-Whatever a job prints goes to standard error and means nothing. When the input ends, so does the
-process.
+Everything that a job prints goes to standard error. When the input ends, so does the process.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from typing import Any
 
 
 class JobContext:
-    """What a job may tell the parent process, or ask it, while it is under way."""
+    """Sends the progress of a job to the parent process, and tells whether to stop."""
 
     def __init__(
         self, key: str, send: Callable[..., None], stop_requested: Callable[[], bool]
@@ -52,7 +50,7 @@ class JobContext:
         self._send(job=self._key, note=text)
 
     def epoch(self, done: int, of: int) -> None:
-        """Send how many epochs are done."""
+        """Send the number of finished epochs."""
         self._send(job=self._key, epoch=done, of=of)
 
 
@@ -65,7 +63,7 @@ def run_worker() -> None:
     stop = threading.Event()
     threading.Thread(target=_listen, args=(received, stop), daemon=True).start()
     settings = received.get()
-    # Where the parent finds its own modules, so that a factory in one of them is found here.
+    # The parent's module paths, so that a model factory in one of its modules is found.
     sys.path[:] = settings["path"]
     key: str | None = None
     try:
@@ -83,7 +81,7 @@ def run_worker() -> None:
 
 
 def _ending(job: Mapping[str, Any], context: JobContext) -> dict[str, str]:
-    """Do a job; return how it ended."""
+    """Do a job, and return how it ended."""
     from flipguard.errors import DivergedError, FlipguardError
 
     module, _, name = job["call"].partition(":")
@@ -97,7 +95,7 @@ def _ending(job: Mapping[str, Any], context: JobContext) -> dict[str, str]:
 
 
 class _Messages:
-    """The way to the parent: what was standard output, which is standard error from now on."""
+    """Writes messages to the original standard output; from now on, prints go to standard error."""
 
     def __init__(self) -> None:
         self._to = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -108,13 +106,14 @@ class _Messages:
             self._to.write(json.dumps(message) + "\n")
             self._to.flush()
         except OSError:
-            os._exit(1)  # the parent is gone
+            os._exit(1)  # the parent has ended
 
 
 def _listen(received: queue.SimpleQueue[dict[str, Any]], stop: threading.Event) -> None:
-    """Pass on messages. The input ends when the parent is done with this process, or has died.
+    """Receive messages until the input ends, then exit.
 
-    Then a job must not go on: a run that is resumed would be written by two processes.
+    The input ends when the parent closes it or dies. A job must not continue then, because two
+    processes would write to a run that is resumed.
     """
     for line in sys.stdin:
         message = json.loads(line)

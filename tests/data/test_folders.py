@@ -143,7 +143,7 @@ def test_folders_that_make_no_sense_are_refused(pets: Path, tmp_path: Path) -> N
     assert "train/fish to hold images of the class 'fish', but got none; add some" in refusal()
     (pets / "train/fish").rmdir()
     draw(pets / "test/bird/x.png")
-    assert "to be among its 2 classes ('cat', 'dog'), but got 'bird'; mend" in refusal()
+    assert "to be among its 2 classes ('cat', 'dog'), but got 'bird'; fix" in refusal()
     os.rename(pets / "test", pets / "other")
     assert "to hold a folder test or val or validation or valid, but got 'other', 'train'" in (
         refusal()

@@ -97,7 +97,7 @@ def test_idx_files_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="19 labels for 20 images"):
         load_data("mnist", root=tmp_path)
     write_idx(labels, np.full(20, 10, dtype=np.uint8))
-    with pytest.raises(InputError, match=r"among its 10 classes .*, but got 10; mend"):
+    with pytest.raises(InputError, match=r"among its 10 classes .*, but got 10; fix"):
         load_data("mnist", root=tmp_path)
 
 
@@ -190,7 +190,7 @@ def test_cifar_files_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         return str(refused.value)
 
     assert "to be at " in refusal()
-    assert "or its folder cifar-10-batches-py beside it, or name the folder" in refusal()
+    assert "or its folder cifar-10-batches-py next to it, or name the folder" in refusal()
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     first = folder / "data_batch_1"

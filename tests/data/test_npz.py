@@ -121,10 +121,10 @@ NAN = np.array([[0, 1], [np.nan, 1], [np.inf, 0]])
         ),
         (two_parts(class_names=np.array(["a", "b"])), "among its 2 classes ('a', 'b'), but got 2;"),
         (two_parts(class_names=np.arange(3)), "`class_names` in "),
-        (two_parts(train_targets=np.array([0, 1, 2, 0, 1, -1])), "2'), but got -1; mend the"),
+        (two_parts(train_targets=np.array([0, 1, 2, 0, 1, -1])), "2'), but got -1; fix the"),
         (
             two_parts(test_targets=np.array([0, 1, 3])),
-            "('0', '1', '2'), but got 3; mend the labels",
+            "('0', '1', '2'), but got 3; fix the labels",
         ),
         (
             two_parts(train_targets=np.array([0, 1, 2, 0, 1, 10**12])),
@@ -134,7 +134,7 @@ NAN = np.array([[0, 1], [np.nan, 1], [np.inf, 0]])
         (two_parts(train_ids=np.zeros(6, int)), "Expected `ids` to differ, but got 0 more than"),
         (
             two_parts(train_targets=np.array(list("xyzzyx")), test_targets=np.array(list("xyq"))),
-            "to be among its 3 classes ('x', 'y', 'z'), but got 'q'; mend the labels, or add",
+            "to be among its 3 classes ('x', 'y', 'z'), but got 'q'; fix the labels, or add",
         ),
         (
             {"inputs": np.ones((1, 2)), "targets": np.array([0])},

@@ -112,7 +112,7 @@ def test_a_stratified_sample_is_as_the_definition_says(rows: list[tuple[int, int
         for one in set(targets):
             of_class = [i for i, target in enumerate(targets) if target == one]
             taken = [i for i in of_class if i in places]
-            # Its share, rounded up or down; and of a class, whoever is drawn first by the id alone.
+            # The class's share, rounded up or down, of the samples that are first by their id.
             exact = len(of_class) * min(most / len(rows), 1)
             assert abs(len(taken) - exact) < 1
             drawn = sorted(of_class, key=lambda i: signed(plain(0, -2, ids[i], 0)))

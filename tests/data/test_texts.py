@@ -70,7 +70,7 @@ def test_agnews_knows_its_classes(tmp_path: Path) -> None:
     data = load_data("agnews", root=tmp_path)
     assert (data.name, data.class_names) == ("agnews", ("World", "Sports", "Business", "Sci/Tech"))
     write(tmp_path / "agnews" / "test.jsonl.gz", [{"text": "x", "label": 4}])
-    with pytest.raises(InputError, match=r"among its 4 classes .* and 1 more\), but got 4; mend"):
+    with pytest.raises(InputError, match=r"among its 4 classes .* and 1 more\), but got 4; fix"):
         load_data("agnews", root=tmp_path)
 
 
@@ -105,7 +105,7 @@ def test_a_missing_data_set_says_where_it_goes(
         (b'{"text": "a", "label": 1.5}', "to be a whole number or text, but got 1.5; write a"),
         (b'{"text": "a", "label": true}', "to be a whole number or text, but got True; write a"),
         (b'{"text": "a", "label": null}', "to be a whole number or text, but got None; write a"),
-        (b'{"text": "a", "label": -1}', "to be among its 0 classes (), but got -1; mend"),
+        (b'{"text": "a", "label": -1}', "to be among its 0 classes (), but got -1; fix"),
         (
             b'{"text": "a", "label": 0}\n{"text": "b", "label": "cat"}',
             "to be all numbers or all text, but got 0, 'cat'; write them in one way.",

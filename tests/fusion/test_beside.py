@@ -135,7 +135,7 @@ def test_members_go_on_as_they_were_begun(tmp_path: Path) -> None:
 
 
 def test_there_is_one_network_at_least() -> None:
-    with pytest.raises(InputError, match="`streams` to be from 1 on, but got 0"):
+    with pytest.raises(InputError, match="`streams` to be at least 1, but got 0"):
         fuse(members_of("mlp:hidden=8", (40,)), streams=0)
 
 
@@ -158,7 +158,7 @@ def test_only_training_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_wide_members_are_side_by_side_where_there_are_streams() -> None:
     wide, gpu = members_of("conv2d:width=64", SHAPE), torch.device("cuda")
     two = tiny("elodi", machine={"streams": 2})
-    with pytest.raises(CannotFuse, match="channels to gain from being one network") as caught:
+    with pytest.raises(CannotFuse, match="channels, which are faster in one network") as caught:
         _refuse_on_gpu(two, fuse(wide, streams=2), gpu)
     assert caught.value.fitting == caught.value.streams == 2
     _refuse_on_gpu(two, fuse(wide[:2], streams=2), gpu)

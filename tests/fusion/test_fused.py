@@ -89,7 +89,7 @@ def test_split_gives_the_members_back(spec: str, shape: tuple[int, ...]) -> None
             assert torch.equal(state[name], tensor)
             assert state[name].stride() == tensor.stride()
         copy.deepcopy(member).load_state_dict(state)
-        # They are the members' own, and no views of the fused weights.
+        # They are copies, not views of the fused weights.
         next(iter(state.values())).zero_()
     assert all(
         torch.equal(state[name], tensor)
@@ -166,7 +166,7 @@ class Sorts(nn.Module):
         ([], None, "at least one member"),
         ([nn.Linear(2, 3), nn.Linear(2, 4)], None, "members of one architecture"),
         ([nn.Sequential(nn.ReLU()), nn.Sequential(nn.Tanh())], None, "their layers differ"),
-        ([nn.Linear(2, 3)] * 2, None, "an example of what Linear takes"),
+        ([nn.Linear(2, 3)] * 2, None, "an example of the inputs of Linear"),
         ([Sorts(), Sorts()], torch.zeros(1, 4), "train its members one by one (`--fuse off`)"),
     ],
 )
@@ -192,7 +192,7 @@ def wrong_convolution(self: ManyConv, values: Tensor, shared: bool = False) -> T
 
 def forgetful_norm(self: ManyBatchNorm, values: Tensor) -> Tensor:
     kept = self._momentum
-    self._momentum = 0.9 * kept  # statistics come out otherwise; nothing else does
+    self._momentum = 0.9 * kept  # only the statistics differ
     try:
         return RIGHT_NORM(self, values)
     finally:
@@ -216,5 +216,5 @@ def test_a_conversion_that_is_wrong_is_noticed(
         raise operation.NotFusable("nothing that is known")
 
     monkeypatch.setattr("flipguard.fusion.conversion._stacked", refuse)
-    with pytest.raises(InputError, match="otherwise than alone"):
+    with pytest.raises(InputError, match="which differ from a member's alone"):
         fuse(members)

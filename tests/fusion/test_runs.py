@@ -366,7 +366,7 @@ def test_a_begun_group_that_no_longer_fits_says_what_helps(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1, 1))
     for way in ("on", "auto", "off"):
         config = fused(fuse=way, options={"members": 3})
-        with pytest.raises(InputError, match=rf"remove {begun}, and they are begun anew\.$"):
+        with pytest.raises(InputError, match=rf"remove {begun} to start the members again\.$"):
             trained(config, tmp_path / "run", resume=True)
     shutil.rmtree(begun)
     monkeypatch.setattr(group_setup, "refuse_memory", real)
@@ -443,12 +443,12 @@ def test_members_that_do_not_fit_or_do_not_gain_are_refused(
             with pytest.raises(CannotFuse, match=rf"Expected 8 members at once to fit .*; {said}"):
                 group_setup.refuse_memory(config, member.float(), example, 8, gpu)
     wide = fuse(members_of("conv2d:width=64", (3, 8, 8), count=2))
-    with pytest.raises(CannotFuse, match=r"up to 128 channels to gain .* but got 256"):
+    with pytest.raises(CannotFuse, match=r"up to 128 channels, .* but got 256"):
         group_setup._refuse_on_gpu(fused(fuse="auto"), wide, gpu)
     group_setup._refuse_on_gpu(fused(fuse="on"), wide, gpu)
     group_setup._refuse_on_gpu(fused(fuse="auto"), wide, torch.device("cpu"))
     mapped = fuse(attending(), example=torch.zeros(1, 5, 8))
-    with pytest.raises(CannotFuse, match=r"but got one whose calls are mapped; ask for it"):
+    with pytest.raises(CannotFuse, match=r"but got one whose calls are mapped; use `--fuse on`"):
         group_setup._refuse_on_gpu(fused(fuse="auto"), mapped, gpu)
     half = {"precision": "bf16-mixed", "fuse": "on"}
     with pytest.raises(CannotFuse, match=r"to be compiled in bf16-mixed, but got `machine.compile"):

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Student(nn.Module):
-    """Features and a head, and beside them a term that has a parameter of its own."""
+    """Features and a head, and a loss term that has a parameter."""
 
     def __init__(self, old_head: nn.Linear) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ def test_a_second_derivative_is_refused(name):
     weights = torch.ones(batch.new.shape[-1], requires_grad=True)
     batch.new = batch.new.detach() * weights
     term, inputs = CASES[name](batch)
-    # Beside another loss, as in training: the gradient itself may be used.
+    # Together with another loss, as in training: the gradient itself may be used.
     loss = F.cross_entropy(batch.new, batch.target) + term(**inputs)
     (gradient,) = torch.autograd.grad(loss, weights, create_graph=True)
     assert torch.isfinite(gradient).all()

@@ -380,7 +380,7 @@ def test_single_precision_survives_the_papers_temperature(direction, classes):
     )
     value, gradients = loss.value_and_gradients(case)
     expected, wanted = loss.value_and_gradients(case.to(torch.float64))
-    # A sample's error counts beside the batch: some samples happen to agree almost perfectly.
+    # Errors are relative to the batch, because some samples agree almost perfectly by chance.
     mean = float(expected.mean())
     assert float(value.double().mean()) == pytest.approx(mean, rel=1e-3)
     assert torch.isclose(value.double(), expected, rtol=1e-3, atol=1e-3 * mean).all()

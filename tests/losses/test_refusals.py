@@ -211,8 +211,8 @@ TENSORS = [
     Refused(
         "a head of other classes",
         compatible(classes=SharedClasses.by_index([0, 1], old_count=3)),
-        "Expected old's head to have a weight [3, width] and a bias [3], a row for each class"
-        " of old, but got [4, 3] and None; pass those of its last linear layer.",
+        "Expected old's head to have a weight [3, width] and a bias [3], one row per old"
+        " class, but got [4, 3] and None; pass those of its last linear layer.",
     ),
     Refused(
         "a head that is none",

@@ -19,7 +19,7 @@ from tests.losses import transcription as plain
 from tests.losses.table import IGNORED, ROWS, Case, Loss, features, randoms, scores, shared_classes
 from tests.losses.transcription import Match
 
-# What `flipguard.losses` offers beside the losses.
+# What `flipguard.losses` has besides the losses.
 OTHERS = {
     # in test_bayes.py
     "BayesianImitation",
@@ -603,7 +603,7 @@ def test_autocast_changes_nothing(loss, random):
 @settings(max_examples=tries(5))
 @given(random=randoms)
 def test_nothing_is_read_back_from_the_device(loss, random):
-    # Fake tensors have shapes and no numbers: whoever asks for one gets an error.
+    # Fake tensors have shapes and no numbers: to read one raises an error.
     case = loss.draw(random)
     with FakeTensorMode() as mode:
         fake = {name: mode.from_tensor(tensor) for name, tensor in case.tensors.items()}

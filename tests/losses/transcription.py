@@ -509,7 +509,7 @@ def backward_compatible(
     reduction: str = "mean",
     ignore_index: int = -100,
 ) -> Tensor:
-    """BCT: the cross-entropy of old's classifier on new's features."""
+    """BCT: the cross-entropy of the old classifier on the new model's features."""
     features, head = project(rows(new_features), projection), constants(weight)
     biases = list(bias.detach().unbind()) if bias is not None else [ZERO] * len(head)
     match = classes or everything(len(head))

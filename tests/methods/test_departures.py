@@ -36,7 +36,7 @@ ALWAYS = ("bu-cr", "ewc", "muscle")
 def test_a_preset_takes_the_papers_values(name: str) -> None:
     method = METHODS[name]
     if not method.options:
-        with pytest.raises(InputError, match="Expected no options of `none`"):
+        with pytest.raises(InputError, match="Expected no options, because `none` has none"):
             method.complete({"preset": "paper"})
         return
     usual, printed = method.complete({}), method.complete({"preset": "paper"})

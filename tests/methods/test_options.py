@@ -89,7 +89,7 @@ def test_the_preset_takes_what_the_paper_has() -> None:
     ("method", "given", "sentence"),
     [
         (MADE_UP, {"wieght": 1.0}, "Expected the options of `made-up`, but got 'wieght'; did you"),
-        (BARE, {"weight": 1.0}, "Expected no options of `bare`, which has none, but got 'weight'"),
+        (BARE, {"weight": 1.0}, "Expected no options, because `bare` has none, but got 'weight'"),
         (MADE_UP, {"kind": "odd"}, "Expected `kind` of `made-up` to be one of plain, fancy, but"),
         (MADE_UP, {"preset": "print"}, "Expected `preset` of `made-up` to be one of paper, but"),
         (MADE_UP, {"count": 2.5}, "`count` of `made-up` to be a whole number, such as 5, but got"),
@@ -97,9 +97,17 @@ def test_the_preset_takes_what_the_paper_has() -> None:
         (MADE_UP, {"on": 1}, "`on` of `made-up` to be true or false, such as true, but got 1"),
         (MADE_UP, {"weight": True}, "`weight` of `made-up` to be a number, such as 1.0, but got"),
         (MADE_UP, {"weight": "much"}, "`weight` of `made-up` to be a number, such as 1.0, but"),
-        (MADE_UP, {"weight": -0.1}, "`weight` of `made-up` to be a number from 0 on, but got -0.1"),
-        (MADE_UP, {"k": -1}, "`k` of `made-up` to be a number from 0 on, but got -1"),
-        (MADE_UP, {"count": float("inf")}, "`count` of `made-up` to be a number from 0 on, but"),
+        (
+            MADE_UP,
+            {"weight": -0.1},
+            "`weight` of `made-up` to be a finite number of at least 0, but",
+        ),
+        (MADE_UP, {"k": -1}, "`k` of `made-up` to be a finite number of at least 0, but got -1"),
+        (
+            MADE_UP,
+            {"count": float("inf")},
+            "`count` of `made-up` to be a finite number of at least 0",
+        ),
     ],
 )
 def test_what_an_option_cannot_be_is_refused(
@@ -198,7 +206,7 @@ def test_stored_views_are_read_from_the_options() -> None:
         ({"views_top": 2}, 10, "Expected `views_top`"),
         ({"views_dtype": "float32"}, 10, "Expected `views_dtype`"),
         *(
-            ({"views": wrong}, 10, "Expected `views` to be a whole number from 1 on or none")
+            ({"views": wrong}, 10, "Expected `views` to be a whole number of at least 1 or none")
             for wrong in (0, True, 1.5)
         ),
         ({"views": 1, "online": False}, 10, "Expected `views` with an ensemble that sees"),
@@ -240,10 +248,20 @@ def without(at: Scene, **missing: Any) -> Any:
         ("elodi", {"legacy": -0.1}, {}, "Expected `legacy` to be a share from 0 to 1"),
         ("elodi", {"views": 2}, {"views": None}, "Expected a way to store the ensemble's views"),
         ("elodi", {"online": False}, {"stored": None}, "Expected a way to store the ensemble's lo"),
-        ("bu-cr", {}, {"held_out": None}, "Expected held-out samples to count confusions on"),
-        ("ewc", {}, {"held_out": None}, "Expected samples to measure the importance of weights"),
-        ("mixout", {"share": 1.0}, {}, "Expected `share` to be from 0 to below 1, but got 1."),
-        ("mixout", {"share": -0.1}, {}, "Expected `share` to be from 0 to below 1, but got -0.1."),
+        ("bu-cr", {}, {"held_out": None}, "Expected held-out samples to estimate the confusion"),
+        (
+            "ewc",
+            {},
+            {"held_out": None},
+            "Expected held-out samples to measure the importance of weights",
+        ),
+        ("mixout", {"share": 1.0}, {}, "Expected `share` to be at least 0 and below 1, but got 1."),
+        (
+            "mixout",
+            {"share": -0.1},
+            {},
+            "Expected `share` to be at least 0 and below 1, but got -0.",
+        ),
         ("fd-lm", {"focus": -1.0}, {}, "Expected `focus` to be a number of at least 0"),
     ],
 )
@@ -288,13 +306,13 @@ def test_texts_and_features_that_are_not_there() -> None:
         number=0,
         model=at.student,
     )
-    with pytest.raises(InputError, match="Expected the model to give features, but got none"):
+    with pytest.raises(InputError, match="Expected the model to return features, but got none"):
         build("bct", {}, at).parts(step)
     texts = dataclasses.replace(
         scene("nets").setting(options_of("ewc", {})),
         held_out=lambda: iter([({"input_ids": at.inputs}, at.target)]),
     )
-    with pytest.raises(InputError, match="Expected `ewc` to be given vectors or images"):
+    with pytest.raises(InputError, match="Expected vectors or images for `ewc`, but got texts"):
         METHODS["ewc"].objective(texts)
 
 

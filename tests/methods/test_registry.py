@@ -178,5 +178,7 @@ def test_the_student_has_an_initialisation_of_its_own() -> None:
 @pytest.mark.parametrize("value", [-1, -0.1, math.nan, math.inf])
 @pytest.mark.parametrize(("method", "name"), [("fd-lm", "weight"), ("elodi", "members")])
 def test_amounts_below_nothing_are_refused(method: str, name: str, value: float) -> None:
-    with pytest.raises(flipguard.InputError, match=f"Expected `{name}` of `{method}` to be a num"):
+    with pytest.raises(
+        flipguard.InputError, match=f"Expected `{name}` of `{method}` to be a finite num"
+    ):
         METHODS[method].complete({name: value})

@@ -33,7 +33,7 @@ def test_all_names_what_is_there() -> None:
         "tokenizer_for",
         "with_features",
     ]
-    for name in set(flipguard.models.__all__) - {"MODELS"}:  # a mapping has no text of its own
+    for name in set(flipguard.models.__all__) - {"MODELS"}:  # a mapping has no docstring
         assert getattr(flipguard.models, name).__doc__
 
 

@@ -477,7 +477,7 @@ def test_a_bound_method_is_guarded_as_its_module_is() -> None:
     assert modes(model) == flags
 
 
-# -- beside a student ----------------------------------------------------------------------------
+# -- together with a student -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import flipguard as fg
 from flipguard import Predictions, compare, write_report
 from flipguard.render.numbers import control_estimates, key_numbers
+from flipguard.render.words import KEY_METRICS
 from flipguard.report.candidate import short_pair
 from flipguard.report.charts import flow_ends, ribbons_between
 from flipguard.report.flips import (
@@ -351,7 +352,9 @@ def test_the_control_is_measured_against_the_same_old_model() -> None:
     alone = compare(old=found["old"], new=found["control"])
     for metric in ("negative_flip_rate", "accuracy_gain", "churn", "error_rate_new"):
         assert control_estimates(result, metric) == [alone[metric]]
-    card = key_numbers(result).cards[0]
+    cards = {card.number.metric: card for card in key_numbers(result).cards}
+    assert tuple(cards) == KEY_METRICS
+    card = cards["negative_flip_rate"]
     assert card.control is not None
     assert card.control.value == alone["negative_flip_rate"].value
     assert card.control_text.startswith("control ")
@@ -464,9 +467,9 @@ def test_a_notebook_needs_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     result, _ = made.judged(300)
     text = result._repr_html_()
     assert f"{100 * result['negative_flip_rate'].value:.2f} %" in text
-    assert "Negative flips" in text
+    assert "Negative flip rate" in text
     old, new = update({"bad": Flips(both_right=200, negative=40), "fine": Flips(both_right=99)})
-    assert "Regressed beyond chance" in compare(old=old, new=new, by=["group"])._repr_html_()
+    assert "Regressed by more than chance" in compare(old=old, new=new, by=["group"])._repr_html_()
 
 
 @pytest.mark.parametrize(
@@ -510,15 +513,15 @@ def test_samples_without_any_target_draw_nothing_of_targets() -> None:
         (
             {"max": 0.03},
             False,
-            "At least one rule of the policy is broken, even allowing for sampling error.",
+            "1 rule failed, even allowing for sampling error: negative_flip_rate.",
         ),
-        ({"max": 0.03, "judge": "point"}, False, "At least one rule of the policy is broken."),
-        ({"max": 0.9}, True, "At least one rule of the policy is broken."),
-        ({"max": 0.9}, False, "Every rule of the policy holds, even allowing for sampling error."),
+        ({"max": 0.03, "judge": "point"}, False, "1 rule failed: negative_flip_rate."),
+        ({"max": 0.9}, True, "1 rule failed: pinned samples."),
+        ({"max": 0.9}, False, "Every rule holds, even allowing for sampling error."),
         (
             {"max": 0.9, "judge": "point"},
             False,
-            "Every rule of the policy holds (judged by its value alone: negative_flip_rate).",
+            "Every rule holds (judged by its value alone: negative_flip_rate).",
         ),
     ],
 )

@@ -17,7 +17,7 @@ def test_a_folder_with_files_of_ones_own_is_refused(name: str, run: Run, tmp_pat
     ran = run("demo", "--out", ".")
     assert ran.code == 2
     told = " ".join(ran.err.split())
-    assert f"but {name} is something else and would be overwritten; choose another" in told
+    assert f"but {name} is not from a demo and would be overwritten; choose another" in told
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "mine"
 

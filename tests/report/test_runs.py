@@ -199,10 +199,10 @@ def test_standard_output_can_be_the_page(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--samples", "images"], "Expected --html beside --samples"),
+        (["--samples", "images"], "Expected --html with --samples"),
         (["--html", "a.html", "--samples", "nothing"], "nothing is none of these"),
         (["--html", "a.html", "--samples-budget", "lots"], "to be a size up to 1GB such as 5MB"),
-        (["--html", "old.parquet"], "is one of the files to read"),
+        (["--html", "old.parquet"], "is one of the input files"),
         (["--html", "a.html", "--samples", "t.csv", "--flips", "t.csv"], "is one of the files"),
         (["--html", "-", "--json", "-"], "Only one output can be -"),
         (["--html", "nowhere/a.html"], "is no folder"),
@@ -286,7 +286,7 @@ def test_no_page_takes_the_place_of_what_a_run_is_made_of(
     before = (tmp_path / place).read_bytes()
     ran = run("report", "control", "kd", "--out", place)
     assert ran.code == 2
-    assert "is one of the files to read" in " ".join(ran.err.split())
+    assert "is one of the input files" in " ".join(ran.err.split())
     assert (tmp_path / place).read_bytes() == before
     for _ in range(2):
         assert run("report", "control", "kd", "--out", "kd/report.html").code == 0
@@ -298,7 +298,7 @@ def test_a_confidence_beside_a_policy_is_refused(run: Run, tmp_path: Path) -> No
     arguments = ("report", "control", "kd", "--out", "a.html")
     ran = run(*arguments, "--policy", "gate.toml", "--confidence", "0.99")
     assert ran.code == 2
-    assert "a policy says its own confidence" in " ".join(ran.err.split())
+    assert "set the confidence in the policy" in " ".join(ran.err.split())
     assert not Path("a.html").exists()
     for more, told in (((), "95 %"), (("--confidence", "0.8"), "80 %")):
         assert run(*arguments, *more).code == 0

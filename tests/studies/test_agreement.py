@@ -49,7 +49,7 @@ def clearly_apart(a: float, b: float, n: int) -> bool:
 
 
 def said_of(apart: list[list[float]], paper: list[float]) -> list[str]:
-    """Student's t over the differences of each seed, whose variance counts beside the mean of all.
+    """Student's t over the differences per seed, with their variance shrunk towards the mean.
 
     All differences of a metric, and the paper's. The mean is worth one degree of freedom, where
     there are five of them and fewer than ten seeds.

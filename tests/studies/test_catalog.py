@@ -300,7 +300,7 @@ def test_a_paper_has_a_recipe_of_its_own_and_the_user_the_last_word() -> None:
     assert (pct.recipe, pct.data) == (scale.recipe, scale.data)
     assert scale.of_study("pct", "pct.table3").recipe["optimizer"] == "sgd"  # a study's own
     assert (churn.recipe["weight_decay"], churn.data) == (0.3, "mnist1d:train=1000,test=10000")
-    assert "warmup" not in churn.recipe  # in place of the scale's, and not beside it
+    assert "warmup" not in churn.recipe  # instead of the scale's, not in addition
     told = scale.set(["recipe.weight_decay=0.1", "data=cifar10"])
     told = told.of_study("churn", "churn.table1")
     assert told.recipe == {**churn.recipe, "weight_decay": 0.1}

@@ -303,7 +303,7 @@ def test_an_entry_is_read_whole() -> None:
         ),
         (entry('rows = ["Elodi"]'), "Swin-Tiny, None (single), but got 'Elodi'."),
         (entry('rows = ["ELODI"]', 'against = ["KD"]'), "expected `against` to be of "),
-        (entry('against = ["ELODI"]'), "expected `rows` beside `against`, but got none."),
+        (entry('against = ["ELODI"]'), "expected `rows` with `against`, but got none."),
         (entry("rows = [3]"), "expected `rows` to be a list of names, but got [3]."),
         (entry(holds='"yes"'), "expected `holds` to be true or false, but got 'yes'."),
         (entry(says='""'), "expected `says` to be a sentence that ends with a full stop, but got "),
@@ -312,7 +312,7 @@ def test_an_entry_is_read_whole() -> None:
         (entry("whole = [3, 4]"), "expected `whole` to be three counts: same way, other way, "),
         (entry("whole = [3, -4, 1]"), "undecided, but got [3, -4, 1]."),
         (entry('tested_at = "mnist2d"'), "expected `tested_at` to be of agnews, agnews-bert, "),
-        (entry('tested_at = "mnist1d"'), "leave it out where the test was at the scale itself."),
+        (entry('tested_at = "mnist1d"'), "leave it out if the test was at the same scale."),
     ],
 )
 def test_what_is_misspelt_or_not_there_is_refused(text: str, told: str) -> None:

@@ -91,7 +91,7 @@ def test_what_has_no_number_has_no_interval_and_says_nothing_of_the_others() -> 
     assert of([]) == []
 
 
-def test_equal_runs_stay_undecided_also_beside_others() -> None:
+def test_equal_runs_stay_undecided_also_among_others() -> None:
     low, high = of([[0.0, 0.0, 0.0], *[[0.1, 0.2, 0.1]] * 4])[0]
     assert low < 0 < high
 

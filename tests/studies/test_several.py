@@ -54,7 +54,7 @@ def test_time_that_is_up_is_neither_done_nor_a_failure(
     _, first, there, _ = stopped_and_ended
     assert first.code == 3
     assert there == []
-    assert "time is up, and " in first.err
+    assert "time limit reached with " in first.err
     assert f"of {', '.join(TWO)}; run the same command again to continue." in first.err
 
 
@@ -63,7 +63,7 @@ def test_all_tables_are_printed_and_counted_together(
 ) -> None:
     out, _, _, done = stopped_and_ended
     assert done.code == 0, done.err
-    assert "time is up" not in done.err
+    assert "time limit reached" not in done.err
     assert results_in(out) == [f"{study}.mnist1d.json" for study in TWO]
     for study in TWO:
         assert f"{study} at mnist1d: " in done.out

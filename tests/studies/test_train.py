@@ -187,7 +187,7 @@ def test_untreated_runs_that_differ_by_seed_become_one_job(plan: StudyPlan) -> N
     [
         ({"refused": "Expected this, but got that."}, "could not be trained: Expected this"),
         ({"crashed": "Traceback …\nValueError: odd"}, "could not be trained (ValueError: odd)"),
-        ({"gone": "signal 9"}, "ended from outside (signal 9), perhaps for want of memory"),
+        ({"gone": "signal 9"}, "was killed (signal 9), perhaps because memory ran out"),
     ],
 )
 def test_a_process_that_fails_is_named_and_nothing_new_is_begun(
@@ -221,9 +221,9 @@ def test_a_run_that_diverges_is_named_and_the_others_go_on(plan: StudyPlan, seve
         )
     assert done[-1] == (1000 * len(plan.nodes), 1000 * len(plan.nodes))
     assert f"({bad[0]}) could not be trained: Expected this, but" in str(refused.value)
-    assert ("So it was with 1 other run." in str(refused.value)) == several
+    assert ("1 other run diverged as well." in str(refused.value)) == several
     assert len(told) == len(bad)
-    assert all("the others go on" in line for line in told)
+    assert all("others continue" in line for line in told)
     begun = {Path(folder) for job in Obedient.jobs for folder in job}
     lost = _with_all_that_need_them(plan, set(bad))
     assert begun == {node.folder for node in plan.nodes} - (lost - set(bad))

@@ -54,19 +54,19 @@ FACTORS: dict[str, tuple[str, ...]] = {
 REFUSED: tuple[tuple[Forbidden, str], ...] = (
     (
         {"method": SAME_CLASSES, "update": frozenset({"classes"})},
-        "to keep old's classes, but they are others",
+        "to have the old model's classes, but it has others",
     ),
     (
         {"method": SAME_LAYOUT, "update": frozenset({"classes"})},
-        "to have old's architecture, but ",
+        "to have the old model's architecture, but ",
     ),
     (
         {"method": SAME_LAYOUT, "update": frozenset({"architecture"})},
-        "to have old's architecture, but ",
+        "to have the old model's architecture, but ",
     ),
     (
         {"fine_tune": frozenset({"yes"}), "update": frozenset({"architecture"})},
-        "to have old's architecture, but ",
+        "to have the old model's architecture, but ",
     ),
     (
         {

@@ -154,7 +154,9 @@ def test_the_same_classes_in_another_order(spec: str) -> None:
 
 def test_what_differs_in_more_than_classes_is_refused(narrow: Run, tmp_path: Path) -> None:
     config = with_old(tiny(fine_tune=True, model="mlp:hidden=12"), narrow)
-    with pytest.raises(InputError, match="Expected fine-tuning to have old's architecture, but "):
+    with pytest.raises(
+        InputError, match="Expected fine-tuning to have the old model's architecture, but "
+    ):
         trained(config, tmp_path / "run")
     assert not list(tmp_path.iterdir())
     # As many rows more as there are classes, and a width that is another.
@@ -165,7 +167,7 @@ def test_what_differs_in_more_than_classes_is_refused(narrow: Run, tmp_path: Pat
 
 
 class TwoHeads(nn.Module):
-    """Whose last layer is not all that has a row a class."""
+    """A network in which several tensors have one row per class."""
 
     def __init__(self, *, hidden: bool) -> None:
         super().__init__()
@@ -179,9 +181,9 @@ class TwoHeads(nn.Module):
         return (self.first(body) + self.last(body)) * self.scale
 
 
-def test_a_second_tensor_with_a_row_a_class_is_refused() -> None:
+def test_a_second_tensor_with_one_row_per_class_is_refused() -> None:
     old, new = (TwoHeads(hidden=False) for _ in range(2))
-    with pytest.raises(InputError, match="alone has a row a class, but got `first"):
+    with pytest.raises(InputError, match="alone has one row per class, but got `first"):
         load_old_weights(old_of(old, [2, 0, 1], 3), new)
     old, new = (TwoHeads(hidden=True) for _ in range(2))
     load_old_weights(old_of(old, [2, 0, 1], 3), new)
@@ -196,7 +198,7 @@ def test_a_second_tensor_with_a_row_a_class_is_refused() -> None:
 
 def test_rows_that_cannot_be_told_apart_are_refused() -> None:
     old, new = built("torchvision:squeezenet1_1", 3, seed=1), built("torchvision:squeezenet1_1", 3)
-    with pytest.raises(InputError, match="one linear head") as refused:
+    with pytest.raises(InputError, match="whose linear head alone") as refused:
         load_old_weights(old_of(old, [2, 0, 1], 3), new)
     assert "\n" not in str(refused.value)
 
@@ -205,10 +207,14 @@ def test_rows_that_cannot_be_told_apart_are_refused() -> None:
 def test_methods_that_pull_every_weight_keep_the_classes(
     method: str, narrow: Run, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=f"Expected `{method}` to have old's architecture"):
+    with pytest.raises(
+        InputError, match=f"Expected `{method}` to have the old model's architecture"
+    ):
         trained(with_old(tiny(method), narrow), tmp_path / "run")
     turned = old_of(built(MODEL_SPEC, 3), [2, 0, 1], 3)
     row, config = complete_config(tiny(method))
-    with pytest.raises(InputError, match=f"Expected `{method}` to keep old's classes and their"):
+    with pytest.raises(
+        InputError, match=f"Expected `{method}` to have the old model's classes in the same"
+    ):
         check_layouts(row, config, built(MODEL_SPEC, 3), (turned,))
     assert not list(tmp_path.iterdir())

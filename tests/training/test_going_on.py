@@ -1,4 +1,4 @@
-"""A run goes on with its own state and with what it was begun with, or not at all."""
+"""A run is resumed with its own checkpoint and the same old models and members, or not at all."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_old_that_was_trained_again(tmp_path: Path) -> None:
     before = bytes_of(whole.folder)
     assert train(config, whole.folder, resume=True, report=lines.append).finished
     assert lines[0].endswith("is finished; nothing to do")
-    assert "other weights than those that are now in '../old'" in lines[1]
+    assert "the weights in '../old' (paths relative to it) have changed" in lines[1]
     assert bytes_of(whole.folder) == before
     shutil.rmtree(tmp_path / "old")
     (tmp_path / "kept").rename(tmp_path / "old")

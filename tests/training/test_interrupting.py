@@ -20,7 +20,7 @@ from flipguard.training import interrupting, train
 from tests.training.tiny import bytes_of, tiny, trained
 
 ROOT = Path(__file__).resolve().parents[2]
-SAID = "interrupted: the epoch is finished first; press Ctrl-C again to stop at once\n"
+SAID = "interrupted: finishing this epoch first; press Ctrl-C again to stop at once\n"
 TINY = ("--data", "mnist1d:train=200,test=100", "--model", "mlp:hidden=16")
 # Epochs slow enough for a signal to come between the first and the last; those of members in
 # processes of their own are not slowed, but there are more of them.
@@ -106,7 +106,7 @@ def test_the_epoch_is_kept_and_it_ends_in_the_same_bytes(way: str, tmp_path: Pat
     assert 1 <= len(kept) <= (2 if way == "side by side" else 1)
     if way == "student":
         assert 3 <= len(read_lines(out / TIMING)) < 60
-        assert said == f"{SAID}run: interrupted; go on from the last kept state with: " + (
+        assert said == f"{SAID}run: interrupted; continue from the last checkpoint with: " + (
             "flipguard train --out run --resume\n"
         )
     else:
@@ -135,7 +135,7 @@ def test_a_second_one_stops_at_once(tmp_path: Path) -> None:
     assert running.returncode == 130
     # Within `machine.save_seconds` of its start, and not told to keep anything.
     assert said == (
-        "run: interrupted before an epoch was kept; begin it again with: "
+        "run: interrupted before an epoch was saved; start it again with: "
         "flipguard train --out run --resume\n"
     )
     assert trained(Run.read(tmp_path / "run").config, tmp_path / "run", resume=True).finished
@@ -152,16 +152,16 @@ def test_a_second_one_stops_members_at_once(tmp_path: Path) -> None:
     _, said = running.communicate(timeout=20)
     assert running.returncode == 130
     assert said == (
-        "run: interrupted while members were trained, and what is finished of them stays; go on "
-        "with: the same command again\n"
+        "run: interrupted while members were trained; finished members are kept; run the same "
+        "command again to continue\n"
     )
     refused = begun(tmp_path, "run", "--resume", alone=True)
     _, said = refused.communicate(timeout=60)
     assert refused.returncode == 2
     assert said == (
-        "flipguard: Expected run to be a run, but there is no run.json in it; give the folder that "
-        "`flipguard train --out` wrote or, if members were being trained, give the same command as "
-        "before without `--resume`, which goes on with them.\n"
+        "flipguard: Expected run to be a run, but there is no run.json in it; give a folder that "
+        "`flipguard train --out` wrote. If members were being trained, repeat the same command "
+        "without `--resume` to continue.\n"
     )
 
 
@@ -188,7 +188,7 @@ def test_processes_that_share_batches_finish_the_epoch(tmp_path: Path) -> None:
     assert SAID in said
     assert "Traceback" not in said
     assert said.endswith(
-        "go on from the last kept state with: flipguard train --out run --resume\n"
+        "continue from the last checkpoint with: flipguard train --out run --resume\n"
     )
     assert len(read_lines(tmp_path / "run" / TIMING)) >= 3
 

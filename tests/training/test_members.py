@@ -165,7 +165,11 @@ def test_an_ensemble_asked_once_differs_only_where_inputs_are_augmented(tmp_path
     ("method", "changes", "said"),
     [
         ("none", {"guides": ("x",)}, "Expected `guides` with elodi, but got them with `none`"),
-        ("elodi", {"options": {"guide": "heterogeneous"}}, "to be given as `guides`, but got none"),
+        (
+            "elodi",
+            {"options": {"guide": "heterogeneous"}},
+            "Expected `guides` for the option guide=",
+        ),
         ("elodi", {"guides": ("nowhere",)}, "to be a run, but there is no run.json in it"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Members that are taken over from the ensemble of the model that is updated."""
+"""Members that are reused from the ensemble of the old model."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_chain_of_three_updates(old: Run, tmp_path: Path) -> None:
     assert names(second)[0] not in names(old)
     third = trained(update(second, 3, reuse=2), tmp_path / "third")
     assert len(members_in(tmp_path)) == 5
-    # So the newest is taken over first, and the oldest goes.
+    # So the newest is reused first, and the oldest is dropped.
     assert names(third)[1:] == names(second)[:2]
     fourth = trained(update(third, 4, reuse=2), tmp_path / "fourth")
     assert len(members_in(tmp_path)) == 6
@@ -132,7 +132,7 @@ def test_members_of_an_ensemble_and_guides_are_taken_over_too(old: Run, tmp_path
 
 
 def test_views_are_those_of_all_members(old: Run, tmp_path: Path) -> None:
-    """What is stored depends on which members are asked, also on those that are taken over."""
+    """Stored views depend on all members, including reused ones."""
     found = [
         trained_less(3, reuse, tmp_path / str(reuse), old, options={"views": 1})[0]
         for reuse in (1, 2)
@@ -161,11 +161,11 @@ def test_stopped_and_resumed_equals_uninterrupted(old: Run, tmp_path: Path) -> N
     ("changes", "said"),
     [
         ({"reuse": 4}, "at most `members`, 3, but got 4"),
-        ({"reuse": -1}, "`reuse` of `elodi` to be a number from 0 on, but got -1"),
+        ({"reuse": -1}, "`reuse` of `elodi` to be a finite number of at least 0, but got -1"),
         ({"reuse": 1, "guides": ("x",)}, "`reuse` without `guides`"),
         ({"reuse": 1, "options": {"guide": "calibrated"}}, "'calibrated'"),
-        ({"reuse": 1, "scope": Scope(classes=8)}, "knows other classes"),
-        ({"members": 5, "reuse": 4}, "to have 4 members to take over, but it has 3"),
+        ({"reuse": 1, "scope": Scope(classes=8)}, "has other classes"),
+        ({"members": 5, "reuse": 4}, "to have 4 members to reuse, but it has 3"),
     ],
 )
 def test_what_cannot_be_taken_over(
@@ -197,8 +197,8 @@ def test_members_that_are_gone_unfinished_or_damaged(old: Run, tmp_path: Path) -
     (folder / RUN).write_text(json.dumps({**document, "status": "stopped"}))
     assert "is not finished" in refused(config, tmp_path / "run")
     shutil.rmtree(folder)
-    assert "is gone" in refused(config, tmp_path / "run")
+    assert "is missing" in refused(config, tmp_path / "run")
     # Alone in its new place: a run that was moved without its members.
     shutil.copytree(old.folder, tmp_path / "apart" / "first")
     apart = Run.read(tmp_path / "apart" / "first")
-    assert "is gone" in refused(update(apart, 2, reuse=1), tmp_path / "run")
+    assert "is missing" in refused(update(apart, 2, reuse=1), tmp_path / "run")

@@ -151,8 +151,8 @@ MOODS = [
     pytest.param(
         "dies",
         InputError,
-        r"Expected the process of member \d to live, but it was ended from outside \(signal 9\), .*"
-        r"; go on with `--resume`, or with `--fuse off`, which trains one at a time\.",
+        r"Expected the process of member \d to finish, but it was killed \(signal 9\), .*"
+        r"; resume with `--resume`, or with `--fuse off`, which trains one member at a time\.",
         marks=pytest.mark.slow,
     ),
 ]
@@ -210,8 +210,8 @@ def test_what_auto_decides_is_said_and_no_epoch_is_left_out(
     lines: list[str] = []
     assert train(apart(), tmp_path / "run", report=lines.append).finished
     assert re.fullmatch(
-        r"members one by one: about \d+ s for all of them, of which further processes would save "
-        r"less than their start takes",
+        r"members one by one: about \d+ s for all of them; more processes would save less than "
+        r"their start takes",
         lines[0],
     )
     assert lines[1].startswith("  member 1: epoch 1/2 ")
@@ -251,7 +251,9 @@ def test_where_no_process_starts_members_are_trained_here(
     monkeypatch.setattr(sys, "executable", executable)
     lines: list[str] = []
     assert train(apart(), tmp_path / "run", report=lines.append).finished
-    assert any("members one by one: no further process starts here (" in line for line in lines)
+    assert any(
+        "members one by one: no more processes can be started here (" in line for line in lines
+    )
 
 
 def test_a_process_ends_with_its_input() -> None:

@@ -109,7 +109,7 @@ def test_members_of_an_old_run_with_other_weights_are_refused(tmp_path: Path) ->
     document["key"] = first.document["key"]
     (other.folder / RUN).write_text(json.dumps(document))
     said = refused(with_old(config, other), tmp_path / "other")
-    assert "was begun with, but 'old' changed" in said
+    assert "was started with, but 'old' changed" in said
 
 
 # -- where they start ----------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_one_model_does_not_start_from_several(
 def test_members_of_another_architecture(olds: dict[str, Run], tmp_path: Path) -> None:
     for fuse in ("off", "on", "auto"):
         said = refused(tuned("ensemble", olds["other"], fuse=fuse), tmp_path / "run")
-        assert "Expected fine-tuning to have old's architecture, but " in said
+        assert "Expected fine-tuning to have the old model's architecture, but " in said
 
 
 def test_members_that_are_gone(olds: dict[str, Run], tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def with_views(views: int | None = 2, *, epochs: int = 3, **changes: Any) -> Con
 
 
 def store_in(folder: Path) -> Path:
-    """The one store beside the runs of a folder."""
+    """Return the only store next to the runs of a folder."""
     (found,) = (folder / "views").iterdir()
     return found
 
@@ -193,7 +193,7 @@ def test_without_augmentation_one_view_is_exact(tmp_path: Path) -> None:
         lines: list[str] = []
         config = with_views(9, options={"views_dtype": kept}, recipe=recipe)
         run = train(config, tmp_path / kept, report=lines.append)
-        assert "nothing is augmented, so all views are one" in lines
+        assert "nothing is augmented, so one view is stored" in lines
         assert any(line.startswith("storing 1 view of 200 samples (") for line in lines)
         for name, weight in load_file(run.folder / MODEL).items():
             torch.testing.assert_close(weight, weights[name], atol=close, rtol=0)
@@ -384,9 +384,15 @@ def one_sentence(problem: pytest.ExceptionInfo[InputError]) -> str:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"views": 0}, "Expected `views` to be a whole number from 1 on or none, but got 0."),
-        ({"views": 2.5}, "Expected `views` to be a whole number from 1 on or none, but got 2.5."),
-        ({"views": True}, "Expected `views` to be a whole number from 1 on or none, but got True."),
+        ({"views": 0}, "Expected `views` to be a whole number of at least 1 or none, but got 0."),
+        (
+            {"views": 2.5},
+            "Expected `views` to be a whole number of at least 1 or none, but got 2.5.",
+        ),
+        (
+            {"views": True},
+            "Expected `views` to be a whole number of at least 1 or none, but got True.",
+        ),
         (
             {"views": 2, "online": False},
             "Expected `views` with an ensemble that sees augmented inputs, but got "
@@ -394,13 +400,13 @@ def one_sentence(problem: pytest.ExceptionInfo[InputError]) -> str:
         ),
         (
             {"views_top": 3},
-            "Expected `views_top` beside `views`, but got it alone; say how many `views` are "
-            "stored, or leave it out.",
+            "Expected `views_top` together with `views`, but got it alone; set `views`, or leave "
+            "`views_top` out.",
         ),
         (
             {"views_dtype": "float32"},
-            "Expected `views_dtype` beside `views`, but got it alone; say how many `views` are "
-            "stored, or leave it out.",
+            "Expected `views_dtype` together with `views`, but got it alone; set `views`, or leave "
+            "`views_dtype` out.",
         ),
         (
             {"views": 2, "views_top": 10},
@@ -463,8 +469,16 @@ def test_a_disk_without_room_is_refused_before_any_member_is_trained(
             1e5,
             "float16 can hold, up to 65504, but got 100000; set `views_dtype=float32`.",
         ),
-        ("float32", torch.nan, "up to 3.40282e+38, but got nan; train members that give some."),
-        ("float16", -torch.inf, "up to 65504, but got -inf; train members that give some."),
+        (
+            "float32",
+            torch.nan,
+            "up to 3.40282e+38, but got nan; train members whose logits are in this range.",
+        ),
+        (
+            "float16",
+            -torch.inf,
+            "up to 65504, but got -inf; train members whose logits are in this range.",
+        ),
     ],
 )
 def test_logits_that_cannot_be_stored(kept: Any, value: float, said: str) -> None:

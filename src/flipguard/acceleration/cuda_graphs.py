@@ -1,6 +1,6 @@
-"""A training step as a CUDA graph: captured once, then replayed with other numbers.
+"""A training step as a CUDA graph: captured once, then replayed with new inputs.
 
-A step of small networks is hundreds of short kernels, which a GPU computes faster than a host can
+A step of small networks has hundreds of short kernels, which a GPU computes faster than a host can
 start them; a graph starts all of them at once.
 """
 
@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-WARM_UP = 4  # steps: libraries choose kernels, optimizers make their state
+WARM_UP = 4  # steps in which libraries choose kernels and optimizers make their state
 
 
 class CapturedStep:
-    """A step that is run as it is for a few times, then captured and replayed.
+    """A step that is called directly a few times, then captured and replayed.
 
-    All steps are steps of the training, the first ones too. The step may read and write tensors
-    that stay in their place; the host may not ask for any value. Inputs of another shape than the
-    captured ones are computed as they come, and so are all of them if `otherwise` is given and
-    the step cannot be captured: then it is told why, once.
+    Each call is one step of the training, including the first ones. The step may read and write
+    tensors that keep their addresses; it may not copy a value to the host. Inputs of another shape
+    than the captured ones are computed directly. If the step cannot be captured and `otherwise` is
+    given, it is called once with the reason, and all steps are computed directly.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class CapturedStep:
             if self._otherwise is None:
                 raise
             self._gave_up = True
-            self._failed = graph  # which the allocator may still believe to be under way
+            self._failed = graph  # kept, because the allocator may still consider it active
             cause: BaseException = problem
-            while cause.__context__ is not None:  # ending a capture fails too, for another reason
+            while cause.__context__ is not None:  # the end of a failed capture raises as well
                 cause = cause.__context__
             lines = str(cause).strip().splitlines() or [type(cause).__name__]
             self._otherwise(lines[0])
@@ -73,7 +73,7 @@ class CapturedStep:
         )
 
     def _apart(self, *tensors: Tensor) -> None:
-        """A step on a stream of its own, as capturing asks of what comes before it."""
+        """Take a step on another stream, which is required before a capture."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             self._step(*tensors)

@@ -1,4 +1,4 @@
-"""How much memory several members take, and activations that are computed again to need less."""
+"""Estimate the memory of several members, and recompute activations of fused members to save it."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from flipguard.models import classify
 from flipguard.models.checkpointing import blocks_of
 
 STATES = {"sgd": 1, "adamw": 2}  # numbers that an optimizer keeps for each weight
-# Beside what is kept for the gradient: what convolutions work in, and what lies between pieces.
+# Factor for workspaces of convolutions and fragmentation, in addition to kept activations.
 RESERVE = 1.3
-# At least so much of it where it is computed again: fused members forget it in other pieces.
+# The least share of activations that is kept with recomputation: fused members have other segments.
 AGAIN = 0.3
 
-# Layers with weights in a segment, at least: of one alone, what is kept is all there is.
+# The least number of layers with weights in a segment: with one, nothing would be saved.
 LAYERS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeed:
-    """Bytes that one member needs."""
+    """The bytes that one member needs."""
 
     weights: int  # with gradients and the optimizer's numbers
-    sample: int  # kept for the gradient, for each sample of a batch
+    sample: int  # activations kept for the gradient, per sample of a batch
 
     def of(self, members: int, batch: int) -> int:
-        """Bytes of a step of so many members, each with a batch."""
+        """Return the bytes of a step of several members, each with a batch of this size."""
         return round(members * (self.weights + batch * self.sample) * RESERVE)
 
     def most(self, free: int, batch: int) -> int:
-        """How many members fit."""
+        """Return how many members fit into free bytes."""
         return free // max(self.of(1, batch), 1)
 
 
 def memory_need(
     member: nn.Module, example: Tensor, *, optimizer: str, half: bool, again: bool = False
 ) -> MemoryNeed:
-    """What training one member needs, from one small batch on the CPU.
+    """Return the memory that training one member needs, measured on one small batch on the CPU.
 
-    With `again`, what is kept for the gradient is what lies between blocks, and one block.
+    With `again`, only the values between blocks and the activations of one block are kept.
 
     >>> found = memory_need(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), torch.zeros(2, 8),
     ...     optimizer="sgd", half=False)
@@ -62,7 +62,7 @@ def memory_need(
     twin = copy.deepcopy(member).cpu().train()
     batch = example.detach().cpu().to(next(p.dtype for p in twin.parameters()))
     own = {tensor.untyped_storage().data_ptr() for tensor in twin.parameters()}
-    kept: dict[int, tuple[nn.Module | None, int]] = {}  # where it came up first, and its bytes
+    kept: dict[int, tuple[nn.Module | None, int]] = {}  # the first block of a storage, its bytes
     under_way: list[nn.Module] = []
     between = 0  # bytes that enter blocks
 
@@ -101,21 +101,21 @@ def memory_need(
 
 
 def checkpoint_segments(fused: Fused) -> None:
-    """Has fused members compute their activations again for the gradient, instead of keeping them.
+    """Make fused members recompute their activations for the gradient, instead of keeping them.
 
-    What is kept are the values between segments, such as the blocks of a residual network.
+    Only the values between segments, such as the blocks of a residual network, are kept.
     """
     for part in fused.parts():
         if not isinstance(part, Packed):
             raise InputError(
-                "Expected members that are packed as groups to compute activations again, but got "
-                f"{part.way} ones; leave `machine.checkpointing` out, or use `--fuse off`."
+                "Expected members that are packed as groups, which can recompute activations, but "
+                f"got {part.way} ones; leave `machine.checkpointing` out, or use `--fuse off`."
             )
         part.rewrite(CheckpointedNet)
 
 
 class CheckpointedNet(nn.Module):
-    """A network as a chain of segments; the layers are another's."""
+    """A network as a chain of segments, with the layers of another module."""
 
     def __init__(self, net: GraphModule) -> None:
         super().__init__()
@@ -130,9 +130,9 @@ class CheckpointedNet(nn.Module):
 
 
 def _segments(net: GraphModule) -> Iterator[GraphModule]:
-    """The network in pieces, each of which has one value from the one before it."""
+    """Yield segments of a network, each of which takes one value from the one before it."""
     graph = copy.deepcopy(net.graph)
-    for node in reversed(list(graph.nodes)):  # what is computed for nobody
+    for node in reversed(list(graph.nodes)):  # remove nodes whose results are not used
         if node.op not in ("placeholder", "output") and not node.users:
             graph.erase_node(node)
     nodes = [node for node in graph.nodes if node.op != "output"]
@@ -154,7 +154,7 @@ def _heavy(net: GraphModule, piece: Sequence[Node]) -> int:
 
 
 def _alone(nodes: Sequence[Node], place: int) -> bool:
-    """Whether nothing before a node is used after it, but the node itself."""
+    """Return whether no node before this one is used after it."""
     after = set(nodes[place + 1 :])
     return not any(after & set(node.users) for node in nodes[:place])
 
@@ -181,7 +181,7 @@ def _contexts(
 
 @contextmanager
 def _statistics_kept(segment: GraphModule) -> Iterator[None]:
-    """Batch normalisation as in training, which does not count the same batch again."""
+    """Context manager: batch normalisation does not count the batch, which was counted before."""
     norms = [layer for layer in segment.modules() if isinstance(layer, ManyBatchNorm)]
     for norm in norms:
         norm.again = True

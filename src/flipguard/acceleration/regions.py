@@ -1,8 +1,8 @@
-"""What lies between two convolutions, compiled: normalisation, shortcut and activation as one.
+"""Compile the operations between convolutions: normalisation, addition and activation as one.
 
-Compiling a whole network fuses all of that too, and takes minutes for a deep one. Its blocks repeat
-themselves: compiled by themselves, they are a handful of small programs, whatever the depth, and
-the convolutions are the library's own either way.
+To compile a whole network fuses them as well, but takes minutes for a deep one. Its blocks repeat,
+so compiling only these operations gives a few small programs at any depth. Convolutions are
+computed by the library in both cases.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Compiling = Literal["off", "parts", "whole"]
 Between = Callable[..., Tensor]
 Chain = tuple[Node, Node, Node | None, bool]
 ADDITIONS = (operator.add, operator.iadd, torch.add)
-# So many shapes of so many networks may be compiled; torch gives up after eight.
+# The most shapes that may be compiled; by default torch gives up after eight.
 SHAPES = 64
 _compiled: list[Between] = []
 
 
 def compile_parts(module: nn.Module) -> None:
-    """Compiles what lies between the convolutions of a network, for calls as it is now.
+    """Compile the operations between a network's convolutions, for calls in its current mode.
 
-    Like `torch.nn.Module.compile`, it changes how the module is called and nothing else. A network
-    that cannot be looked into is compiled as a whole. As wherever torch.fx traces a network, one
-    that adds to a value in place and then uses it under another name is not understood.
+    Like `torch.nn.Module.compile`, it only changes how the module is called. A network that cannot
+    be traced is compiled as a whole. As with torch.fx in general, a network
+    that adds to a value in place and then uses it under another name is not supported.
     """
     if isinstance(module, Fused) and len(module.parts()) > 1:
         for part in module.parts():
@@ -57,26 +57,26 @@ def compile_parts(module: nn.Module) -> None:
 
 
 def call_instead(module: nn.Module, net: nn.Module) -> None:
-    """Call another network of the same layers while the module is in its present mode."""
+    """Make calls of a module in its current mode use another network of the same layers."""
     training = module.training
     plain: Callable[..., Any] = module._call_impl
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return (net if module.training == training else plain)(*args, **kwargs)
 
-    # Where `Module.compile` puts it too: copies of the module do not have it.
+    # The attribute that `Module.compile` sets; copies of the module do not have it.
     module._compiled_call_impl = call
 
 
 def in_regions(net: GraphModule) -> GraphModule:
-    """The same network, whose chains of normalisation, addition and activation are regions."""
+    """Return the network with chains of normalisation, addition and activation as regions."""
     graph = copy.deepcopy(net.graph)
     if any(node.op == "get_attr" for node in graph.nodes):
         raise NotFusable("tensors outside of a layer")
     modules = {str(n.target): net.get_submodule(n.target) for n in graph.nodes if _calls(n)}
     _refuse_hooks(modules)
-    # What is called twice counts its batches in the order of the calls, which a region may change;
-    # an activation counts nothing.
+    # A normalisation that is called twice counts its batches in the order of the calls, which a
+    # region may change. Activations have no statistics, so they may be called twice.
     calls = Counter(id(modules[str(n.target)]) for n in graph.nodes if _calls(n))
     free = {
         path: layer
@@ -114,13 +114,13 @@ def in_regions(net: GraphModule) -> GraphModule:
 def _refuse_hooks(modules: Mapping[str, nn.Module]) -> None:
     for path, module in modules.items():
         if module._forward_hooks or module._forward_pre_hooks:
-            raise NotFusable(f"hooks on `{path}`")  # which a region would not call
+            raise NotFusable(f"hooks on `{path}`")  # a region would not call them
         if _is_norm(module) and getattr(module, "momentum", 0.0) is None:
             raise NotFusable(f"BatchNorm without a momentum at `{path}`")
 
 
 def _chain(node: Node, modules: Mapping[str, nn.Module]) -> Chain | None:
-    """A chain of two operations or more: its first and last one, its addition, if it activates."""
+    """Return a chain of operations: the first, the last, the addition, whether it has a ReLU."""
     layer = modules.get(str(node.target)) if _calls(node) else None
     starts = _is_norm(layer) or _has_bias(layer)
     if not starts and not _is_addition(node):
@@ -156,7 +156,7 @@ def _is_addition(node: Node) -> bool:
     tensors = two and all(isinstance(one, Node) for one in node.args)
     named = node.op == "call_function" and node.target in ADDITIONS
     if node.op == "call_method" and node.target == "add_":
-        # A region is not in place: nobody else may look at what was added to.
+        # A region does not work in place, so the changed value must have no other user.
         onto = node.args[0]
         named = isinstance(onto, Node) and len(onto.users) == 1
     return tensors and (named or (node.op == "call_method" and node.target == "add"))
@@ -175,7 +175,7 @@ def _only_user(node: Node) -> Node | None:
 
 
 class _Unbiased(nn.Module):
-    """A convolution without its bias; the layer is another's."""
+    """A convolution without its bias, with the layer of another module."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class _Unbiased(nn.Module):
 
 
 class _Region(nn.Module):
-    """Normalisation or bias, addition and activation; what they are made from is another's."""
+    """Normalisation or bias, addition and activation, with the layer of another module."""
 
     def __init__(self, layer: Any, *, activated: bool) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class _Region(nn.Module):
 
 
 def _settings(norm: nn.BatchNorm2d) -> tuple[Any, ...]:
-    """What `F.batch_norm` is given by a layer, which counts the batch."""
+    """Return the arguments of `F.batch_norm` for a layer, and count the batch."""
     if norm.training and norm.track_running_stats and norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
     statistics = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
@@ -223,7 +223,7 @@ def norm_add_relu(
     activated: bool,
     norm: tuple[Any, ...] | None = None,
 ) -> Tensor:
-    """What a region computes."""
+    """Compute a region: normalisation or bias, addition and activation."""
     if norm is not None:
         values = F.batch_norm(values, *norm)
     if bias is not None:

@@ -1,6 +1,6 @@
-"""The command line: parsing and calling, nothing else.
+"""The command line: parse arguments and call the library.
 
-`main` holds the one rule of exit codes: what is not a verdict never ends in a verdict's code.
+`main` makes sure that only a verdict ends with the exit code of a verdict.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from flipguard.cli import output
 from flipguard.cli.arguments import with_flags
 from flipguard.errors import FlipguardError, InputError, printable
 
-# The libraries alone need more to be loaded.
+# Loading the libraries alone needs more.
 LEAST_ADDRESS_SPACE = 512 << 20
-# A table of pandas, written with its index, has a column without a name.
+# These may be empty: a table that pandas wrote with its index has a column without a name.
 COLUMN_FLAGS = frozenset({"--by", "--cluster", "--id", "--label", "--target"})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 NOT_JUDGED, INTERRUPTED = output.NOT_DELIVERED, 130
 
 
 def main() -> None:
-    """Run the command line and exit: 0, 1 or 3 only if the command itself came to that answer.
+    """Run the command line and exit; the codes 0, 1 and 3 come from the command alone.
 
-    Python ends in 1 after an error of its own, which a gate's caller would read as FAIL. So
-    whatever is raised, also what is no `Exception`, becomes one sentence and exit code 2.
+    Python exits with 1 after an uncaught error, which the caller of a gate would read as FAIL. So
+    every error, including one that is not an `Exception`, becomes one sentence and exit code 2.
     """
     try:
         output.make_ready()
@@ -36,14 +36,14 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    """The exit code of a command that came to its end."""
+    """Run a command and return its exit code."""
     _check_address_space()
     _refuse_empty(arguments)
     import typer
 
     from flipguard.cli.commands import app
 
-    # Not `app()`, which would turn a broken pipe and an interrupt into exit codes of its own.
+    # Not `app()`, which would choose other exit codes for a broken pipe and an interrupt.
     command = typer.main.get_command(app)
     try:
         with command.make_context("flipguard", arguments) as context:
@@ -54,10 +54,10 @@ def _run(arguments: list[str]) -> int:
 
 
 def _check_address_space() -> None:
-    """Refuse a limit under which a library ends the process in its own way: OpenBLAS by exit 1."""
+    """Refuse a memory limit under which a library ends the process: OpenBLAS exits with 1."""
     try:
         import resource
-    except ModuleNotFoundError:  # Windows has no such limits
+    except ModuleNotFoundError:  # not on Windows
         return
     for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
         allowed, _ = resource.getrlimit(kind)
@@ -69,7 +69,7 @@ def _check_address_space() -> None:
 
 
 def _refuse_empty(arguments: list[str]) -> None:
-    """Refuse an empty text, as an unset variable of a shell leaves it: as a path, it is here."""
+    """Refuse an empty argument, as from an unset shell variable: as a path it means this folder."""
     for before, given in zip(["", *arguments], arguments, strict=False):
         flag, value = before, given
         if given.startswith("--") and "=" in given:
@@ -77,11 +77,11 @@ def _refuse_empty(arguments: list[str]) -> None:
         if not value and flag not in COLUMN_FLAGS:
             after = f"the argument after {printable(flag)!r}"
             what = f"`{flag}`" if flag.startswith("--") else after
-            raise InputError(f"Expected {what} to have a value, but it is empty; write one.")
+            raise InputError(f"Expected {what} to have a value, but it is empty; give one.")
 
 
 def _explained(problem: BaseException) -> int:
-    """Print why there is no answer, and return the exit code for that."""
+    """Print why there is no result, and return the exit code."""
     code = INTERRUPTED if isinstance(problem, KeyboardInterrupt) else NOT_JUDGED
     try:
         if os.environ.get("FLIPGUARD_TRACEBACK"):
@@ -91,36 +91,38 @@ def _explained(problem: BaseException) -> int:
         else:
             output.say(_sentence(problem))
     except BaseException:  # noqa: S110
-        # There may be no memory left for a sentence, or a second Ctrl-C: the code says enough.
+        # No memory may be left for a sentence, or Ctrl-C may come again: the code says enough.
         pass
     return code
 
 
 def _sentence(problem: BaseException) -> str:
     if isinstance(problem, FlipguardError):
-        # What a file holds may be quoted in the sentence: it must not steer the terminal.
+        # The sentence may quote a file, whose control characters must not reach the terminal.
         return f"flipguard: {printable(with_flags(str(problem)), longest=20_000)}"
     if isinstance(problem, KeyboardInterrupt):
         return "flipguard: interrupted."
     if isinstance(problem, MemoryError):
-        return "flipguard: There is not enough memory for this; free some, or use smaller inputs."
+        return "flipguard: there is not enough memory; free some, or use smaller inputs."
     if isinstance(problem, OSError) and problem.filename is not None:
         name = printable(str(problem.filename))
         return f"flipguard: {name} cannot be used ({problem.strerror}); check the path."
     if isinstance(problem, OSError) and problem.errno in FULL:
-        return f"flipguard: Writing failed ({problem.strerror}); make room, or write elsewhere."
-    if hasattr(problem, "format_message"):  # a command that was typed wrongly
+        return (
+            f"flipguard: writing failed ({problem.strerror}); free some space, or write elsewhere."
+        )
+    if hasattr(problem, "format_message"):  # a mistake in the command line
         return _usage(problem)
     if isinstance(problem, SystemExit) and isinstance(problem.__context__, BrokenPipeError):
-        return ""  # the library that prints the help ends so where its reader has left
+        return ""  # click ends like this when the reader of the help has closed the pipe
     return (
         f"flipguard: this is a bug ({type(problem).__name__}: {printable(str(problem))}); "
-        "please report it, with what is printed if FLIPGUARD_TRACEBACK=1 is set."
+        "please report it with the output of the same command under FLIPGUARD_TRACEBACK=1."
     )
 
 
 def _usage(problem: BaseException) -> str:
-    """What was typed wrongly, and how it is typed: click's words, on one line."""
+    """Return click's error and the usage of the command, on one line."""
     said = getattr(problem, "format_message")()  # noqa: B009
     context = getattr(problem, "ctx", None)
     if type(problem).__name__ == "NoArgsIsHelpError" or context is None:

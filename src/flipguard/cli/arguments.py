@@ -1,4 +1,4 @@
-"""Arguments that the library's sentences name, as the flags of the command line."""
+"""Python arguments in the library's sentences, turned into flags of the command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import re
 import shlex
 
-# The library writes `label=`, or `id='key', label='pred'`; no other text is touched.
+# The library writes `label=`, or `id='key', label='pred'`; other text stays as it is.
 ARGUMENTS = re.compile(r"`([a-z_]+=[^`\n]*)`")
 FLAGS = frozenset(
     {
@@ -25,7 +25,7 @@ FLAGS = frozenset(
 
 
 def with_flags(text: str) -> str:
-    """A sentence of the library in the words of the command line.
+    """Return a sentence of the library with flags in place of Python arguments.
 
     >>> with_flags("name it with `label=`, or try: `id='my key', label='pred'`")
     "name it with --label, or try: --id 'my key' --label pred"

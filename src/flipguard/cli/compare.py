@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from flipguard.report.page import Page
 
 
+All = Annotated[bool, typer.Option("--all", help="Show all metrics, not only the key ones.")]
+
+
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command("compare")(compare_command)
 
 
@@ -54,8 +57,9 @@ def compare_command(
     correction: options.Correction = options.CorrectionChoice.holm,
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
+    all: All = False,
 ) -> None:
-    """What does the update from OLD to NEW break, and what does it mend?
+    """Show what the update from OLD to NEW breaks and fixes.
 
     Example: [bold]flipguard compare old.parquet new.parquet --by target --flips flips.csv[/bold]
     """
@@ -82,7 +86,7 @@ def compare_command(
     from flipguard.render.terminal import comparison_parts
 
     finished = Finished(destinations=outputs, result=result, page=page)
-    write_outputs(finished, comparison_parts(result))
+    write_outputs(finished, comparison_parts(result, all_metrics=all))
 
 
 def compared(
@@ -103,7 +107,7 @@ def compared(
     wants: Iterable[Want],
     rules: Policy | None = None,
 ) -> Comparison:
-    """The comparison that the options ask for, and the rules of a policy."""
+    """Return the comparison for these options, grouped also as the policy needs."""
     from flipguard.comparison import compare as compare_predictions
     from flipguard.gate import check_columns
     from flipguard.predictions.read import read_predictions
@@ -140,7 +144,7 @@ def page_of(
     budget: str,
     verdict: Verdict | None = None,
 ) -> Page | None:
-    """The report, not yet drawn, if it was asked for; what may be refused about it is refused."""
+    """Return the contents of the report if it is wanted, after checking its options."""
     if html is None:
         return None
     from flipguard.report.write import report_page

@@ -24,18 +24,18 @@ NEEDED = (
 )
 PAGE, SAMPLES = "report.html", "samples.npz"
 Out = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="Where runs, policy and page are written.")
+    Path, typer.Option("--out", metavar="DIR", help="Folder for runs, policy and report.")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Random seed.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command("demo")(demo_command)
 
 
 def demo_command(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
-    """The whole story on generated data: train updates, see what each breaks, judge, report.
+    """Train several updates on generated data, compare and judge them, and write a report.
 
     Example: [bold]flipguard demo[/bold]
     """
@@ -59,9 +59,7 @@ def demo_command(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
             "`--out`."
         ) from problem
     plan = tasks(runs, seed=seed)
-    line(
-        f"MNIST-1D, generated: a larger net is to replace a small one. Training {len(plan)} models:"
-    )
+    line(f"A larger net is to replace a small one, on MNIST-1D. Training {len(plan)} models:")
     for told_of in update_lines():
         line(f"  {told_of}")
     with progress("training") as told:
@@ -71,32 +69,32 @@ def demo_command(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
     verdicts = {update.name: update.verdict for update in updates}
     old = results[CONTROL]["error_rate_old"].value
     line(
-        f"Done in {time.monotonic() - began:.0f} s. The old model errs on {old:.1%} of "
+        f"Done in {time.monotonic() - began:.0f} s. The old model is wrong on {100 * old:.1f} % of "
         f"{results[CONTROL].n:,} test samples.\nThe updates, with 95 % intervals:\n"
     )
     show(candidate_parts(results, verdicts, control=CONTROL), stdout_taken=False)
     _write_page(out, runs, results, verdicts)
     line(
-        f"\n{out}/report.html   the page to read and to send: what breaks, sample by sample\n"
+        f"\n{out}/report.html   the report: what breaks, sample by sample\n"
         f"{out}/gate.toml     the policy of the gate\n"
         f"{out}/runs/         every run: weights, predictions, history\n\n"
-        "Next: flipguard compare OLD NEW, and flipguard gate OLD NEW --policy FILE, with your own\n"
-        "predictions; flipguard train --help, with your own data."
+        "Next, with your own predictions: flipguard compare OLD NEW, and flipguard gate OLD NEW\n"
+        "--policy FILE. To train with your own data: flipguard train --help."
     )
 
 
 def _refuse_others(out: Path, policy: Path, own: str) -> None:
-    """Refuse a folder that holds a policy or a page that no demo wrote."""
+    """Refuse a folder with a policy or a report that was not written by a demo."""
     try:
         ours = policy.read_text() == own if policy.exists() else None
         taken = [out / name for name in (PAGE, SAMPLES) if (out / name).exists()]
     except (OSError, ValueError):
-        return  # what cannot be read is told when it cannot be written
+        return  # a file that cannot be read is reported when it cannot be written
     strange = [policy] if ours is False else taken if ours is None else []
     if strange:
         raise InputError(
-            f"Expected {out} to be a new folder or that of a demo, but {strange[0]} is something "
-            "else and would be overwritten; choose another `--out`."
+            f"Expected {out} to be a new folder or that of an earlier demo, but {strange[0]} is "
+            "not from a demo and would be overwritten; choose another `--out`."
         )
 
 

@@ -10,12 +10,12 @@ from flipguard.cli import options
 from flipguard.cli.output import check_destinations, line
 
 Out = Annotated[
-    str, typer.Option("--out", metavar="FILE", help="The new prediction file.", show_default=False)
+    str, typer.Option("--out", metavar="FILE", help="Prediction file to write.", show_default=False)
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command("ensemble")(ensemble_command)
 
 
@@ -27,7 +27,7 @@ def ensemble_command(
     label: options.Label = None,
     on_missing: options.OnMissingOption = options.OnMissing.error,
 ) -> None:
-    """Averages the logits (or probabilities) of several models into one prediction file.
+    """Average the logits (or probabilities) of several models into one prediction file.
 
     Example: [bold]flipguard ensemble a.npz b.npz c.npz --out ensemble.npz[/bold]
     """

@@ -17,12 +17,12 @@ from flipguard.cli.output import (
 )
 
 PolicyOption = Annotated[
-    str, typer.Option("--policy", metavar="FILE", help="The rules, in TOML.", show_default=False)
+    str, typer.Option("--policy", metavar="FILE", help="Policy file (TOML).", show_default=False)
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command("gate")(gate_command)
 
 
@@ -47,7 +47,7 @@ def gate_command(
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
 ) -> None:
-    """May NEW replace OLD? The verdict first, then each rule.
+    """Judge by a policy whether NEW may replace OLD.
 
     Exit code 0: pass; 1: fail; 2: could not be judged; 3: inconclusive.
 
@@ -76,7 +76,7 @@ def gate_command(
         correction=correction,
         exponent=exponent,
         engine=engine,
-        # Pinned samples are looked up among the flips.
+        # Pinned samples are searched among the flips.
         wants=(*wants_of(outputs), *(("flips",) if rules.pinned is not None else ())),
         rules=rules,
     )

@@ -11,12 +11,12 @@ from flipguard.cli.output import check_destinations, show, write_text
 
 Plot = Annotated[
     str | None,
-    typer.Option("--plot", metavar="FILE", help="Draw it as a picture (.png, .svg or .pdf)."),
+    typer.Option("--plot", metavar="FILE", help="Write a picture (.png, .svg or .pdf)."),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command("matrix")(matrix_command)
 
 
@@ -29,7 +29,7 @@ def matrix_command(
     label: options.Label = None,
     on_missing: options.OnMissingOption = options.OnMissing.error,
 ) -> None:
-    """Negative flips, churn and accuracy gain of every ordered pair of models.
+    """Show negative flips, churn and accuracy gain of every ordered pair of models.
 
     Example: [bold]flipguard matrix v1.parquet v2.parquet v3.parquet --plot matrix.png[/bold]
     """

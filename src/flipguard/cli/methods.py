@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 Name = Annotated[
     str | None,
-    typer.Argument(metavar="NAME", help="One of them, with its options.", show_default=False),
+    typer.Argument(metavar="NAME", help="Show this method with its options.", show_default=False),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command("methods")(methods_command)
 
 
@@ -75,7 +75,7 @@ def _listed(methods: list[Method]) -> Iterator[RenderableType]:
 
 
 def _card(name: str, method: Method, named: Mapping[str, str]) -> Iterator[RenderableType]:
-    """What the documentation says of a method: sentence, paper, needs and options."""
+    """Yield a method's sentence, paper, needs and options."""
     from rich.table import Table
 
     from flipguard.methods.base import format_value

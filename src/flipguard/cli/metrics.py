@@ -8,16 +8,16 @@ import typer
 
 from flipguard.cli.output import show, write_text
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command("metrics")(metrics_command)
 
 
 def metrics_command(json: AsJson = False) -> None:
-    """What is measured, a line each.
+    """List the metrics, one line each.
 
     Example: [bold]flipguard metrics --json[/bold]
     """

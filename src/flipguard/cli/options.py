@@ -1,4 +1,4 @@
-"""The arguments and options that commands share."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import typer
 
 
 class OnMissing(StrEnum):
-    """What to do with ids that are on one side only."""
+    """What to do with ids that only one file has."""
 
     error = "error"
     drop = "drop"
 
 
 class Engine(StrEnum):
-    """Where to count."""
+    """The engine that counts."""
 
     local = "local"
     spark = "spark"
 
 
 class CorrectionChoice(StrEnum):
-    """How to correct for looking at many groups."""
+    """The correction for many groups."""
 
     holm = "holm"
     benjamini_hochberg = "benjamini-hochberg"
@@ -50,29 +50,29 @@ Control = Annotated[
 Cluster = Annotated[
     str | None,
     typer.Option(
-        "--cluster", metavar="COL", help="Rows that belong together (one user, one video)."
+        "--cluster",
+        metavar="COL",
+        help="Column of clusters: rows that belong together, such as one user's.",
     ),
 ]
-Id = Annotated[str | None, typer.Option("--id", metavar="COL", help="The column of ids.")]
+Id = Annotated[str | None, typer.Option("--id", metavar="COL", help="Column of ids.")]
 Target = Annotated[
-    str | None, typer.Option("--target", metavar="COL", help="The column of true classes.")
+    str | None, typer.Option("--target", metavar="COL", help="Column of true classes.")
 ]
 Label = Annotated[
-    str | None, typer.Option("--label", metavar="COL", help="The column of predicted classes.")
+    str | None, typer.Option("--label", metavar="COL", help="Column of predicted classes.")
 ]
 OnMissingOption = Annotated[
     OnMissing,
-    typer.Option("--on-missing", help="Ids on one side only: refuse, or leave them out."),
+    typer.Option("--on-missing", help="Ids that only one file has: refuse them, or drop them."),
 ]
-Confidence = Annotated[
-    float, typer.Option("--confidence", help="The confidence of every interval.")
-]
+Confidence = Annotated[float, typer.Option("--confidence", help="Confidence of every interval.")]
 Correction = Annotated[
     CorrectionChoice,
-    typer.Option("--correction", help="Correction over groups when marking changes."),
+    typer.Option("--correction", help="Correction for many groups when groups are marked."),
 ]
-Exponent = Annotated[float, typer.Option("--exponent", help="The exponent a of surrogate_churn.")]
-EngineOption = Annotated[Engine, typer.Option("--engine", help="Where to count.")]
+Exponent = Annotated[float, typer.Option("--exponent", help="Exponent a of surrogate_churn.")]
+EngineOption = Annotated[Engine, typer.Option("--engine", help="Engine that counts.")]
 Json = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is standard output.")
 ]
@@ -89,7 +89,7 @@ Html = Annotated[
     typer.Option(
         "--html",
         metavar="FILE",
-        help="Write the report: one page that needs nothing but a browser; - is standard output.",
+        help="Write the report, one self-contained page; - is standard output.",
     ),
 ]
 Samples = Annotated[
@@ -97,14 +97,16 @@ Samples = Annotated[
     typer.Option(
         "--samples",
         metavar="WHERE",
-        help="The samples for the report: a folder of images named by id, an .npz of images and "
-        "ids, a table of ids and texts, or a column of texts or addresses.",
+        help="Samples for the report: a folder of images named by id, an .npz of images and ids, a "
+        "table of ids and texts, or a column of texts or addresses.",
     ),
 ]
 SamplesBudget = Annotated[
     str,
     typer.Option(
-        "--samples-budget", metavar="SIZE", help="How much of them the report may hold: 5MB."
+        "--samples-budget",
+        metavar="SIZE",
+        help="Size limit for samples in the report, such as 5MB.",
     ),
 ]
 Flips = Annotated[
@@ -112,7 +114,7 @@ Flips = Annotated[
     typer.Option(
         "--flips",
         metavar="FILE",
-        help="Write the samples that changed, worst first (.csv, .jsonl, .parquet …); "
+        help="Write the samples whose label changed, worst first (.csv, .jsonl, .parquet …); "
         "- is standard output, as CSV.",
     ),
 ]

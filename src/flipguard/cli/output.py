@@ -1,4 +1,4 @@
-"""Where results go: the terminal, standard output, and files written whole or not at all."""
+"""Output to the terminal, to standard output, and to files, which are written atomically."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
     from flipguard.report.page import Page
 
 
-# The exit code where there is no verdict, or where it could not be delivered.
+# The exit code if there is no result, or if it could not be written.
 NOT_DELIVERED = 2
 MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
-# Widths at which a page can be read; rich takes any number, and prints nothing in no columns.
+# Plausible sizes of a terminal; rich takes any number, and prints nothing with 0 columns.
 COLUMNS, LINES = range(20, 1_001), range(1, 10_001)
 
-# A plain line no more often than this, where nobody watches a bar.
+# The least time between two lines of progress if standard error is not a terminal.
 SECONDS_PER_LINE = 10.0
 
 
-# What a terminal without Unicode gets in place of the few signs that the tables use.
+# Replacements for the signs in tables if the encoding of the terminal lacks them.
 PLAIN_SIGNS = str.maketrans(
     {"→": "->", "–": "-", "…": "...", "▼": "v", "▲": "^", "·": ".", "≤": "<=", "≥": ">="}
 )
 
 
 def make_ready() -> None:
-    """Open what is closed, and leave out a size of the terminal that cannot be true."""
+    """Open closed standard streams, and ignore an implausible size of the terminal."""
     for number in range(len(MODES)):
-        # Otherwise the next file that is opened would become standard output or error.
+        # Otherwise the next file to be opened becomes standard output or error.
         with suppress(OSError):
             os.fstat(number)
             continue
@@ -63,12 +63,12 @@ def make_ready() -> None:
 
 
 def is_closed(stream: TextIO) -> bool:
-    """Whether a standard stream was closed when the program began."""
+    """Return whether a standard stream was closed when the program began."""
     return getattr(stream, "name", None) == os.devnull
 
 
 def say(text: str) -> None:
-    """Print on standard error. What cannot be told there changes no exit code."""
+    """Print on standard error; a failure to print does not change the exit code."""
     if not text:
         return
     try:
@@ -78,9 +78,9 @@ def say(text: str) -> None:
 
 
 def flushed(code: int) -> int:
-    """The exit code after everything was printed; another one if that failed.
+    """Flush the output and return the exit code, which changes if flushing fails.
 
-    Python itself would end in 120 where its last flush fails.
+    Otherwise Python would exit with 120 if its last flush failed.
     """
     try:
         sys.stdout.flush()
@@ -96,7 +96,7 @@ def flushed(code: int) -> int:
 
 
 def silence(stream: TextIO) -> None:
-    """Send what a stream still holds, and all that follows, to nowhere."""
+    """Discard what a stream still buffers, and all later output to it."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -112,7 +112,7 @@ def check_destinations(
     html: str | None = None,
     other: str | None = None,
 ) -> None:
-    """Refuses outputs that could not or must not be written, before any work is done."""
+    """Refuse outputs that cannot or must not be written, before any work is done."""
     given = [d for d in (json, markdown, flips, html, other) if d is not None]
     if given.count("-") > 1:
         raise InputError("Only one output can be - (standard output); write the others to files.")
@@ -126,11 +126,11 @@ def check_destinations(
         place = os.path.realpath(destination)
         if os.path.exists(place) and place in read:
             raise InputError(
-                f"{destination} is one of the files to read, and would be overwritten; "
+                f"{destination} is one of the input files and would be overwritten; "
                 "write to another file."
             )
         if place in written and not place.startswith("/dev/"):
-            raise InputError(f"{destination} is named for two outputs; write each to its own file.")
+            raise InputError(f"{destination} is given for two outputs; write each to another file.")
         written.add(place)
         check_writable(Path(destination))
     if flips is not None and flips != "-":
@@ -138,12 +138,12 @@ def check_destinations(
 
 
 def show(parts: Iterable[RenderableType], *, stdout_taken: bool) -> None:
-    """Prints to the terminal, unless standard output carries a document."""
+    """Print to the terminal, except if standard output carries a document."""
     if stdout_taken:
         return
     from rich.console import Console
 
-    # Names come from files: they are text, never markup or emoji codes.
+    # Names come from files, and must not be read as markup or emoji codes.
     page = io.StringIO()
     terminal = sys.stdout.isatty() or None
     console = Console(
@@ -155,8 +155,8 @@ def show(parts: Iterable[RenderableType], *, stdout_taken: bool) -> None:
 
 
 def write_text(text: str, destination: str) -> None:
-    """Writes a document to a file, whole or not at all, or to standard output."""
-    # A file name may hold bytes that are no text; JSON knows the escapes that stand for them.
+    """Write a document to a file, whole or not at all, or to standard output."""
+    # A file name may contain bytes that are not valid text; they are written as escapes.
     content = text.encode("utf-8", "backslashreplace")
     if destination == "-":
         _to_stdout(content)
@@ -166,7 +166,7 @@ def write_text(text: str, destination: str) -> None:
 
 
 def linked(markdown: str, destination: str | None, html: str | None) -> str:
-    """A summary with a link to the report, where both are written."""
+    """Return a Markdown summary with a link to the report, if both are written."""
     if destination is None or html is None or html == "-":
         return markdown
     from urllib.parse import quote
@@ -178,7 +178,7 @@ def linked(markdown: str, destination: str | None, html: str | None) -> str:
 
 
 def check_samples(samples: str | None, budget: str, html: str | None) -> None:
-    """Refuses, before any work: a page that nothing draws, samples that nothing shows, no size."""
+    """Refuse options of the report that cannot work, before any work is done."""
     from flipguard.report.samples import bytes_of
 
     bytes_of(budget)
@@ -191,13 +191,13 @@ def check_samples(samples: str | None, budget: str, html: str | None) -> None:
         prepare()
     if samples is not None and html is None:
         raise InputError(
-            "Expected --html beside --samples, because only the report shows samples; name a file "
-            "for it."
+            "Expected --html with --samples, because only the report shows samples; add --html "
+            "FILE."
         )
 
 
 def typed() -> str:
-    """The command as it was typed, to be typed again."""
+    """Return the command line, quoted so that it can be repeated."""
     import shlex
 
     return shlex.join(["flipguard", *sys.argv[1:]])
@@ -205,7 +205,7 @@ def typed() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What a command has found out, and where it is written: a destination for each flag given."""
+    """The results of a command, and the destination for each output flag."""
 
     destinations: Mapping[str, str | None]
     result: Comparison
@@ -215,9 +215,9 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """Something that `compare` and `gate` write: its flag, its content, and what it needs counted.
+    """An output of `compare` and `gate`: its flag, its content, and the details that it needs.
 
-    `last` is written after the terminal, which then need not wait for it.
+    An output with `last` is written after the terminal output, because it takes long.
     """
 
     flag: str
@@ -228,7 +228,7 @@ class Output:
 
 
 def wants_of(destinations: Mapping[str, str | None]) -> tuple[Want, ...]:
-    """What the outputs that were asked for need beyond the counts."""
+    """Return the details that the wanted outputs need beyond the counts."""
     given = [output for output in OUTPUTS if destinations.get(output.flag) is not None]
     return tuple(dict.fromkeys(want for output in given for want in output.wants))
 
@@ -236,10 +236,9 @@ def wants_of(destinations: Mapping[str, str | None]) -> tuple[Want, ...]:
 def write_outputs(
     finished: Finished, parts: Iterable[RenderableType], outputs: Sequence[Output] | None = None
 ) -> None:
-    """Writes every output that was asked for, and shows the rest on the terminal.
+    """Write all wanted outputs, and show the result on the terminal.
 
-    One that fails takes no other with it: the rest is written and shown, and then the failure is
-    raised.
+    If one output fails, the others are still written, and then the error is raised.
     """
     failed: list[Exception] = []
     given = [
@@ -288,23 +287,23 @@ def _html(finished: Finished) -> str:
     from flipguard.report.html import html_of
 
     if finished.page is None:
-        raise AssertionError("The page was asked for and not prepared.")
+        raise AssertionError("The page is wanted but was not prepared.")
     return html_of(finished.page)
 
 
 def write_table(table: pl.DataFrame, destination: str) -> None:
-    """Writes a table in the format that the file's name tells, or as CSV to standard output."""
+    """Write a table in the format of the file's suffix, or as CSV to standard output."""
     if destination == "-":
         _to_stdout(table.write_csv().encode())
         return
-    # Made in memory: where the disk is full, Polars raises errors of several kinds.
+    # Encoded in memory, because on a full disk Polars raises errors of several types.
     content = _encoded(table, *_table_format(destination))
     with replacing(Path(destination)) as file:
         file.write_bytes(content)
 
 
 def _encoded(table: pl.DataFrame, kind: str, compression: str | None) -> bytes:
-    """A table in one of the formats that flips can be written in."""
+    """Return a table encoded in one of the formats for flips."""
     from flipguard.predictions.formats import SEPARATORS
 
     if kind in SEPARATORS:
@@ -346,12 +345,12 @@ def _table_format(destination: str) -> tuple[str, str | None]:
 
 
 def line(text: str) -> None:
-    """Prints a line on standard output, in which a name from outside is text and nothing else."""
+    """Print a line on standard output, with control characters made harmless."""
     _to_stdout("".join(printable(part, longest=4_000) + "\n" for part in text.split("\n")))
 
 
 def _to_stdout(content: str | bytes) -> None:
-    """Writes to standard output, for as long as somebody reads it."""
+    """Write to standard output, and ignore a closed pipe."""
     try:
         if isinstance(content, bytes):
             # Documents are UTF-8 wherever they go.
@@ -361,10 +360,10 @@ def _to_stdout(content: str | bytes) -> None:
             sys.stdout.write(_writable(content, sys.stdout.encoding or "utf-8"))
         sys.stdout.flush()
     except OSError as problem:
-        # Python flushes once more at the end, which must not fail a second time.
+        # Python flushes again at exit, which must not fail a second time.
         silence(sys.stdout)
-        # The reader of a pipe may have seen enough, as `| head` does. The exit code stays that of
-        # the work: a verdict does not change because it is read no further.
+        # The reader of a pipe may stop early, as `| head` does. This does not change a verdict, and
+        # so not the exit code.
         if not isinstance(problem, BrokenPipeError):
             raise InputError(
                 f"Standard output cannot be written ({problem.strerror}); write to a file."
@@ -372,7 +371,7 @@ def _to_stdout(content: str | bytes) -> None:
 
 
 def _writable(text: str, encoding: str) -> str:
-    """Text with plain signs where the terminal's encoding lacks those that the tables use."""
+    """Return text with plain signs for those that the terminal's encoding lacks."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -382,7 +381,7 @@ def _writable(text: str, encoding: str) -> str:
 
 @contextmanager
 def progress(what: str) -> Iterator[Progress]:
-    """A bar with the time left on a terminal, a plain line now and then elsewhere."""
+    """Show progress: a bar with the time left on a terminal, otherwise a line now and then."""
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
@@ -417,6 +416,6 @@ OUTPUTS = (
     Output(flag="json", content=_json, write=write_text),
     Output(flag="markdown", content=_markdown, write=write_text),
     Output(flag="flips", content=_flips, write=write_table, wants=("flips",)),
-    # The charts of the page take the most time and memory.
+    # The charts of the report take the most time and memory.
     Output(flag="html", content=_html, write=write_text, wants=report.WANTS, last=True),
 )

@@ -12,16 +12,19 @@ from flipguard.cli.output import check_destinations, line
 from flipguard.errors import MissingExtraError
 
 RunFolder = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A finished run.", show_default=False)
+    Path, typer.Argument(metavar="RUN", help="Folder of a finished run.", show_default=False)
 ]
-Split = Annotated[str, typer.Option("--split", metavar="NAME", help="train or test.")]
+Split = Annotated[
+    str, typer.Option("--split", metavar="NAME", help="Data to predict: train or test.")
+]
 Out = Annotated[
-    Path, typer.Option("--out", metavar="FILE", help="The prediction file.", show_default=False)
+    Path,
+    typer.Option("--out", metavar="FILE", help="Prediction file to write.", show_default=False),
 ]
 
 
-def _as_its_name_says(out: Path, write: Callable[[Path], None]) -> None:
-    """Any format that a prediction table may have, by way of an NPZ."""
+def _write_as_named(out: Path, write: Callable[[Path], None]) -> None:
+    """Write any format of prediction tables, converted from an NPZ."""
     import tempfile
 
     from flipguard.predictions.read import read_predictions
@@ -34,12 +37,12 @@ def _as_its_name_says(out: Path, write: Callable[[Path], None]) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command("predict")(predict_command)
 
 
 def predict_command(run: RunFolder, out: Out, split: Split = "test") -> None:
-    """Writes a run's predictions as a table that compare and gate read.
+    """Write the predictions of a run to a file that compare and gate can read.
 
     Example: [bold]flipguard predict runs/v2 --split test --out v2.npz[/bold]
     """
@@ -62,5 +65,5 @@ def predict_command(run: RunFolder, out: Out, split: Split = "test") -> None:
         predicted(finished, split=split, out=out)
     else:
         with alone_at(out):
-            _as_its_name_says(out, lambda path: predicted(finished, split=split, out=path))
+            _write_as_named(out, lambda path: predicted(finished, split=split, out=path))
     line(f"{out}: predictions of {run} on its {split} set")

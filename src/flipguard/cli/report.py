@@ -23,19 +23,17 @@ if TYPE_CHECKING:
 
 Runs = Annotated[
     list[str],
-    typer.Argument(
-        metavar="RUN…", help="Finished runs, or prediction files: the candidates, side by side."
-    ),
+    typer.Argument(metavar="RUN…", help="Finished runs or prediction files of the candidates."),
 ]
 Out = Annotated[
-    str, typer.Option("--out", metavar="FILE", help="The page to write.", show_default=False)
+    str, typer.Option("--out", metavar="FILE", help="Page to write.", show_default=False)
 ]
 OldRun = Annotated[
     str | None,
     typer.Option(
         "--old",
         metavar="RUN",
-        help="The model in service; without it, the old model that the runs name.",
+        help="The model in service (default: the old model that the runs name).",
     ),
 ]
 ControlRun = Annotated[
@@ -43,23 +41,24 @@ ControlRun = Annotated[
     typer.Option(
         "--control",
         metavar="RUN",
-        help="An untreated run to compare with; by default the first of several with method none.",
+        help="The control (default: the first of several runs with method none).",
     ),
 ]
 Confidence = Annotated[
     float | None,
     typer.Option(
         "--confidence",
-        help="The confidence of every interval: 0.95, or what the policy says.",
+        help="Confidence of every interval (default: 0.95, or that of the policy).",
     ),
 ]
 PolicyFile = Annotated[
-    str | None, typer.Option("--policy", metavar="FILE", help="Judge each by these rules.")
+    str | None,
+    typer.Option("--policy", metavar="FILE", help="Judge each candidate by this policy."),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command("report")(report_command)
 
 
@@ -75,7 +74,7 @@ def report_command(
     on_missing: options.OnMissingOption = options.OnMissing.error,
     confidence: Confidence = None,
 ) -> None:
-    """One page about finished runs: what each breaks, how it was trained, and what that cost.
+    """Write one page about finished runs: what each breaks, how it was trained, what that cost.
 
     Example: [bold]flipguard report runs/control runs/v2 --out report.html[/bold]
     """
@@ -91,7 +90,7 @@ def report_command(
     check_samples(samples, samples_budget, out)
     if policy is not None and confidence is not None:
         raise InputError(
-            "Expected --confidence or --policy, but got both; a policy says its own confidence."
+            "Expected --confidence or --policy, but got both; set the confidence in the policy."
         )
     rules = None if policy is None else Policy.read(policy)
     chosen = assign_roles(runs, old=old, control=control)
@@ -146,7 +145,7 @@ def _compared(
             results[name] = compare(
                 old=in_service,
                 new=candidate,
-                # A control is a candidate like others, but is not compared with itself.
+                # The control is a candidate too, but is not its own control.
                 control=[]
                 if control is None or same_place(place, control)
                 else [run_predictions(control)],

@@ -1,4 +1,4 @@
-"""`flipguard study`, and what its commands print."""
+"""`flipguard study` and the terminal output of its commands."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 6
 
-HELP = """The papers' tables and figures: train them at a scale of yours, beside the papers.
+HELP = """Reproduce the papers' tables and figures at a scale of your choice.
 
 Example: [bold]flipguard study run elodi.table1 --scale mnist1d --seeds 3[/bold]
 """
-TIME_IS_UP = 3  # neither done nor failed, as an inconclusive gate is
+TIME_IS_UP = 3  # neither done nor failed, like an inconclusive gate
 DEFAULT_OUT, DEFAULT_SCALE = Path("flipguard-studies"), "mnist1d"
 
 Id = Annotated[
-    str, typer.Argument(metavar="ID", help="A study, such as elodi.table1, or a result's file.")
+    str, typer.Argument(metavar="ID", help="A study, such as elodi.table1, or a result file.")
 ]
 Ids = Annotated[
     list[str],
-    typer.Argument(metavar="ID…", help="Studies, such as elodi.table1; all: as many as there are."),
+    typer.Argument(metavar="ID…", help="Studies, such as elodi.table1, or all."),
 ]
 Scale = Annotated[
-    str, typer.Option("--scale", metavar="NAME", help="How large: mnist1d, cifar100, imagenet …")
+    str, typer.Option("--scale", metavar="NAME", help="Scale: mnist1d, cifar100, imagenet …")
 ]
 AnyScale = Annotated[
     str | None,
-    typer.Option("--scale", metavar="NAME", help="Of which scale, if there are several."),
+    typer.Option("--scale", metavar="NAME", help="Scale of the result, if there are several."),
 ]
 Out = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="Where runs and results are, of all studies.")
+    Path,
+    typer.Option("--out", metavar="DIR", help="Folder for the runs and results of all studies."),
 ]
 Seeds = Annotated[
     int | None,
@@ -55,11 +56,12 @@ FirstSeed = Annotated[
     typer.Option(
         "--first-seed",
         metavar="N",
-        help="The first of them. A result of other seeds that is there becomes one with the new.",
+        help="First seed. Results of other seeds in the folder are merged with the new ones.",
     ),
 ]
 Members = Annotated[
-    int | None, typer.Option("--members", metavar="N", help="At most so many in an ensemble.")
+    int | None,
+    typer.Option("--members", metavar="N", help="Largest number of members in an ensemble."),
 ]
 Set = Annotated[
     list[str] | None,
@@ -72,19 +74,23 @@ Set = Annotated[
 ]
 Processes = Annotated[
     int | None,
-    typer.Option("--processes", metavar="N", help="Runs at once; as many as cores, or 2 a GPU."),
+    typer.Option(
+        "--processes",
+        metavar="N",
+        help="Runs at the same time (default: one per core, or two per GPU).",
+    ),
 ]
 Device = Annotated[str, typer.Option("--device", metavar="auto|cpu|cuda", help="Where to train.")]
 Devices = Annotated[
     str | None,
-    typer.Option("--devices", metavar="0,1,…", help="Several GPUs, which processes take in turn."),
+    typer.Option("--devices", metavar="0,1,…", help="GPUs to use; processes are spread over them."),
 ]
 Fuse = Annotated[
     str,
     typer.Option(
         "--fuse",
         metavar="auto|on|off",
-        help="Untreated runs that differ by seed alone as one network; auto: on a GPU.",
+        help="Train untreated runs that differ only by seed as one network; auto: on a GPU.",
     ),
 ]
 Minutes = Annotated[
@@ -92,27 +98,28 @@ Minutes = Annotated[
     typer.Option(
         "--minutes",
         metavar="N",
-        help="Train no longer; the same command then goes on. Exit code 3 if results are missing.",
+        help="Time limit; the same command continues. Exit code 3 if results are missing.",
     ),
 ]
 PlanOnly = Annotated[
-    bool, typer.Option("--plan", help="Say what would be trained and how long; train nothing.")
+    bool,
+    typer.Option("--plan", help="Show what would be trained and how long it takes; train nothing."),
 ]
 Plot = Annotated[
     str | None,
-    typer.Option("--plot", metavar="FILE", help="Draw it as a picture (.png, .svg or .pdf)."),
+    typer.Option("--plot", metavar="FILE", help="Write a picture (.png, .svg or .pdf)."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def named(task: StudyJob) -> str:
-    """What is run, in a word or two."""
+    """Return the name of the study, or how many studies there are."""
     count = len(task.plans)
     return task.plans[0].study.id if count == 1 else f"{count} studies"
 
 
 def outcome_parts(task: StudyJob, outcome: Outcome) -> Iterator[RenderableType]:
-    """Every result, and how far all of them agree."""
+    """Yield every result, and how far all of them agree with the papers."""
     from flipguard.studies.results import result_path
     from flipguard.studies.show import overview_line, overview_table, result_parts
 
@@ -126,19 +133,19 @@ def outcome_parts(task: StudyJob, outcome: Outcome) -> Iterator[RenderableType]:
 
 
 def what_is_left(task: StudyJob, outcome: Outcome) -> str:
-    """What a later call would go on with."""
+    """Return what is left to do after the time limit."""
     from flipguard.formatting import format_seconds
 
     left = task.left
     return (
-        f"time is up, and {len(left)} of {len(task.nodes)} runs are left, about "
+        f"time limit reached with {len(left)} of {len(task.nodes)} runs left, about "
         f"{format_seconds(task.seconds(left))}, of {_named(outcome.missing)}; run the same command "
         "again to continue."
     )
 
 
 def without_results(outcome: Outcome) -> str:
-    """Which studies lack runs, behind the sentence that says why."""
+    """Return which studies have no result, to follow the error that says why."""
     if len(outcome.results) + len(outcome.missing) < 2 or not outcome.missing:
         return ""
     return f" There is no result of {_named(outcome.missing)}."
@@ -149,20 +156,20 @@ def _named(studies: Sequence[str]) -> str:
 
 
 def plan_parts(task: StudyJob) -> list[RenderableType]:
-    """What would be trained, and how long it should take."""
+    """Return what would be trained, and how long it should take."""
     from rich.table import Table
 
     from flipguard.studies.job import plan_rows, plan_summary
 
     table = Table(box=None, pad_edge=False)
     for head, right in (("method", 0), ("model", 0), ("runs", 1), ("there", 1), ("each", 1)):
-        # Where a terminal is narrow, names give way and not numbers.
+        # On a narrow terminal names are wrapped, and numbers are not.
         side: JustifyMethod = "right" if right else "left"
         table.add_column(head, justify=side, no_wrap=bool(right), overflow="fold")
     table.add_column("all", justify="right", no_wrap=True)
     for method, model, runs, there, each, total in plan_rows(task):
         table.add_row(method, model, str(runs), str(there), each, total)
-    # Labels once each, as the keys of a dictionary keep them in order.
+    # A dictionary keeps each label once, and in order.
     not_run: dict[tuple[str, str], dict[str, None]] = {}
     for plan in task.plans:
         of = f" of {plan.study.id}" if len(task.plans) > 1 else ""
@@ -174,7 +181,7 @@ def plan_parts(task: StudyJob) -> list[RenderableType]:
     left_out += [f"Left out: {study}. {why}" for study, why in task.left_out.items()]
     told = [plan_summary(task), *left_out]
     if task.no_data is not None:
-        told.append(f"To run it, something is missing. {task.no_data}")
+        told.append(f"Data is missing: {task.no_data}")
     return [_plan_head(task), "", table, "", *told, "Nothing was trained."]
 
 
@@ -190,7 +197,7 @@ def _plan_head(task: StudyJob) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command and its parts."""
+    """Add the command and its subcommands."""
     study = typer.Typer(
         help=HELP,
         no_args_is_help=True,
@@ -204,7 +211,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_studies(json: AsJson = False) -> None:
-    """What studies and scales there are, a line each.
+    """List the studies and scales, one line each.
 
     Example: [bold]flipguard study list[/bold]
     """
@@ -255,10 +262,9 @@ def run_command(
     minutes: Minutes = None,
     plan: PlanOnly = False,
 ) -> None:
-    """Trains what tables need, and prints them beside the papers' numbers.
+    """Train what studies need, and print their numbers next to those of the papers.
 
-    Runs are shared by all studies in a folder: what is finished is never trained again, and what
-    was stopped goes on.
+    Studies in one folder share their runs: finished runs are kept, and stopped runs continue.
 
     Example: [bold]flipguard study run elodi.table1 --scale cifar100 --plan[/bold]
     """
@@ -325,7 +331,7 @@ def show_study(
     markdown: options.Markdown = None,
     plot: Plot = None,
 ) -> None:
-    """A study that was run, beside the paper, and how far they agree.
+    """Show the result of a study next to the paper, and how far they agree.
 
     Example: [bold]flipguard study show elodi.table1 --plot table1.png[/bold]
     """
@@ -348,20 +354,20 @@ def show_study(
 
 
 def _of_file(name: str, scale: str | None, out: Path) -> Result:
-    """A result that lies anywhere, such as one that a newer one replaced."""
+    """Read a result from any file."""
     from flipguard.studies.results import result_in
 
     for option, given in (("--scale", scale), ("--out", out if out != DEFAULT_OUT else None)):
         if given is not None:
             raise InputError(
-                f"Expected no `{option}` beside a result's file, but got {given}; leave it out, "
-                f"since {name} is all that is read."
+                f"Expected no `{option}` with a result file, but got {given}; remove it, since "
+                f"only {name} is read."
             )
     return result_in(Path(name))
 
 
 def _of_study(id: str, scale: str | None, out: Path) -> Result:
-    """The result of a study in the folder of all."""
+    """Read the result of a study from the folder of all results."""
     from flipguard.studies.read_study import study_of
     from flipguard.studies.results import read_result, result_path, results_in
     from flipguard.studies.scales import scale_of
@@ -371,7 +377,7 @@ def _of_study(id: str, scale: str | None, out: Path) -> Result:
         found = [path.name.split(".")[-2] for path in results_in(out) if _is_of(path, id)]
         if len(found) > 1:
             raise InputError(
-                f"Expected `--scale` to say which result of {id}, but got none; there are "
+                f"Expected `--scale`, because {id} has several results; give one of "
                 f"{', '.join(found)}."
             )
         scale = found[0] if found else DEFAULT_SCALE
@@ -379,5 +385,5 @@ def _of_study(id: str, scale: str | None, out: Path) -> Result:
 
 
 def _is_of(path: Path, id: str) -> bool:
-    """Whether a file is a result of a study, whose names have a dot themselves."""
+    """Return whether a file is a result of a study, whose id contains a dot."""
     return path.name.rsplit(".", 2)[0] == id

@@ -22,26 +22,28 @@ Method = Annotated[
     typer.Option(
         "--method",
         metavar="NAME",
-        help="Training method; `flipguard methods` lists all, and how they differ from papers.",
+        help="Training method; `flipguard methods` lists all.",
     ),
 ]
 Data = Annotated[
     str | None,
-    typer.Option("--data", metavar="NAME", help="What to train on: a name, or a file or folder."),
+    typer.Option("--data", metavar="NAME", help="Data set: a name, a file or a folder."),
 ]
 Model = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="What to train: mlp, resnet20, timm:…")
+    str | None, typer.Option("--model", metavar="NAME", help="Model: mlp, resnet20, timm:…")
 ]
 Out = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="The run's folder.", show_default=False)
+    Path, typer.Option("--out", metavar="DIR", help="Folder of the run.", show_default=False)
 ]
 Old = Annotated[
     list[str] | None,
-    typer.Option("--old", metavar="RUN", help="An old run, to follow and to be measured against."),
+    typer.Option(
+        "--old", metavar="RUN", help="Run of the old model, to stay close to and to compare with."
+    ),
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="Random seed.")]
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="A configuration in TOML.")
+    Path | None, typer.Option("--config", metavar="FILE", help="Configuration file (TOML).")
 ]
 Set = Annotated[
     list[str] | None,
@@ -60,15 +62,15 @@ Fuse = Annotated[
     typer.Option(
         "--fuse",
         metavar="auto|on|off",
-        help="Train the members of an ensemble as one network; auto: on a GPU, and on a CPU "
-        "side by side.",
+        help="Train the members of an ensemble as one network; auto: on a GPU, and in "
+        "parallel on a CPU.",
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command("train")(train_command)
 
 
@@ -85,7 +87,7 @@ def train_command(
     fuse: Fuse = None,
     resume: Resume = False,
 ) -> None:
-    """Trains a model by a method, into a folder that can be resumed, compared and audited.
+    """Train a model by a method, into a folder that can be resumed, compared and audited.
 
     Settings come from --config, then from the other flags, then from --set.
 
@@ -135,16 +137,16 @@ def train_command(
 
 
 def _say_that_the_epoch_is_finished() -> None:
-    # Past all buffers: the signal may have come while one of them was being written.
+    # Without a buffer, because the signal may come while a buffer is being written.
     with suppress(OSError):
         os.write(
             STANDARD_ERROR,
-            b"interrupted: the epoch is finished first; press Ctrl-C again to stop at once\n",
+            b"interrupted: finishing this epoch first; press Ctrl-C again to stop at once\n",
         )
 
 
 def _way_on(out: Path, settings: Config) -> str:
-    """What was kept of a run that was interrupted, and how it goes on."""
+    """Return what was saved of an interrupted run, and how to continue it."""
     from flipguard.runs.folder import CHECKPOINT
     from flipguard.training import Run
     from flipguard.training.checks import trains_members
@@ -152,17 +154,17 @@ def _way_on(out: Path, settings: Config) -> str:
     if not (out / "run.json").exists():
         if trains_members(settings):
             return (
-                " while members were trained, and what is finished of them stays; go on with: the "
-                "same command again"
+                " while members were trained; finished members are kept; run the same command "
+                "again to continue"
             )
-        return " before anything was kept; run the same command again"
+        return " before anything was saved; run the same command again"
     resumed = f"flipguard train --out {out} --resume"
     if (out / CHECKPOINT).exists():
-        return f"; go on from the last kept state with: {resumed}"
+        return f"; continue from the last checkpoint with: {resumed}"
     run = Run.read(out)
     if trains_members(run.config) and "members" not in run.document:
-        return f" while members were trained, whose states are kept; go on with: {resumed}"
-    return f" before an epoch was kept; begin it again with: {resumed}"
+        return f" while members were trained, whose states are kept; continue with: {resumed}"
+    return f" before an epoch was saved; start it again with: {resumed}"
 
 
 def _written(config: Path | None, out: Path, *, resume: bool, said: bool) -> dict[str, Any]:
@@ -183,10 +185,12 @@ def _begun(out: Path) -> dict[str, Any]:
 
     if not (out / "run.json").exists():
         raise InputError(
-            f"Expected {printable(str(out))} to be a run, but there is no run.json in it; give the "
-            "folder that `flipguard train --out` wrote or, if members were being trained, give "
-            "the same command as before without `--resume`, which goes on with them."
+            f"Expected {printable(str(out))} to be a run, but there is no run.json in it; give "
+            "a folder that `flipguard train --out` wrote. If members were being trained, "
+            "repeat the same command without `--resume` to continue."
         )
     values = as_dict(Run.read(out).config)
-    del values["machine"]["minutes"]  # of the start that has ended: this one would stop at once
+    del values["machine"][
+        "minutes"
+    ]  # the limit of the earlier start, with which this one would stop at once
     return values

@@ -1,4 +1,4 @@
-"""Data sets in .npz files: arrays of inputs and targets, read with numpy alone."""
+"""Data sets in .npz files: arrays of inputs and targets, read with numpy."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ WRITE = (
 
 
 def load_npz(path: Path, options: Options) -> DataSet:
-    """Reads train and test arrays, or splits `inputs` and `targets` by id with a seed."""
+    """Read train and test arrays, or split `inputs` and `targets` by id with a seed."""
     arrays = read_npz(path)
-    # Taken in any case, so that a misspelt option is told from one that has nothing to do.
+    # Read in any case, so that an unused option is not reported as a misspelt one.
     test_share, seed = options.share("test", 0.2), options.whole("seed", 0)
     options.finish()
     parts = ["train_", "test_"] if "train_inputs" in arrays else [""]
@@ -51,7 +51,7 @@ def load_npz(path: Path, options: Options) -> DataSet:
 
 
 def read_npz(path: Path) -> dict[str, Array]:
-    """The arrays of an archive; Python objects are never loaded."""
+    """Return the arrays of an archive; Python objects are never loaded."""
     return read_archive(path, kind="an .npz archive of arrays", write=WRITE)
 
 
@@ -107,7 +107,7 @@ def _class_names(arrays: Mapping[str, Array], labels: list[list[Label]], path: P
 
 
 def _inputs(inputs: Array, name: str, path: Path) -> tuple[Kind, Tensor]:
-    """Vectors as float32 [n, d]; images as uint8 or float32 [n, c, h, w]."""
+    """Return vectors as float32 [n, d], or images as uint8 or float32 [n, c, h, w]."""
     if inputs.dtype.kind not in "biuf":
         raise InputError(
             f"Expected `{name}` in {path} to be numbers, but got {inputs.dtype}; save floats, or "
@@ -132,6 +132,6 @@ def _inputs(inputs: Array, name: str, path: Path) -> tuple[Kind, Tensor]:
         raise InputError(
             f"Expected `{name}` in {path} to be finite, but got nan or infinite values in "
             f"{int(strange.sum()):,} samples (the first at position {int(strange.argmax())}); "
-            "mend or drop them."
+            "fix or remove them."
         )
     return kind, torch.from_numpy(floats)

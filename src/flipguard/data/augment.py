@@ -1,8 +1,8 @@
-"""Augmentations of batches whose every choice is a function of seed, epoch and sample.
+"""Augmentations of batches. All random choices are functions of seed, epoch and sample.
 
-The same sample is changed in the same way whatever batch, order, worker or device it is in: all
-arithmetic is on whole numbers, or is one rounding that every device does alike. An old and a new
-model, or two runs of one, can so be shown the same changed inputs.
+So a sample is changed in the same way in any batch, order, worker or device. All arithmetic is on
+whole numbers, or is one rounding that is equal on all devices. An old and a new model, or two runs
+of one model, can therefore be given the same changed inputs.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from flipguard.randomness import bell, integers, uniform
 Fill: TypeAlias = Literal["reflect", "zero"]
 Flip: TypeAlias = Literal["random", "alternating", "none"]
 FILLS, FLIPS = ("reflect", "zero"), ("random", "alternating", "none")
-# Each choice has its own draw, so that augmentations in a row stay independent. The last of each
-# line is the first of many.
+# Each choice has its own draw, so that combined augmentations are independent. The last draw of
+# each line is the first of many.
 ROW, COLUMN, MIRROR, HOLE_ROW, HOLE_COLUMN, SHIFT, SCALE, NOISE = range(8)
 BOX_ROW, BOX_COLUMN, BOX_MIRROR, BOX_TRIES = range(2**32, 2**32 + 4)
 
 
 class Augmentation(ABC):
-    """Changes a batch of inputs, each by its own seed, epoch and sample."""
+    """Base class: changes a batch of inputs, depending on seed, epoch and sample."""
 
     @abstractmethod
     def __call__(
         self, inputs: Tensor, *, ids_index: Tensor, epoch: int | Tensor, seed: int
     ) -> Tensor:
-        """The changed inputs [n, ...]; `ids_index` is int64 [n], as `Split.ids_index` has it."""
+        """Return the changed inputs [n, ...]; `ids_index` is int64 [n], from `Split.ids_index`."""
 
     def views(
         self,
@@ -45,10 +45,10 @@ class Augmentation(ABC):
         seed: int,
         device: torch.device | str | None = None,
     ) -> Tensor:
-        """The samples at some positions of a split, changed, on a device.
+        """Return the changed samples at some positions of a split, on a device.
 
-        These are the split's inputs, put through this; but what cuts images first can cut them
-        from whole ones, where the split has more than its inputs show.
+        By default, the split's inputs are changed. An augmentation that crops images can crop the
+        whole images instead, if the split has more than its inputs show.
         """
         inputs = split.inputs(indices)
         if not isinstance(inputs, Tensor):
@@ -63,7 +63,7 @@ class Augmentation(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoAugmentation(Augmentation):
-    """Gives the inputs themselves.
+    """Returns the inputs unchanged.
 
     >>> batch = torch.zeros(2, 40)
     >>> NoAugmentation()(batch, ids_index=torch.arange(2), epoch=0, seed=0) is batch
@@ -83,11 +83,11 @@ class NoAugmentation(Augmentation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CropFlip(Augmentation):
-    """Moves images by up to `padding` pixels each way, and mirrors them left to right.
+    """Shifts images by up to `padding` pixels in each direction, and mirrors them left to right.
 
-    What comes in at an edge is the image mirrored there (``"reflect"``) or 0. A ``"random"`` flip
-    is tossed anew in every epoch; an ``"alternating"`` one is tossed once for each image and then
-    turned over from epoch to epoch, so that two epochs show both sides.
+    Pixels from beyond an edge are the mirrored image (``"reflect"``) or 0. A ``"random"`` flip is
+    drawn again in every epoch. An ``"alternating"`` flip is drawn once per image and then changes
+    from epoch to epoch, so that two epochs show both sides.
 
     >>> images = torch.arange(9, dtype=torch.uint8).view(1, 1, 3, 3)
     >>> turn = CropFlip(padding=0, flip="alternating")
@@ -131,7 +131,7 @@ class CropFlip(Augmentation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutout(Augmentation):
-    """Sets a square of `size` pixels to 0; its middle is anywhere, so it may reach over an edge.
+    """Sets a square of `size` pixels to 0; the square may reach beyond an edge.
 
     >>> images = torch.ones(1, 3, 8, 8)
     >>> int(Cutout(size=1)(images, ids_index=torch.tensor([0]), epoch=0, seed=0).sum())
@@ -159,9 +159,9 @@ class Cutout(Augmentation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftScaleNoise(Augmentation):
-    """Turns a signal round by up to `shift` places, scales it by up to 1 ± `scale`, adds noise.
+    """Rolls a signal by up to `shift` positions, scales it by up to 1 ± `scale`, and adds noise.
 
-    `noise` is the standard deviation of what is added to every value.
+    `noise` is the standard deviation of the noise that is added to every value.
 
     >>> signals = torch.arange(40.0).view(1, 40)
     >>> turn = ShiftScaleNoise(shift=3, scale=0.0, noise=0.0)
@@ -205,7 +205,7 @@ class ShiftScaleNoise(Augmentation):
 
 @dataclass(frozen=True, slots=True)
 class InTurn(Augmentation):
-    """Several augmentations, one after the other."""
+    """Applies several augmentations, one after the other."""
 
     steps: tuple[Augmentation, ...]
 
@@ -232,7 +232,7 @@ class InTurn(Augmentation):
 
 
 def mirrored(flip: Flip, ids: Tensor, epoch: int | Tensor, seed: int, draw: int) -> Tensor | None:
-    """Which samples have left and right changed, bool [n]; None for none ever."""
+    """Return which samples are mirrored, bool [n]; None if the flip is off."""
     if flip == "none":
         return None
     if flip == "random":
@@ -241,7 +241,7 @@ def mirrored(flip: Flip, ids: Tensor, epoch: int | Tensor, seed: int, draw: int)
 
 
 def _picked(images: Tensor, rows: Tensor, columns: Tensor, fill: Fill) -> Tensor:
-    """The pixels at the rows [n, h] and columns [n, w] of each image, also beyond its edges."""
+    """Return the pixels at rows [n, h] and columns [n, w] per image, also beyond its edges."""
     count, channels, height, width = images.shape
     if fill == "reflect":
         inner_rows, inner_columns = _reflected(rows, height), _reflected(columns, width)
@@ -261,7 +261,7 @@ def _reflected(places: Tensor, length: int) -> Tensor:
 
 
 def image_size(inputs: Tensor, ids_index: Tensor) -> tuple[int, int]:
-    """Height and width of a batch of images; anything else is refused."""
+    """Return height and width of a batch of images, or raise an error if it is none."""
     if inputs.dim() != 4:
         raise InputError(
             "Expected `inputs` to be images [samples, channels, height, width], but got "
@@ -272,7 +272,7 @@ def image_size(inputs: Tensor, ids_index: Tensor) -> tuple[int, int]:
 
 
 def must_match(inputs: Tensor, ids_index: Tensor) -> None:
-    """Refuses a batch whose samples are not named one by one."""
+    """Raise an error if a batch does not have one id per sample."""
     if tuple(ids_index.shape) != (len(inputs),):
         raise InputError(
             f"Expected `ids_index` to be [{len(inputs)}], one for each input, but got "
@@ -281,7 +281,7 @@ def must_match(inputs: Tensor, ids_index: Tensor) -> None:
 
 
 def check_at_least(name: str, value: float, low: int) -> None:
-    """Refuses an option that is too small, or no number."""
+    """Raise an error if an option is too small, or not a number."""
     if isinstance(value, bool) or not low <= value < 2**31:
         raise InputError(
             f"Expected `{name}` to be a number of at least {low}, but got {value!r}; change it."
@@ -289,7 +289,7 @@ def check_at_least(name: str, value: float, low: int) -> None:
 
 
 def check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuses an option that is none of a few words."""
+    """Raise an error if an option is not one of the known words."""
     if value not in known:
         options = ", ".join(repr(option) for option in known)
         raise InputError(

@@ -38,19 +38,19 @@ from flipguard.errors import InputError, listed
 from flipguard.randomness import integers, uniform
 from flipguard.specs import Options
 
-WIDEST = 4 / 3  # width over height; its inverse is the narrowest
+WIDEST = 4 / 3  # width over height; the inverse is the narrowest
 TRIES = 10
-TERMS = 10  # of the exponential; they leave 3e-14
+TERMS = 10  # of the exponential's series; the error is 3e-14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomResizedCrop(Augmentation):
-    """Cuts a random box, resizes it to `size` by `size` pixels, and mirrors it left to right.
+    """Crops a random box, resizes it to `size` by `size` pixels, and mirrors it left to right.
 
-    The box is torchvision's: a share of the area from `scale` to 1, its width over its height
-    log-uniform from 3/4 to 4/3; the best box in the middle where ten of them do not fit. It is
-    resized bilinearly with antialiasing, to Pillow's bytes. Without a `size` the images keep
-    theirs. Samples of an image folder are cut from the whole image by `views`.
+    The box is drawn as in torchvision: its share of the area is from `scale` to 1, and its width
+    over its height is log-uniform from 3/4 to 4/3. If ten boxes do not fit, the largest box in the
+    middle is used. It is resized bilinearly with antialiasing, to the same bytes as Pillow's.
+    Without a `size`, images keep their size. For an image folder, `views` crops the whole images.
 
     >>> images = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8)
     >>> RandomResizedCrop(size=4)(images, ids_index=torch.tensor([3]), epoch=0, seed=0).shape
@@ -122,7 +122,7 @@ class RandomResizedCrop(Augmentation):
         epoch: int | Tensor,
         seed: int,
     ) -> Boxes:
-        """The boxes in images of so many pixels, int64 [n] each."""
+        """Return the boxes for images of the given heights and widths, int64 [n] each."""
         draws = torch.arange(BOX_TRIES, BOX_TRIES + 2 * TRIES, 2, device=ids_index.device)[:, None]
         share = uniform(seed, epoch, ids_index, draws).to(torch.float64)
         slant = uniform(seed, epoch, ids_index, draws + 1).to(torch.float64)
@@ -132,7 +132,7 @@ class RandomResizedCrop(Augmentation):
         tried_widths = (area * ratio).sqrt().round().to(torch.int64)
         fits = (tried_heights > 0) & (tried_heights <= heights)
         fits = fits & (tried_widths > 0) & (tried_widths <= widths)
-        first = fits.to(torch.uint8).argmax(0, keepdim=True)  # the first of equals
+        first = fits.to(torch.uint8).argmax(0, keepdim=True)  # the first one that fits
         found = fits.any(0)
         whole_heights, whole_widths = _largest(heights, widths)
         height = torch.where(found, tried_heights.gather(0, first)[0], whole_heights)
@@ -149,14 +149,14 @@ class RandomResizedCrop(Augmentation):
 
 
 def _largest(heights: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
-    """The sides of the largest boxes that are not too wide and not too narrow."""
+    """Return the sides of the largest boxes that are neither too wide nor too narrow."""
     highest = (widths.to(torch.float64) * WIDEST).round().to(torch.int64)
     widest = (heights.to(torch.float64) * WIDEST).round().to(torch.int64)
     return torch.minimum(heights, highest), torch.minimum(widths, widest)
 
 
 def _exp(x: Tensor) -> Tensor:
-    """The exponential of small numbers, as a series: a library's differs between devices."""
+    """Return the exponential of small numbers as a series, because torch's differs by device."""
     total = torch.ones_like(x)
     for term in range(TERMS, 0, -1):
         total = total * x * (1 / term) + 1
@@ -212,7 +212,7 @@ AUGMENTATIONS: Mapping[str, Callable[[Options], Augmentation]] = MappingProxyTyp
 
 
 def build_augmentation(spec: str) -> Augmentation:
-    """The augmentation that a spec names: ``name[:key=value,...]``, several joined by ``+``.
+    """Return the augmentation of a spec: ``name[:key=value,...]``, several joined by ``+``.
 
     >>> build_augmentation("crop-flip:padding=2,flip=alternating")
     CropFlip(padding=2, fill='reflect', flip='alternating')
@@ -230,7 +230,7 @@ def build_augmentation(spec: str) -> Augmentation:
         options.finish()
     kinds = [type(step) for step in steps]
     if len(set(kinds)) < len(kinds):
-        # Both would draw the same numbers, and so make the same choice twice.
+        # Both would draw the same numbers, and so make the same choices.
         raise InputError(
             f"Expected every augmentation once, but got {listed([spec])}; keep one of each kind."
         )

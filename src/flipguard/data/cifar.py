@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import pickle  # only its reader, and of arrays alone: see `_Arrays`
+import pickle  # only to read arrays: see `_Arrays`
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def load_cifar(options: Options, root: Path) -> DataSet:
-    """Reads the images as uint8 [n, 3, 32, 32] in their original order."""
+    """Read the images as uint8 [n, 3, 32, 32] in their original order."""
     options.finish()
     name = options.name
     if (root / f"{name}.npz").is_file():
@@ -43,7 +43,7 @@ def load_cifar(options: Options, root: Path) -> DataSet:
         name,
         root / f"{name}.npz",
         f"put CIFAR-{CLASSES[name]} there as arrays {', '.join(ARRAYS)}, or its folder "
-        f"{FOLDERS[name]} beside it",
+        f"{FOLDERS[name]} next to it",
     )
 
 
@@ -100,7 +100,7 @@ def _names(name: str, labels: Any) -> list[str]:
 
 
 class _Arrays(pickle.Unpickler):
-    """Reads numbers, text and numpy's arrays; everything else could run code, and is refused."""
+    """Reads numbers, text and numpy's arrays, and refuses all else, which could run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         plain = module.removeprefix("numpy.").replace("_core", "core")
@@ -109,7 +109,7 @@ class _Arrays(pickle.Unpickler):
         if (module, name) == ("numpy", "ndarray"):
             return np.ndarray
         if (module, name) == ("numpy", "dtype"):
-            # The files say 0 and 1 where numpy asks for False and True.
+            # The files have 0 and 1 where numpy expects False and True.
             return lambda kind, align, copy: np.dtype(kind, align=bool(align), copy=bool(copy))
         if (module, name) == ("_codecs", "encode"):
             return lambda text, encoding: text.encode(encoding)
@@ -120,7 +120,7 @@ def _unpickled(path: Path) -> Mapping[Any, Any]:
     content = read_bytes(path, WHAT)
     try:
         found = _Arrays(io.BytesIO(content), encoding="bytes").load()
-    except Exception as problem:  # a damaged pickle raises nearly anything
+    except Exception as problem:  # a damaged pickle may raise any exception
         raise unreadable_file(path, WHAT, problem) from problem
     if not isinstance(found, dict):
         raise unreadable_file(path, WHAT, f"it holds a {type(found).__name__}")

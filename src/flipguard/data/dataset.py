@@ -1,4 +1,4 @@
-"""Data sets and their splits: inputs by position, targets, and an id for every sample."""
+"""Data sets and their splits: inputs by position, targets, and one id per sample."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS: Final = ("vector", "image", "text")
 
 
 def ids_index_of(ids: Ids) -> Tensor:
-    """One int64 for each id, of which every choice is a function: numbers are their own.
+    """Return one int64 per id, from which random choices are computed; a number is kept.
 
     >>> ids_index_of(torch.tensor([5, 2]))
     tensor([5, 2])
@@ -40,7 +40,7 @@ def ids_index_of(ids: Ids) -> Tensor:
 
 
 def must_differ(ids: Ids) -> None:
-    """Refuses an id that two samples have."""
+    """Raise an error if two samples have the same id."""
     if isinstance(ids, Tensor):
         ordered = ids.sort().values
         twice: list[object] = ordered[1:][ordered[1:] == ordered[:-1]].tolist()
@@ -56,7 +56,7 @@ def must_differ(ids: Ids) -> None:
 
 
 def _number_of(name: str) -> int:
-    # Python's own hash differs from run to run.
+    # Python's hash of text differs from run to run.
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
@@ -64,8 +64,8 @@ def _number_of(name: str) -> int:
 class Split(ABC):
     """One part of a data set, such as the training samples: inputs on demand, targets and ids.
 
-    `targets` is int64 [n]; `ids` is a list of text or int64 [n], different for every sample;
-    `ids_index` is int64 [n], one number for each id, which random choices are made from.
+    `targets` is int64 [n]; `ids` is a list of text or int64 [n], unique per sample; `ids_index` is
+    int64 [n], one number per id, from which random choices are computed.
     """
 
     def __init__(self, *, targets: Tensor, ids: Ids | None = None) -> None:
@@ -91,18 +91,18 @@ class Split(ABC):
 
     @abstractmethod
     def inputs(self, indices: Tensor) -> Tensor | list[str]:
-        """The raw inputs of the samples at these positions, in this order."""
+        """Return the raw inputs of the samples at these positions, in this order."""
 
     @abstractmethod
     def subset(self, indices: Tensor) -> Split:
-        """The samples at these positions, or where a mask is true; their ids travel along."""
+        """Return the samples at these positions, or where a mask is true, with their ids."""
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """A sha256 over the contents: inputs, targets and ids."""
+        """Return a sha256 over the contents: inputs, targets and ids."""
 
     def positions(self, indices: Tensor) -> Tensor:
-        """Positions or a mask as positions, refused where there is no such sample."""
+        """Return positions or a mask as checked positions."""
         if indices.dtype == torch.bool and tuple(indices.shape) == (len(self),):
             return indices.nonzero().squeeze(1)
         if indices.dim() != 1 or indices.is_floating_point() or indices.dtype == torch.bool:
@@ -119,13 +119,13 @@ class Split(ABC):
         return indices.to(torch.int64)
 
     def picked_ids(self, positions: Tensor) -> Ids:
-        """The ids at some positions."""
+        """Return the ids at some positions."""
         if isinstance(self.ids, Tensor):
             return self.ids[positions.to(self.ids.device)]
         return [self.ids[position] for position in positions.tolist()]
 
     def hashed(self) -> hashlib._Hash:
-        """A sha256 that has seen targets and ids; the inputs come after."""
+        """Return a sha256 of targets and ids, to which the inputs are still to be added."""
         seen = hashlib.sha256()
         feed_tensor(seen, self.targets)
         if isinstance(self.ids, Tensor):
@@ -136,7 +136,7 @@ class Split(ABC):
 
 
 class ArraySplit(Split):
-    """Samples in one tensor, uint8 or float32 [n, ...], on the host or on a device.
+    """Samples in one tensor, uint8 or float32 [n, ...], on any device.
 
     >>> split = ArraySplit(inputs=torch.rand(4, 40), targets=torch.tensor([0, 1, 1, 0]))
     >>> part = split.subset(split.targets == 1)
@@ -159,7 +159,7 @@ class ArraySplit(Split):
         self.all_inputs: Final = inputs
 
     def inputs(self, indices: Tensor) -> Tensor:
-        # Positions on the host go to the device, never the samples to the host.
+        # Positions are moved to the samples' device, never the samples to the CPU.
         return self.all_inputs[indices.to(self.all_inputs.device)]
 
     def subset(self, indices: Tensor) -> ArraySplit:
@@ -171,7 +171,7 @@ class ArraySplit(Split):
         )
 
     def to(self, device: torch.device | str) -> ArraySplit:
-        """The same samples, held whole on a device."""
+        """Return the same samples on a device."""
         ids = self.ids.to(device) if isinstance(self.ids, Tensor) else self.ids
         return ArraySplit(
             inputs=self.all_inputs.to(device), targets=self.targets.to(device), ids=ids
@@ -184,7 +184,7 @@ class ArraySplit(Split):
 
 
 class TextSplit(Split):
-    """Samples that are text.
+    """Samples with text inputs.
 
     >>> TextSplit(texts=["good", "bad"], targets=torch.tensor([1, 0])).inputs(torch.tensor([1]))
     ['bad']
@@ -234,7 +234,7 @@ class DataSet:
     def of(
         cls, *, name: str, kind: Kind, class_names: Sequence[str], train: Split, test: Split
     ) -> DataSet:
-        """Checks the targets against the classes, and takes the fingerprint.
+        """Return a data set with checked targets and its fingerprint.
 
         >>> split = TextSplit(texts=["good", "bad"], targets=torch.tensor([1, 0]))
         >>> data = DataSet.of(
@@ -261,7 +261,7 @@ class DataSet:
                 raise InputError(
                     f"Expected the {part} targets of {name} to be from 0 to "
                     f"{len(class_names) - 1}, one for each of its {len(class_names)} class names, "
-                    f"but got {got}; mend the targets or the names."
+                    f"but got {got}; fix the targets or the names."
                 )
         seen = hashlib.sha256()
         feed_texts(seen, class_names)
@@ -277,14 +277,14 @@ class DataSet:
 
 
 def feed_tensor(seen: hashlib._Hash, tensor: Tensor) -> None:
-    """Adds type, shape and contents of a tensor to a hash."""
+    """Add the type, shape and contents of a tensor to a hash."""
     array = tensor.detach().cpu().contiguous().numpy()
     seen.update(f"{array.dtype.str}{array.shape}".encode())
     seen.update(array.reshape(-1).view("u1").data)
 
 
 def feed_texts(seen: hashlib._Hash, texts: Sequence[str]) -> None:
-    """Adds texts to a hash, each with its length: ["ab"] is not ["a", "b"]."""
+    """Add texts to a hash, each with its length, so that ["ab"] differs from ["a", "b"]."""
     for text in texts:
         encoded = text.encode("utf-8", "surrogatepass")
         seen.update(f"{len(encoded)}:".encode())

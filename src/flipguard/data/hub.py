@@ -1,4 +1,4 @@
-"""Data sets that the `datasets` library reads: a name or a path behind ``hf:``."""
+"""Data sets that the `datasets` library reads: a name or a path after ``hf:``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEST = ("test", "validation", "val", "valid", "dev")
 
 
 def load_hub(place: str, options: Options) -> DataSet:
-    """Reads one text or image column and one label column; one table is split with a seed."""
+    """Read one text or image column and one label column; a single table is split by id."""
     column, label_column = options.text("column"), options.text("label")
     size = options.whole("size", 224, least=1)
     test_share, seed = options.share("test", 0.2), options.whole("seed", 0)
@@ -50,7 +50,7 @@ def load_hub(place: str, options: Options) -> DataSet:
 
 
 def _tables(place: str) -> list[Any]:
-    """The training and the test table, or one table of both."""
+    """Return the training and the test table, or one table of both."""
     try:
         library = importlib.import_module("datasets")
     except ImportError as problem:
@@ -62,7 +62,7 @@ def _tables(place: str) -> list[Any]:
     saved = (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
     try:
         found = library.load_from_disk(str(path)) if saved else library.load_dataset(place)
-    # The library has no exception of its own for what it cannot find, read or reach.
+    # The library raises various exceptions for what it cannot find, read or reach.
     except Exception as problem:
         why = " ".join(str(problem).split()).rstrip(".")
         raise InputError(

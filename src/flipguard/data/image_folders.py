@@ -1,4 +1,4 @@
-"""Images in folders: one folder for each class, decoded when they are asked for."""
+"""Images in folders, one folder per class, which are decoded on demand."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MOST_WORKERS = 8
 class FolderSplit(Split):
     """Images that are decoded on demand to uint8 [k, 3, size, size]; ids are relative paths.
 
-    The shorter side becomes `resize` pixels, and the middle `size` by `size` are kept; `cut` takes
-    other boxes, of the whole images. `workers` threads decode at once, which changes nothing but
-    the time.
+    The shorter side is resized to `resize` pixels, and the middle `size` by `size` pixels are kept.
+    `cut` returns other boxes of the whole images. `workers` threads decode at once, which changes
+    only the time.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class FolderSplit(Split):
         )
 
     def shapes(self, indices: Tensor) -> Tensor:
-        """Height and width of the whole images, int64 [k, 2]; nothing is decoded for it."""
+        """Return height and width of the whole images, int64 [k, 2], without decoding them."""
         positions = self.positions(indices)
         shapes = torch.empty((len(positions), 2), dtype=torch.int64)
 
@@ -72,7 +72,7 @@ class FolderSplit(Split):
         return shapes
 
     def cut(self, indices: Tensor, boxes: Boxes, *, size: int | None = None) -> Tensor:
-        """What a box holds of each whole image, as uint8 [k, 3, size, size]."""
+        """Return one box of each whole image, as uint8 [k, 3, size, size]."""
         corners, size = boxes.corners(), size or self.size
         return self._decoded(
             indices, size, lambda place, image: box_as_pixels(image, corners[place], size=size)
@@ -90,13 +90,13 @@ class FolderSplit(Split):
         )
 
     def decoded(self) -> DecodedSplit:
-        """All images at once, in memory: for sets that fit, and that many epochs go over."""
+        """Return all images decoded in memory, for sets that fit and are used in many epochs."""
         return DecodedSplit(files=self, inputs=self.inputs(torch.arange(len(self))))
 
     def fingerprint(self) -> str:
-        """A sha256 over targets, relative paths, the sizes of the files, and how they are cut."""
+        """Return a sha256 over targets, relative paths, file sizes, and the crop."""
         seen = self.hashed()
-        # Not with pathlib, which takes longer than the file system.
+        # Without pathlib, which takes longer than the file system.
         sizes = [str(os.stat(os.path.join(self.root, path)).st_size) for path in self.paths]
         feed_texts(seen, [f"{self.size} {self.resize}", *sizes])
         return seen.hexdigest()
@@ -112,7 +112,7 @@ class FolderSplit(Split):
         return images
 
     def _each(self, positions: Tensor, use: Callable[[int, Any], None]) -> None:
-        """Opens the images, several at once, each for the call with its place among them."""
+        """Open several images at once, and call `use` with each one and its index."""
         library = pillow()
         paths = [self.root / self.paths[position] for position in positions.tolist()]
 
@@ -120,7 +120,7 @@ class FolderSplit(Split):
             try:
                 with library.open(paths[place]) as image:
                     use(place, image)
-            # Pillow's decoders raise nearly anything for a damaged file.
+            # Pillow's decoders may raise any exception for a damaged file.
             except Exception as problem:
                 raise InputError(
                     f"Expected {paths[place]} to be an image, but got a file that cannot be "
@@ -136,7 +136,7 @@ class FolderSplit(Split):
 
 
 class DecodedSplit(ArraySplit):
-    """Images of folders that were decoded once and are held; the fingerprint is of their files."""
+    """Images of folders, decoded once and kept; the fingerprint is that of their files."""
 
     def __init__(
         self, *, files: FolderSplit, inputs: Tensor, device: torch.device | str = "cpu"
@@ -160,7 +160,7 @@ class DecodedSplit(ArraySplit):
 
 
 def usable_workers() -> int:
-    """How many threads may decode at once."""
+    """Return the number of threads that may decode at once."""
     cores = getattr(os, "sched_getaffinity", None)
     return min(MOST_WORKERS, len(cores(0)) if cores else os.cpu_count() or 1)
 
@@ -174,7 +174,7 @@ def load_image_folder(
     wider: float = 1.0,
     test_folders: Sequence[str] = TEST_FOLDERS,
 ) -> DataSet:
-    """Reads ``train/<class>/…`` and ``test/<class>/…``; `wider` is the usual resize over size."""
+    """Read ``train/<class>/…`` and ``test/<class>/…``; `wider` is the default resize over size."""
     size = options.whole("size", size, least=1)
     resize = options.whole("resize", round(size * wider), least=size)
     workers = options.whole("workers", usable_workers(), least=0)
@@ -186,7 +186,7 @@ def load_image_folder(
     if not there:
         raise _without(path, " or ".join(test_folders))
     names = _classes(path / "train")
-    # A folder of tests may come without labels, beside another that has them.
+    # A test folder may have no labels, while another one has them.
     tested = next((folder for folder in there if _is_labelled(path / folder, names)), there[0])
     splits: list[Split] = []
     for part in ("train", tested):
@@ -204,7 +204,7 @@ def load_image_folder(
 
 
 def load_known_folder(options: Options, root: Path) -> DataSet:
-    """Reads ImageNet, Tiny-ImageNet or iNaturalist from a folder that has its name."""
+    """Read ImageNet, Tiny-ImageNet or iNaturalist from the folder with its name."""
     name = options.name
     title, size, wider, others = {
         "imagenet": ("ImageNet", 224, 256 / 224, ()),
@@ -246,7 +246,7 @@ def _is_labelled(folder: Path, names: Sequence[str]) -> bool:
 
 
 def _listed(root: Path, part: str) -> list[tuple[str, str]]:
-    """Every image of a part as a relative path, in order, and its class."""
+    """Return all images of a part in order: relative path and class."""
     found: list[tuple[str, str]] = []
     for name in _classes(root / part):
         count = len(found)
@@ -265,7 +265,7 @@ def _listed(root: Path, part: str) -> list[tuple[str, str]]:
 
 
 def _annotated(root: Path, table: Path) -> list[tuple[str, str]]:
-    """Images in one folder, and a table of their classes: how Tiny-ImageNet is handed out."""
+    """Return images of one folder with the classes of a table, as Tiny-ImageNet has them."""
     found = []
     lines = table.read_text(encoding="utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):

@@ -24,15 +24,18 @@ FASHION = (
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
 FASHION_CLASSES = {"mnist": tuple("0123456789"), "fashion-mnist": FASHION}
-TORCHVISION = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}  # where it puts them
+TORCHVISION = {
+    "mnist": "MNIST/raw",
+    "fashion-mnist": "FashionMNIST/raw",
+}  # where torchvision stores them
 
 Floats = npt.NDArray[np.float64]
 WAVE_CLASSES, WAVE, LEAST_PADDING, MOST_PADDING, LENGTH = 10, 12, 36, 60, 40
 WIDE = WAVE + MOST_PADDING
-MOST = 10_000_000  # samples of a part, which are 1.6 GB
-BLOCK = 1000  # samples that are drawn together; a part is a row of blocks
+MOST = 10_000_000  # samples of a part, 1.6 GB
+BLOCK = 1000  # samples that are drawn together; a part has several blocks
 TRAIN, TEST, TYPICAL = 0, 1, 2
-# Not 0: between the wave's end, which is at height 0, and the padding is still wave, not noise.
+# Not 0, because values between the wave's end, which is 0, and the padding belong to the wave.
 LIFT = 1e-8
 SMOOTHING = 2.0
 HEIGHTS = (
@@ -50,7 +53,7 @@ HEIGHTS = (
 
 
 def load_idx(options: Options, root: Path) -> DataSet:
-    """Reads the four files from a folder that has the data set's name, or torchvision's."""
+    """Read the four files from a folder with the data set's name, or torchvision's name."""
     options.finish()
     name = options.name
     names = FASHION_CLASSES[name]
@@ -68,7 +71,7 @@ def load_idx(options: Options, root: Path) -> DataSet:
 
 
 def read_idx(path: Path, *, axes: int) -> Tensor:
-    """The bytes of an idx file as uint8 with so many axes."""
+    """Return the bytes of an idx file as uint8 with `axes` axes."""
     content = read_bytes(path, IDX_WHAT)
     start = 4 + 4 * axes
     if content[:4] != bytes((0, 0, 8, axes)) or len(content) < start:
@@ -96,7 +99,7 @@ def _found(name: str, root: Path, stem: str, axes: int) -> Path:
 
 
 def load_digits(options: Options) -> DataSet:
-    """Splits the digits by id with a seed; values are from -1 to 1, float32 [n, 1, 8, 8]."""
+    """Split the digits by id with a seed; values are from -1 to 1, float32 [n, 1, 8, 8]."""
     test_share, seed = options.share("test", 0.25), options.whole("seed", 0)
     options.finish()
     try:
@@ -122,7 +125,7 @@ def load_digits(options: Options) -> DataSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveSettings:
-    """How far the waves are changed; the defaults and names are the public generator's."""
+    """Settings of the waves, with the names and defaults of the public generator."""
 
     scale_coeff: float = 0.4
     max_translation: int = 48
@@ -132,7 +135,7 @@ class WaveSettings:
 
 
 def load_mnist1d(options: Options) -> DataSet:
-    """Draws the data set that the options describe.
+    """Draw the data set that the options describe.
 
     >>> data = load_mnist1d(Options.of("mnist1d:train=20,test=10"))
     >>> data.train.inputs(torch.tensor([0, 1])).shape, len(data.test)
@@ -192,7 +195,7 @@ def _block(recipe: WaveSettings, key: tuple[int, int, int]) -> tuple[Floats, npt
 
 
 def _templates() -> Floats:
-    """The ten waves, each of variance 1 before it is lifted to start at 0, and made small."""
+    """Return the ten waves: scaled to variance 1, shifted to start at 0, and made small."""
     heights = np.array(HEIGHTS)
     heights = (heights - heights.mean(1, keepdims=True)) / heights.std(1, keepdims=True)
     waves: Floats = (heights - heights[:, :1]) / 6
@@ -200,14 +203,14 @@ def _templates() -> Floats:
 
 
 def _stretched(waves: Floats, lengths: npt.NDArray[np.int64]) -> Floats:
-    """Waves with nothing behind them up to their lengths, stretched to one length."""
+    """Return waves, padded to their lengths and stretched to one length."""
     padded = np.zeros((len(waves), WIDE))
     padded[:, :WAVE] = waves + LIFT
     return _sampled(padded, np.linspace(0, 1, WIDE) * (lengths[:, None] - 1))
 
 
 def _sampled(signals: Floats, places: Floats) -> Floats:
-    """The values at places between the points of each signal, on straight lines."""
+    """Return the linearly interpolated values of each signal at some positions."""
     left = np.minimum(places.astype(np.int64), signals.shape[1] - 2)
     share = places - left
     low = np.take_along_axis(signals, left, axis=1)
@@ -217,13 +220,13 @@ def _sampled(signals: Floats, places: Floats) -> Floats:
 
 
 def _smoothed(noise: Floats) -> Floats:
-    """Convolved with a normal bell cut at four deviations, the noise mirrored at its ends."""
+    """Return noise, mirrored at its ends, smoothed by a Gaussian cut at four deviations."""
     reach = round(4 * SMOOTHING)
     weights = [math.exp(-0.5 * (step / SMOOTHING) ** 2) for step in range(-reach, reach + 1)]
     total = sum(weights)
     mirrored = np.concatenate([noise[:, reach - 1 :: -1], noise, noise[:, : -reach - 1 : -1]], 1)
     smooth = np.zeros_like(noise)
-    # Tap by tap, in this order: a matrix product may round differently on another machine.
+    # Summed in this order, because a matrix product may round differently on another machine.
     for step, weight in enumerate(weights):
         smooth += (weight / total) * mirrored[:, step : step + noise.shape[1]]
     return smooth

@@ -1,4 +1,4 @@
-"""What every reader of files shares: folders, missing files, labels, and decoded images."""
+"""What all readers of files share: folders, missing files, labels, and decoded images."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from flipguard.errors import InputError, MissingExtraError, listed
 VARIABLE = "FLIPGUARD_DATA"
 
 Label = int | str
-# More classes than this need names, or as many samples: a stray number is not a class.
+# More classes than this need names or as many samples, so that one wrong label is found.
 MOST_UNNAMED = 1000
 
 
 def data_root(root: Path | None) -> Path:
-    """The folder of the named data sets: as given, else the environment's, else ``data``."""
+    """Return the folder of named data sets: `root`, or the environment's, or ``data``."""
     if root is not None:
         return located(root)
     return located(os.environ.get(VARIABLE) or "data")
 
 
 def located(place: str | Path) -> Path:
-    """A path with the home folder in place of ``~``; refused if no file could have it."""
+    """Return a path with the home folder in place of ``~``, or raise an error for a bad path."""
     try:
         path = Path(place).expanduser()
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -46,11 +46,11 @@ def located(place: str | Path) -> Path:
 
 
 class AbsentError(InputError):
-    """Data that is well named, and whose files are not on this machine."""
+    """Raised if the files of a named data set are not on this machine."""
 
 
 def absent(name: str, path: Path, how: str) -> AbsentError:
-    """The refusal of a named data set whose files are not there."""
+    """Return the error for a named data set whose files are missing."""
     return AbsentError(
         f"Expected `{name}` to be at {path}, but got no such file; {how}, or name the folder that "
         f"holds it, by `data_root` or {VARIABLE}."
@@ -58,7 +58,7 @@ def absent(name: str, path: Path, how: str) -> AbsentError:
 
 
 def unreadable_file(path: Path, kind: str, problem: BaseException | str) -> InputError:
-    """The refusal of a file that is there but cannot be read."""
+    """Return the error for a file that exists but cannot be read."""
     why = " ".join(str(problem).split()).rstrip(".") or type(problem).__name__
     return InputError(
         f"Expected {path} to be {kind}, but got a file that cannot be read ({why}); it may be "
@@ -67,7 +67,7 @@ def unreadable_file(path: Path, kind: str, problem: BaseException | str) -> Inpu
 
 
 def read_bytes(path: Path, kind: str) -> bytes:
-    """The content of a file, unpacked if its name ends in .gz."""
+    """Return the content of a file, unpacked if its name ends in .gz."""
     try:
         if path.suffix == ".gz":
             with gzip.open(path, "rb") as file:
@@ -84,7 +84,7 @@ def read_bytes(path: Path, kind: str) -> bytes:
 
 
 def packed_or_not(folder: Path, *names: str) -> Path | None:
-    """The first of some files that is in a folder, as it is or with .gz behind its name."""
+    """Return the first of some files that is in a folder, with or without .gz, or None."""
     for name in names:
         for path in (folder / name, folder / f"{name}.gz"):
             if path.is_file():
@@ -93,7 +93,7 @@ def packed_or_not(folder: Path, *names: str) -> Path | None:
 
 
 def class_names_of(labels: Sequence[Label], *, where: str) -> list[str]:
-    """The classes that labels tell of: text in order, or numbers from 0 to the greatest.
+    """Return the class names of labels: sorted text, or numbers from 0 to the largest.
 
     >>> class_names_of(["dog", "cat", "dog"], where="pets.jsonl"), class_names_of([2, 0], where="")
     (['cat', 'dog'], ['0', '1', '2'])
@@ -117,7 +117,7 @@ def class_names_of(labels: Sequence[Label], *, where: str) -> list[str]:
 
 
 def indices_of(labels: Sequence[Label], class_names: Sequence[str], *, where: str) -> Tensor:
-    """The class index of each label, int64 [n]; a label that is no class is refused.
+    """Return the class index of each label, int64 [n], or raise an error for an unknown label.
 
     >>> indices_of(["dog", "cat"], ["cat", "dog"], where="pets.jsonl")
     tensor([1, 0])
@@ -136,14 +136,14 @@ def indices_of(labels: Sequence[Label], class_names: Sequence[str], *, where: st
     if unknown:
         raise InputError(
             f"Expected the labels of {where} to be among its {len(class_names)} classes "
-            f"({listed(class_names)}), but got {listed(unknown)}; mend the labels, or add the "
+            f"({listed(class_names)}), but got {listed(unknown)}; fix the labels, or add the "
             "class to the names and to the training samples."
         )
     return torch.tensor(found, dtype=torch.int64)
 
 
 def pillow() -> Any:
-    """Pillow's module of images."""
+    """Return Pillow's module of images."""
     try:
         from PIL import Image
     except ImportError as problem:
@@ -152,7 +152,7 @@ def pillow() -> Any:
 
 
 def as_pixels(image: Any, *, size: int, resize: int) -> Tensor:
-    """An image as uint8 [3, size, size]: its shorter side made `resize`, its middle kept."""
+    """Return the middle of an image with the shorter side `resize`, as uint8 [3, size, size]."""
     image = image.convert("RGB")
     width, height = image.size
     if min(width, height) != resize:
@@ -164,10 +164,10 @@ def as_pixels(image: Any, *, size: int, resize: int) -> Tensor:
 
 
 def box_as_pixels(image: Any, corners: tuple[int, int, int, int], *, size: int) -> Tensor:
-    """A box (left, top, right, bottom) of an image as uint8 [3, size, size]."""
-    # Cut before it is resized: Pillow's own `box` takes in pixels from beyond its edges.
+    """Return a box (left, top, right, bottom) of an image as uint8 [3, size, size]."""
+    # Cropped before it is resized, because Pillow's `box` uses pixels from beyond its edges.
     image = image.crop(corners).convert("RGB")
-    # Axis by axis: which one Pillow takes first depends on its version, and on the image.
+    # One axis after the other, because Pillow's order depends on its version and on the image.
     for shape in ((size, image.height), (size, size)):
         image = image.resize(shape, pillow().Resampling.BILINEAR)
     return _pixels(image)

@@ -1,4 +1,4 @@
-"""The table of data sets that have a name, and how a spec becomes a data set."""
+"""The table of named data sets, and the function that loads the data set of a spec."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HUB = "hf:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownData:
-    """A data set with a name; `classes` is None where it depends on the files."""
+    """A named data set; `classes` is None if it depends on the files."""
 
     name: str
     kind: Kind
@@ -111,11 +111,11 @@ DATA_SETS: Mapping[str, KnownData] = MappingProxyType({row.name: row for row in 
 
 
 def load_data(spec: str, *, root: Path | None = None) -> DataSet:
-    """Loads the data set that a spec names: ``name[:key=value,...]`` or a path.
+    """Load the data set of a spec: ``name[:key=value,...]`` or a path.
 
-    A path is an .npz of arrays, a .jsonl or .jsonl.gz of texts, a folder of either text files or
-    class folders of images, or, behind ``hf:``, what the datasets library loads. The files of
-    named sets are looked for in `root`, else in the folder that FLIPGUARD_DATA names, else in
+    A path is an .npz of arrays, a .jsonl or .jsonl.gz of texts, or a folder of text files or of
+    class folders with images. After ``hf:`` it is a name or path for the datasets library. The
+    files of named sets are read from `root`, or from the folder in FLIPGUARD_DATA, or from
     ``data``.
 
     >>> data = load_data("mnist1d:train=200,test=100,seed=3")

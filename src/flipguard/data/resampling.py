@@ -1,8 +1,8 @@
-"""Boxes cut out of images and resized, to the same bits on every device.
+"""Crops boxes from images and resizes them, to the same bits on every device.
 
-The filter is bilinear, as wide as the image shrinks (antialiased). Bytes are summed in whole
-numbers with weights of 22 bits, first across and then down, and rounded each time: they are the
-bytes that Pillow makes of one axis after the other. Other numbers are summed in float32.
+The filter is bilinear, and as wide as the image shrinks (antialiased). Bytes are summed in whole
+numbers with weights of 22 bits, first across and then down, and rounded each time, which gives the
+same bytes as Pillow for one axis after the other. Other numbers are summed in float32.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor
 from flipguard.errors import InputError
 
 WEIGHT_BITS = 22
-# Numbers that the host works on at once: more than fit its caches take several times as long.
+# Numbers that the CPU processes at once. More than fit its caches take several times as long.
 HOST_VALUES = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boxes:
-    """One box in each of some images, in pixels: int64 [n] each."""
+    """One box per image, in pixels: int64 [n] each."""
 
     top: Tensor
     left: Tensor
@@ -31,28 +31,28 @@ class Boxes:
     width: Tensor
 
     def corners(self) -> list[tuple[int, int, int, int]]:
-        """Left, top, right and bottom of each, as Pillow wants them."""
+        """Return left, top, right and bottom of each box, as Pillow expects them."""
         sides = (self.left, self.top, self.left + self.width, self.top + self.height)
         return [(a, b, c, d) for a, b, c, d in torch.stack(sides, dim=1).tolist()]
 
 
 class Tap(NamedTuple):
-    """One of the pixels that each output pixel is summed from: where [n, k], and its weight."""
+    """One of the pixels that an output pixel is summed from: its index [n, k] and weight."""
 
     places: Tensor
     weights: Tensor
 
     def of(self, some: slice) -> Tap:
-        """The same for some of the images."""
+        """Return the tap for some of the images."""
         return Tap(self.places[some], self.weights[some])
 
 
 def resampled(
     images: Tensor, boxes: Boxes, *, height: int, width: int, mirrored: Tensor | None = None
 ) -> Tensor:
-    """What the boxes hold of images [n, c, h, w], as [n, c, height, width] of the same type.
+    """Return the boxes of images [n, c, h, w], as [n, c, height, width] of the same type.
 
-    Where `mirrored`, bool [n], is true, left and right change places.
+    Where `mirrored`, bool [n], is true, left and right are swapped.
 
     >>> images = torch.tensor([[[[0, 100], [200, 100]]]], dtype=torch.uint8)
     >>> corner, two = torch.tensor([0]), torch.tensor([2])
@@ -84,9 +84,9 @@ def resampled(
 
 
 def _taps(start: Tensor, length: Tensor, wanted: Tensor, *, most: int) -> list[Tap]:
-    """The pixels of a row of boxes, at most `most` long, that the wanted ones are made of."""
+    """Return the taps of the wanted pixels along one axis of boxes of at most `most` pixels."""
     size, start, length = wanted.shape[1], start[:, None], length[:, None]
-    # Two tensors: a device may divide by a plain number as it multiplies by the inverse.
+    # Divided by a tensor, because a device may replace a plain divisor by its inverse.
     scale = length.to(torch.float64) / torch.full_like(length, size, dtype=torch.float64)
     reach = scale.clamp(min=1.0)
     inverse = reach.reciprocal()
@@ -104,13 +104,13 @@ def _taps(start: Tensor, length: Tensor, wanted: Tensor, *, most: int) -> list[T
 
 
 def _summed_both(images: Tensor, across: list[Tap], down: list[Tap]) -> Tensor:
-    # Rows are what is picked, because they lie together; so the image is turned, and back.
+    # Rows are selected, because they are contiguous; so the image is transposed, and back.
     turned = _summed(images.transpose(2, 3).contiguous(), across)
     return _summed(turned.transpose(2, 3).contiguous(), down).to(images.dtype)
 
 
 def _summed(images: Tensor, taps: list[Tap]) -> Tensor:
-    """Weighted sums of rows: bytes of bytes; else float32, or float64 of float64."""
+    """Return weighted sums of rows: bytes for bytes, float64 for float64, else float32."""
     count, channels, height, width = images.shape
     whole = images.dtype == torch.uint8
     kind = torch.float64 if images.dtype == torch.float64 else torch.float32
@@ -126,6 +126,6 @@ def _summed(images: Tensor, taps: list[Tap]) -> Tensor:
             share = (weights * 2.0**WEIGHT_BITS + 0.5).to(kind)
             total.addcmul_(picked, share[:, None, :, None])
         else:
-            # In two steps: a device that does both at once rounds but once.
+            # In two steps, because a device that does both at once rounds only once.
             total += picked * weights.to(kind)[:, None, :, None]
     return (total >> WEIGHT_BITS).to(torch.uint8) if whole else total

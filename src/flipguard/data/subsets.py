@@ -1,4 +1,4 @@
-"""Splits by id: who is in a part depends on the id and the seed, never on order or company."""
+"""Splits by id: whether a sample is in a part depends on its id and the seed only."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from flipguard.errors import InputError
 from flipguard.randomness import bits
 
 SplitT = TypeVar("SplitT", bound=Split)
-# Apart from every epoch of training, whose numbers start at 0: membership must not be correlated
-# with what an augmentation draws for the same ids and seed.
+# Differs from all epochs of training, which start at 0, so that membership is not correlated with
+# what an augmentation draws for the same ids and seed.
 MEMBERSHIP = -1
 MEASURED = -2
 
 
 def part(ids: Ids, seed: int, fraction: float) -> Tensor:
-    """Which samples are in a part of about `fraction` of all: bool [n], decided id by id.
+    """Return which samples are in a part of about `fraction` of all: bool [n], from each id.
 
-    A greater fraction of the same seed keeps everyone who was in; new samples move no one.
+    A larger fraction with the same seed keeps all members; new samples do not change the others.
 
     >>> ids = torch.arange(1000)
     >>> mask = part(ids, seed=0, fraction=0.25)
@@ -36,13 +36,13 @@ def part(ids: Ids, seed: int, fraction: float) -> Tensor:
             "samples."
         )
     index = ids_index_of(ids)
-    # 53 bits: what float64 holds exactly, on every device.
+    # 53 bits, which float64 represents exactly on every device.
     drawn = (bits(seed, MEMBERSHIP, index, 0) >> 11) & (2**53 - 1)
     return drawn.to(torch.float64) * 2.0**-53 < fraction
 
 
 def stratified(split: Split, most: int) -> Tensor:
-    """Sorted indices of at most `most` samples, drawn in proportion to class sizes: int64 [k].
+    """Return sorted indices of at most `most` samples, in proportion to class sizes: int64 [k].
 
     The choice depends only on the samples' ids and classes. A split with no more than `most`
     samples is returned whole.
@@ -58,7 +58,7 @@ def stratified(split: Split, most: int) -> Tensor:
     target = split.targets.cpu()
     sizes = target.bincount()
     shares, rest = sizes * most // count, sizes * most % count
-    # What rounding left goes to the classes that it took most from.
+    # Samples left over by rounding go to the classes that lost most by it.
     shares[rest.argsort(descending=True, stable=True)[: most - int(shares.sum())]] += 1
     drawn = bits(0, MEASURED, split.ids_index.cpu(), 0).argsort(stable=True)
     by_class = drawn[target[drawn].argsort(stable=True)]
@@ -70,12 +70,12 @@ def stratified(split: Split, most: int) -> Tensor:
 
 
 def seen_before(split: SplitT, *, fraction: float, seed: int) -> SplitT:
-    """The samples that an old model had when the data was `fraction` of what it is now."""
+    """Return the samples of an old model that was trained on `fraction` of the data."""
     return cast(SplitT, split.subset(part(split.ids, seed, fraction)))
 
 
 def first_classes(split: SplitT, count: int) -> SplitT:
-    """The samples of the first `count` classes: what an old model had before classes were added.
+    """Return the samples of the first `count` classes, for an old model with fewer classes.
 
     >>> from flipguard.data.dataset import TextSplit
     >>> split = TextSplit(texts=["a", "b", "c"], targets=torch.tensor([0, 2, 1]))

@@ -1,4 +1,4 @@
-"""Texts and labels in .jsonl files, plain or packed by gzip: one object for each line."""
+"""Texts and labels in .jsonl files, plain or packed by gzip: one object per line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AGNEWS_CLASSES = ("World", "Sports", "Business", "Sci/Tech")
 
 
 def load_texts(path: Path, options: Options) -> DataSet:
-    """Reads a folder with a train and a test file, or splits one file by id with a seed."""
+    """Read a folder with a train and a test file, or split one file by id with a seed."""
     if path.is_dir():
         options.finish()
         return _of_folder(path, path.name)
@@ -48,7 +48,7 @@ def load_texts(path: Path, options: Options) -> DataSet:
 
 
 def load_agnews(options: Options, root: Path) -> DataSet:
-    """AG News from a folder ``agnews`` of two files."""
+    """Read AG News from a folder ``agnews`` with two files."""
     options.finish()
     folder = root / "agnews"
     if not is_text_folder(folder):
@@ -62,7 +62,7 @@ def load_agnews(options: Options, root: Path) -> DataSet:
 
 
 def is_text_folder(path: Path) -> bool:
-    """Whether a folder holds training texts."""
+    """Whether a folder has training texts."""
     return packed_or_not(path, *TRAIN) is not None
 
 
@@ -86,14 +86,14 @@ def _of_folder(folder: Path, name: str, class_names: Sequence[str] | None = None
 
 
 def read_jsonl(path: Path) -> tuple[list[str], list[Label]]:
-    """The texts and labels of a file, in its order; empty lines count for nothing."""
+    """Return the texts and labels of a file, in its order, without empty lines."""
     texts: list[str] = []
     labels: list[Label] = []
     try:
         content = read_bytes(path, WHAT).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise unreadable_file(path, WHAT, problem) from problem
-    # Not splitlines: a text may hold other line breaks, which JSON leaves as they are.
+    # Not splitlines, because a text may have other line breaks, which JSON keeps.
     for number, line in enumerate(content.split("\n"), start=1):
         if line.strip():
             text, label = _row(line, f"line {number} of {path}")

@@ -1,4 +1,4 @@
-"""Members of an ensemble as one network: trained together, and each as if it were alone.
+"""Fuse members of an ensemble into one network, in which each trains as if it were alone.
 
 >>> import torch
 >>> from flipguard.fusion import fuse

@@ -1,4 +1,4 @@
-"""From members to one network, by the first way whose results equal the members'."""
+"""Convert members to one network, in the first way whose results equal the members'."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from flipguard.fusion.operation import NotFusable
 from flipguard.fusion.packed import Packed
 from flipguard.models import Inputs, classify, same_layout
 
-# Members that a way is tried on: all, but of large ones two, which cost seconds each.
+# A way is tried on all members, or on two if there are more parameters: each takes seconds.
 LARGE, FEW = 20_000_000, 2
 SAMPLES = 4  # in the batch on which a way is tried; batch normalisation needs several
 
-# The memory-efficient kernel refuses the gradients of what was mapped.
+# The memory-efficient kernel refuses the gradients of mapped calls.
 MAPPABLE = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 
-TOLERANCE = 1e-6  # of the largest number of a tensor; all is computed in float64
+TOLERANCE = 1e-6  # relative to the largest number of a tensor; all is computed in float64
 
 
 def fuse(
@@ -37,18 +37,19 @@ def fuse(
     streams: int = 1,
     networks: int | None = None,
 ) -> Fused:
-    """Members of one architecture as one network, which trains and answers as they would.
+    """Return members of one architecture as one network with the same results.
 
     Convolutional networks become one network of m groups; others are mapped over stacked
-    parameters. Either way is first tried in float64 against the members themselves: logits,
-    gradients and buffers. A network that neither way understands is refused.
+    parameters. Each way is first compared with the members in float64: logits, gradients and
+    buffers. If neither way works, raise.
 
     Args:
-        members: Networks of one architecture, with weights of their own; they stay as they are.
-        example: A batch of inputs, of which only the shape counts; flipguard's own networks know
-            theirs, and need none.
-        streams: As several networks side by side, so many of which a GPU computes at the same time.
-        networks: How many, if not as many as streams; no more than there are members.
+        members: Networks of one architecture, with separate weights; they are not changed.
+        example: A batch of inputs, of which only the shape counts. flipguard's own networks know
+            their input shape, and need none.
+        streams: The members are divided into several networks, of which a GPU computes this many at
+            the same time.
+        networks: The number of networks, by default that of `streams`; at most that of members.
 
     >>> from flipguard.models import build_model
     >>> members = [build_model("mlp", classes=10, input_shape=(40,), seed=i) for i in range(3)]
@@ -61,7 +62,7 @@ def fuse(
     members = list(members)
     if streams < 1:
         raise InputError(
-            f"Expected `streams` to be from 1 on, but got {streams}; 1 is one network."
+            f"Expected `streams` to be at least 1, but got {streams}; 1 means one network."
         )
     _refuse_differences(members)
     batch = _example(members[0], example)
@@ -71,14 +72,14 @@ def fuse(
     for way in (_packed, _stacked):
         try:
             with warnings.catch_warnings():
-                # What torch cannot map it does in a loop, and says so: slower than no fusing.
+                # torch warns when it maps a call by a loop, which is slower than no fusing.
                 warnings.filterwarnings("error", "There is a performance drop")
                 check_equivalence(lambda some, way=way: way(some, batch), some_members, batch)  # type: ignore[misc]
             parts = [way(some, batch) for some in _evenly(members, networks or streams)]
             return parts[0] if len(parts) == 1 else FusedStreams(parts, streams=streams)
         except NotFusable as refusal:
             reasons.append(str(refusal))
-        except Exception as problem:  # vectorising runs into whatever a network does
+        except Exception as problem:  # vectorising may raise anything, depending on the network
             lines = str(problem).strip().splitlines() or [""]
             reasons.append(f"{type(problem).__name__}: {printable(lines[0]).rstrip('.')}")
     raise InputError(
@@ -89,7 +90,7 @@ def fuse(
 
 
 def _evenly(members: Sequence[nn.Module], networks: int) -> Iterator[Sequence[nn.Module]]:
-    """So many groups of neighbours, of which none has more than one member above another's."""
+    """Yield groups of neighbouring members, whose sizes differ by at most one."""
     count = min(networks, len(members))
     for part in range(count):
         yield members[part * len(members) // count : (part + 1) * len(members) // count]
@@ -97,7 +98,7 @@ def _evenly(members: Sequence[nn.Module], networks: int) -> Iterator[Sequence[nn
 
 def _packed(members: Sequence[nn.Module], batch: Inputs) -> Fused:
     if not isinstance(batch, Tensor) or not batch.is_floating_point():
-        raise NotFusable("inputs that are no images, signals or vectors")
+        raise NotFusable("inputs that are not images, signals or vectors")
     one = next((p for p in members[0].parameters() if p.is_floating_point()), torch.empty(0))
     return Packed(members, example=batch.to(one.device, one.dtype))
 
@@ -127,8 +128,8 @@ def _example(member: nn.Module, given: Inputs | None) -> Inputs:
     shape = getattr(member, "input_shape", None) if given is None else given.shape[1:]
     if shape is None:
         raise InputError(
-            f"Expected an example of what {type(member).__name__} takes, but got none; pass "
-            "`example=`, a batch of inputs."
+            f"Expected an example of the inputs of {type(member).__name__}, but got none; pass a "
+            "batch of inputs as `example`."
         )
     if given is not None and not given.is_floating_point():
         return given[:SAMPLES].detach().cpu()
@@ -136,7 +137,7 @@ def _example(member: nn.Module, given: Inputs | None) -> Inputs:
 
 
 class Stacked(Fused):
-    """Members whose every operation torch maps over the members."""
+    """Members as one template, which `torch.func.vmap` maps over their stacked tensors."""
 
     way = "stacked"
 
@@ -148,7 +149,7 @@ class Stacked(Fused):
             count=len(members),
             sample_dims=sample_dims,
         )
-        # Not a submodule: it has no numbers of its own, and must not be saved, moved or trained.
+        # Not a submodule: it has no numbers, and must not be saved, moved or trained.
         self._template = (copy.deepcopy(first).to("meta"),)
         self._common = frozenset(_common(members))
 
@@ -160,7 +161,7 @@ class Stacked(Fused):
     def _run(self, inputs: Inputs, *, shared: bool) -> Tensor:
         parameters: dict[str, Tensor] = dict(self.body.named_parameters(remove_duplicate=False))
         held = dict(self.body.named_buffers(remove_duplicate=False))
-        # Tables that no member changes are read as one: indexing by them stays plain indexing.
+        # Tables that are equal in all members are not mapped, so indexing by them stays fast.
         common = {name: held.pop(name)[0] for name in self._common}
         template = self._template[0]
 
@@ -177,7 +178,7 @@ class Stacked(Fused):
         device = next(iter(parameters.values())).device
         found: Tensor
         if self.training and device.type != "cpu":
-            # No more than this, so that it compiles as one graph.
+            # Only this context, so that the call compiles as one graph.
             with sdpa_kernel(MAPPABLE):
                 found = over(parameters, held, batch)
         else:
@@ -188,12 +189,12 @@ class Stacked(Fused):
 
 @contextmanager
 def _mappable_attention(device: torch.device) -> Iterator[None]:
-    """Attention as torch can map it over members."""
-    # Whole layers in one kernel, which some use in eval mode, are mapped by a loop.
+    """Context manager: use kernels of attention that torch can map over members."""
+    # The fast path of whole layers in eval mode would be mapped by a loop.
     was = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        # On the CPU torch maps no attention but the plain one.
+        # On the CPU, torch maps only the plain implementation.
         with sdpa_kernel(SDPBackend.MATH if device.type == "cpu" else MAPPABLE):
             yield
     finally:
@@ -201,7 +202,7 @@ def _mappable_attention(device: torch.device) -> Iterator[None]:
 
 
 def _common(members: Sequence[nn.Module]) -> Iterator[str]:
-    """Buffers that are not part of a state, and are the same in all members."""
+    """Yield the names of buffers that are not part of the state and are equal in all members."""
     states = [dict(member.named_buffers(remove_duplicate=False)) for member in members]
     kept = set(members[0].state_dict())
     for name, buffer in states[0].items():
@@ -212,10 +213,10 @@ def _common(members: Sequence[nn.Module]) -> Iterator[str]:
 def check_equivalence(
     make: Callable[[Sequence[nn.Module]], Fused], members: Sequence[nn.Module], example: Inputs
 ) -> None:
-    """Refuses a way to fuse whose logits, gradients or buffers differ from the members'.
+    """Raise if the logits, gradients or buffers of fused members differ from the members'.
 
-    It is tried on copies in float64 and without dropout, on a batch for each member in training
-    mode and on one for all in eval mode, and the members stay as they are.
+    Copies in float64 without dropout are compared, on one batch per member in training mode and on
+    a shared batch in eval mode. The members are not changed.
     """
     twins = [_twin(member) for member in members]
     fused = make(twins)
@@ -254,7 +255,7 @@ def check_equivalence(
 
 
 def _twin(member: nn.Module) -> nn.Module:
-    """A copy in float64 on the CPU that drops nothing."""
+    """Return a copy in float64 on the CPU without dropout."""
     twin = copy.deepcopy(member).cpu().double()
     for module in twin.modules():
         for name, value in vars(module).items():
@@ -267,7 +268,7 @@ def _twin(member: nn.Module) -> nn.Module:
 
 
 def _drawn(example: Inputs, generator: torch.Generator) -> Inputs:
-    """Inputs of the example's shapes: numbers anew, words in another order."""
+    """Return inputs of the example's shapes: new random numbers, or tokens in another order."""
     if isinstance(example, Mapping):
         return {name: _drawn_tensor(one, generator) for name, one in example.items()}
     return _drawn_tensor(example, generator)
@@ -289,11 +290,11 @@ def _stacked_batches(batches: Sequence[Inputs]) -> Inputs:
 def _compare(what: str, found: Tensor, expected: Tensor) -> None:
     if found.shape != expected.shape:
         raise NotFusable(
-            f"{what}, which come out as {list(found.shape)} and not {list(expected.shape)}"
+            f"{what}, whose shape is {list(found.shape)} and not {list(expected.shape)}"
         )
     if not expected.numel() or torch.equal(found, expected):
         return
     apart = (found - expected).detach().abs().max().item()
     largest = max(expected.detach().abs().max().item(), 1e-3)
     if not math.isfinite(apart) or apart > TOLERANCE * largest:
-        raise NotFusable(f"{what}, which come out otherwise than alone (by {apart / largest:.1g})")
+        raise NotFusable(f"{what}, which differ from a member's alone (by {apart / largest:.1g})")

@@ -21,12 +21,12 @@ Maker = Callable[[], nn.Module]
 class Fused(nn.Module, ABC):
     """m replicas of one network, computed together and independent of each other.
 
-    Called with inputs [n, ...] that all members see, or [m, n, ...], a batch for each, it gives
-    logits [m, n, classes]. All tensors of its state are the members', stacked: [m, ...], under
-    the members' own names. A loss that is a sum over the members gives each its own gradient.
+    Called with inputs [n, ...] that all members share, or with [m, n, ...], one batch per member,
+    it returns logits [m, n, classes]. Its state has the members' tensors stacked, [m, ...], under
+    the members' names. If the loss is a sum over members, each gets its gradient alone.
 
-    Dropout draws the masks of all members from one stream: as random as each member's own, but
-    not the same numbers.
+    Dropout draws the masks of all members from one random stream, so the numbers differ from those
+    of a member that is trained alone.
     """
 
     way: str
@@ -37,22 +37,22 @@ class Fused(nn.Module, ABC):
         super().__init__()
         self.body = body
         self.count: Final = count
-        self.sample_dims: Final = sample_dims  # of a batch of one member
+        self.sample_dims: Final = sample_dims  # the number of axes of one member's batch
         self._names: Final = tuple(names)
 
     def forward(self, inputs: Inputs) -> Tensor:
         return self._run(inputs, shared=self._is_shared(inputs))
 
     def parts(self) -> Sequence[Fused]:
-        """The networks that it is made of: itself, unless several are side by side."""
+        """Return the networks that are computed on streams; only this one if there is one."""
         return (self,)
 
     @abstractmethod
     def _run(self, inputs: Inputs, *, shared: bool) -> Tensor:
-        """The logits [m, n, classes]."""
+        """Return the logits [m, n, classes]."""
 
     def split(self) -> list[dict[str, Tensor]]:
-        """The members' state dicts: names, shapes and order as the members' own have."""
+        """Return the members' state dicts, with the names, shapes and order of the members."""
         state = self.body.state_dict()
         return [
             {name: state[name][index].clone() for name in self._names}
@@ -60,24 +60,24 @@ class Fused(nn.Module, ABC):
         ]
 
     def decaying(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Trained parameters that are matrices or more in a member, and those that are vectors."""
+        """Return the trained parameters that are matrices in a member, and the vectors."""
         found = [p for p in self.parameters() if p.requires_grad]
         return [p for p in found if p.dim() > 2], [p for p in found if p.dim() <= 2]
 
     def gradient_norms(self) -> Tensor:
-        """The norm of each member's gradient, [m]."""
+        """Return the norm of each member's gradient, [m]."""
         gradients = [p.grad for p in self.parameters() if p.grad is not None]
         norms = [torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients]
         found: Tensor = torch.linalg.vector_norm(torch.stack(norms), dim=0)
         return found
 
     def finite(self) -> Tensor:
-        """Whether all weights of each member are finite, [m]."""
+        """Return whether all weights of each member are finite, [m]."""
         each = [p.detach().flatten(1).isfinite().all(1) for p in self.parameters()]
         return torch.stack(each).all(0)
 
     def clip(self, largest: float) -> None:
-        """Scales each member's gradient down to a norm, as `clip_grad_norm_` does for one net."""
+        """Scale each member's gradient to at most a norm, as `clip_grad_norm_` does for one net."""
         factors = (largest / (self.gradient_norms() + 1e-6)).clamp(max=1.0)
         for parameter in self.parameters():
             if parameter.grad is not None:
@@ -93,20 +93,20 @@ class Fused(nn.Module, ABC):
         ones = ["n"] + ["·"] * (self.sample_dims - 1)
         raise InputError(
             f"Expected inputs of [{', '.join(ones)}] for all members or of "
-            f"[{', '.join([str(self.count), *ones])}], a batch for each, but got "
-            f"{list(first.shape)}; stack one batch for each member."
+            f"[{', '.join([str(self.count), *ones])}], one batch per member, but got "
+            f"{list(first.shape)}; stack one batch per member."
         )
 
 
 class Namespace(nn.Module):
-    """Holds tensors and other holders, and does nothing."""
+    """A module that only holds tensors and other modules."""
 
 
 def stack_parameters(members: Sequence[nn.Module], makers: Mapping[str, Maker]) -> nn.Module:
-    """A tree of modules shaped as a member's, whose tensors are [m, ...].
+    """Return a tree of modules like a member's, with stacked tensors [m, ...].
 
-    `makers` says by path which modules do something; the others only hold. Tensors and modules
-    that a member has under several names are shared here too.
+    `makers` makes the modules that are called, by path; the others only hold tensors. Tensors and
+    modules that a member has under several names are shared in the tree as well.
     """
     trees = [dict(member.named_modules(remove_duplicate=False)) for member in members]
     made: dict[int, nn.Module] = {}
@@ -158,10 +158,10 @@ def _tensor(value: Tensor | None) -> Tensor:
 
 
 class FusedStreams(Fused):
-    """Fused networks of one architecture as one; their members are numbered through.
+    """Several fused networks of one architecture as one, with members numbered consecutively.
 
-    Called like any other, it has its parts compute at the same time where there is a GPU; their
-    gradients follow, because those are computed on the streams that the values were.
+    On a GPU, its parts are computed at the same time on several streams. So are their gradients,
+    because torch computes a gradient on the stream of its value.
     """
 
     def __init__(self, parts: Sequence[Fused], *, streams: int) -> None:
@@ -173,7 +173,7 @@ class FusedStreams(Fused):
             sample_dims=first.sample_dims,
         )
         self.way = first.way
-        # Their layers are in the body already.
+        # In a tuple, because their layers are submodules of the body already.
         self._parts = (tuple(parts),)
         self._at_most = min(streams, len(parts))
         self._streams: list[Any] = []
@@ -188,13 +188,13 @@ class FusedStreams(Fused):
         return self
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compiles each part by itself: a compiler keeps to one stream."""
+        """Compile each part by itself, because a compiled module runs on one stream."""
         for part in self.parts():
             part.compile(*args, **kwargs)
 
     def _run(self, inputs: Inputs, *, shared: bool) -> Tensor:
         given = [inputs] * len(self.parts()) if shared else list(self._apart(inputs))
-        # Parts are compiled for training: elsewhere batches have many sizes.
+        # Compiled parts are used for training only: elsewhere batches have many sizes.
         calls = [part if self.training else part.forward for part in self.parts()]
         device = next(self.parameters()).device
         if device.type != "cuda":
@@ -215,7 +215,7 @@ class FusedStreams(Fused):
             stream = self._streams[index % self._at_most]
             with torch.cuda.stream(stream):
                 logits = call(one)
-            # Memory is given back in the order of one stream: it must know who else reads it.
+            # The allocator must know the other streams that read a tensor before it is freed.
             logits.record_stream(caller)
             for tensor in one.values() if isinstance(one, Mapping) else (one,):
                 tensor.record_stream(stream)
@@ -225,7 +225,7 @@ class FusedStreams(Fused):
         return torch.cat(found)
 
     def _apart(self, inputs: Inputs) -> Iterator[Inputs]:
-        """What each part's members see."""
+        """Yield the inputs of each part's members."""
         ends = [0]
         for part in self.parts():
             ends.append(ends[-1] + part.count)

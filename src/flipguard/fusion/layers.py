@@ -1,4 +1,4 @@
-"""Layers of m members at once; their parameters are the members', stacked along a first axis."""
+"""Layers that compute m members at once; their parameters are stacked along the first axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONVOLUTIONS = {nn.Conv1d: F.conv1d, nn.Conv2d: F.conv2d, nn.Conv3d: F.conv3d}
 
 
 class ManyConv(nn.Module):
-    """Convolutions of packed values, a group a member, or of values that all members share."""
+    """Convolutions of packed values, one group per member, or of values that all members share."""
 
     weight: Tensor
     bias: Tensor | None
@@ -27,9 +27,9 @@ class ManyConv(nn.Module):
         self._stride, self._dilation, self.groups = one.stride, one.dilation, one.groups
         self._mode, self._padding = one.padding_mode, one.padding
         self._around = one._reversed_padding_repeated_twice
-        self.merge = 1  # so many members are one group, with zeros between them
-        self.spread = False  # whether what all share is repeated, and then a group a member
-        # Told of every call that could be done in another way, while somebody chooses one.
+        self.merge = 1  # how many members form one group, with zeros between them
+        self.spread = False  # whether shared values are repeated, to have one group per member
+        # Called before each call that could be computed in another way, while `tune` chooses one.
         self.watch: Callable[[Tensor, bool], None] | None = None
 
     def forward(self, values: Tensor, shared: bool = False, biased: bool = True) -> Tensor:
@@ -41,7 +41,7 @@ class ManyConv(nn.Module):
         if self._mode != "zeros":
             values, padding = F.pad(values, self._around, mode=self._mode), 0
         kernel = self.weight.flatten(0, 1)  # a view, also of kernels whose channels are last
-        # What all share is one group: as wide a convolution as a single net would have.
+        # Shared values need one group: a convolution with the output channels of all members.
         groups = self.groups if shared else self.groups * self.weight.shape[0]
         if not shared and self.merge > 1:
             kernel, groups = merged(kernel, groups, self.merge), groups // self.merge
@@ -52,13 +52,13 @@ class ManyConv(nn.Module):
         return found
 
     def settings(self, values: Tensor) -> tuple[Any, ...]:
-        """All that the time of a call depends on."""
+        """Return everything that the time of a call depends on."""
         lies = (values.shape, values.stride(), values.dtype)
         return (*lies, self.weight.shape, self._stride, self._padding, self._dilation, self._mode)
 
 
 class ManyBatchNorm(nn.Module):
-    """Batch normalisation of packed values: every channel has statistics of its own anyway."""
+    """Batch normalisation of packed values: every channel has separate statistics anyway."""
 
     weight: Tensor | None
     bias: Tensor | None
@@ -75,7 +75,7 @@ class ManyBatchNorm(nn.Module):
         return F.batch_norm(values, *self.settings())
 
     def settings(self) -> tuple[Any, ...]:
-        """What `batch_norm` is given beside the values, which are counted as one batch more."""
+        """Return the arguments of `batch_norm` after the values, and count the batch."""
         tracks = self.training and self._tracks and not self.again
         if tracks and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
@@ -91,11 +91,11 @@ class ManyBatchNorm(nn.Module):
 
 
 class ManyBatchNormAct(ManyBatchNorm):
-    """Batch normalisation and an activation in one layer, as timm has it."""
+    """Batch normalisation and an activation in one layer, as in timm."""
 
     def __init__(self, one: Any) -> None:
         super().__init__(one)
-        # Not a submodule: it holds nothing, and the name is taken by what stands for it.
+        # Not a submodule: it holds no tensors, and a placeholder has its name already.
         self._activation = (copy.deepcopy(one.act),)
 
     def forward(self, values: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ class ManyBatchNormAct(ManyBatchNorm):
 
 
 class ManyGroupNorm(nn.Module):
-    """Group normalisation of packed values: the groups of all members side by side."""
+    """Group normalisation of packed values, with the groups of all members."""
 
     weight: Tensor | None
     bias: Tensor | None
@@ -118,7 +118,7 @@ class ManyGroupNorm(nn.Module):
 
 
 class ManyLinear(nn.Module):
-    """Full connections of values [m, n, ..., features], as one batched product."""
+    """Linear layers on values [m, n, ..., features], as one batched product."""
 
     weight: Tensor
     bias: Tensor | None
@@ -128,7 +128,7 @@ class ManyLinear(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         between = values.shape[1:-1]
-        # What all share has a first stride of 0, which a batched product takes as it is.
+        # Shared values have a first stride of 0, which a batched product accepts.
         rows = values if values.dim() == 3 else values.flatten(1, -2)
         turned = self.weight.transpose(1, 2)
         if self.bias is None:
@@ -163,7 +163,7 @@ def _flat(tensor: Tensor | None) -> Tensor | None:
 
 
 def merged(kernel: Tensor, groups: int, merge: int) -> Tensor:
-    """Kernels [groups * out, in, ...] of neighbours as one: [groups * out, merge * in, ...].
+    """Return kernels [groups * out, in, ...] with groups merged: [groups * out, merge * in, ...].
 
     >>> merged(torch.tensor([1.0, 2.0, 3.0, 4.0]).view(4, 1, 1, 1), groups=4, merge=2).squeeze()
     tensor([[1., 0.],
@@ -177,7 +177,7 @@ def merged(kernel: Tensor, groups: int, merge: int) -> Tensor:
     apart = kernel.reshape(groups // merge, merge, out // groups, 1, inside, *places)
     own = torch.eye(merge, dtype=torch.bool, device=kernel.device)
     own = own.view(1, merge, 1, merge, 1, *[1] * len(places))
-    # Not a product: what is infinite in one group must not reach another.
+    # Not a product with zeros: an infinite number in one group must not reach another.
     whole = torch.where(own, apart, torch.zeros((), dtype=kernel.dtype, device=kernel.device))
     whole = whole.reshape(out, merge * inside, *places)
     last = kernel.dim() == 4 and kernel.is_contiguous(memory_format=torch.channels_last)

@@ -1,4 +1,4 @@
-"""One operation of a member's graph, and how the values of m members lie in one tensor."""
+"""One operation of a member's graph, and the layouts of m members' values in one tensor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 def stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """Members' tensors as one [m, ...], each of which lies in memory as it did.
+    """Return members' tensors as one [m, ...], each in its memory format.
 
     >>> kernels = [torch.zeros(4, 3, 2, 2).to(memory_format=torch.channels_last)] * 2
     >>> stacked(kernels)[0].is_contiguous(memory_format=torch.channels_last)
@@ -34,19 +34,19 @@ def stacked(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def to_packed(values: Tensor) -> Tensor:
-    """From [m, n, channels, ...] to [n, m * channels, ...].
+    """Convert [m, n, channels, ...] to [n, m * channels, ...].
 
     >>> to_packed(torch.tensor([[[1, 2]], [[3, 4]]]))
     tensor([[1, 2, 3, 4]])
     """
     count, samples, channels, *places = values.shape
-    # Channels are the last axis in memory, so that no convolution has to turn them round.
+    # Channels are the last axis in memory, so that no convolution has to transpose them.
     last = values.movedim(0, -1).movedim(1, -1)
     return last.reshape(samples, *places, count * channels).movedim(-1, 1)
 
 
 def to_major(values: Tensor, count: int) -> Tensor:
-    """From [n, m * channels, ...] to [m, n, channels, ...].
+    """Convert [n, m * channels, ...] to [m, n, channels, ...].
 
     >>> to_major(torch.tensor([[1, 2, 3, 4]]), 2)
     tensor([[[1, 2]],
@@ -57,32 +57,32 @@ def to_major(values: Tensor, count: int) -> Tensor:
 
 
 def split_members_axis(values: Tensor, axis: int, count: int) -> Tensor:
-    """One axis as two, the first of which is the members'."""
+    """Split an axis into two, the first of which is that of the members."""
     before, here, after = values.shape[:axis], values.shape[axis], values.shape[axis + 1 :]
     return values.view(*before, count, here // count, *after)
 
 
 def for_all(values: Tensor, count: int) -> Tensor:
-    """What is the same for all members, [n, ...], as [m, n, ...]; nothing is copied."""
+    """Return values that all members share, [n, ...], as [m, n, ...], without a copy."""
     return values.expand(count, *values.shape)
 
 
 def repeated(values: Tensor, count: int) -> Tensor:
-    """What is the same for all members, [n, channels, ...], as packed: a copy a member."""
+    """Return values that all members share, [n, channels, ...], packed: one copy per member."""
     return to_packed(for_all(values, count))
 
 
 def flattened(values: Tensor, count: int) -> Tensor:
-    """Packed [n, m * channels, ...] as every member's features: [m, n, channels * places]."""
+    """Return packed [n, m * channels, ...] as features per member: [m, n, channels * positions]."""
     return to_major(values, count).flatten(2)
 
 
 def padded(
     values: Tensor, count: int, pads: Sequence[int], mode: str = "constant", value: float = 0.0
 ) -> Tensor:
-    """Packed values, each member's channels padded: the shortcut without parameters of ResNets.
+    """Return packed values with each member's channels padded, as in ResNets' plain shortcuts.
 
-    `pads` is as `torch.nn.functional.pad` takes it, and reaches the channels.
+    `pads` is that of `torch.nn.functional.pad`, and includes the channels.
     """
     places = values.dim() - 2
     inner, (before, after) = pads[: 2 * places], pads[2 * places : 2 * places + 2]
@@ -93,18 +93,18 @@ def padded(
 
 
 def concat_channels(values: Sequence[Tensor], count: int) -> Tensor:
-    """Packed values side by side along each member's channels, as `torch.cat(..., dim=1)`."""
+    """Concatenate packed values along each member's channels, as `torch.cat(..., dim=1)` does."""
     parts = [split_members_axis(one.movedim(1, -1), one.dim() - 1, count) for one in values]
     return torch.cat(parts, dim=-1).flatten(-2).movedim(-1, 1)
 
 
 class NotFusable(Exception):
-    """An operation that cannot be done for several members at once; its text says which."""
+    """Raised when a network contains an operation that cannot be fused; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the new graph: where it is made, how it lies, and a member's own shape."""
+    """A value of the new graph: the node that makes it, its layout, and its shape per member."""
 
     node: Node
     layout: Layout
@@ -118,37 +118,37 @@ class Value:
 
 @dataclass(slots=True, kw_only=True)
 class Operation:
-    """One operation of a member's graph, and the graph that is being written."""
+    """One operation of a member's graph, and the new graph that is being built."""
 
     node: Node
     graph: Graph
     count: int
     values: Mapping[Node, Value]
-    shape: Shape  # of what a member's operation gives
+    shape: Shape  # of the operation's result for one member
 
     def value(self, given: Any) -> Value:
-        """The value of an argument that must be a tensor."""
+        """Return the value of an argument; raise if it is not a tensor."""
         if not isinstance(given, Node) or given not in self.values:
-            raise NotFusable(f"{self} of something else than a tensor")
+            raise NotFusable(f"{self} of an argument that is not a tensor")
         return self.values[given]
 
     def put(self, layout: Layout, target: Any, *args: Any, **kwargs: Any) -> Value:
-        """Writes a call; values among the arguments are written as what makes them."""
+        """Add a function call to the graph; values among the arguments stand for their nodes."""
         made = self.graph.call_function(target, _nodes(args), _nodes(kwargs))
         return Value(made, layout, self.shape)
 
     def method(self, layout: Layout, name: str, *args: Any, **kwargs: Any) -> Value:
-        """Writes a call of a tensor's method."""
+        """Add a call of a tensor's method to the graph."""
         made = self.graph.call_method(name, _nodes(args), _nodes(kwargs))
         return Value(made, layout, self.shape)
 
     def module(self, layout: Layout, *args: Any, **kwargs: Any) -> Value:
-        """Writes a call of the layer that stands at the same path."""
+        """Add a call of the layer with the same path to the graph."""
         made = self.graph.call_module(str(self.node.target), _nodes(args), _nodes(kwargs))
         return Value(made, layout, self.shape)
 
     def major(self, value: Value) -> Value:
-        """The value with members first."""
+        """Return the value with members as the first axis."""
         if value.layout == MAJOR:
             return value
         turn = to_major if value.layout == PACKED else for_all
@@ -156,7 +156,7 @@ class Operation:
         return Value(made, MAJOR, value.shape)
 
     def packed(self, value: Value) -> Value:
-        """The value with members along the channels."""
+        """Return the value with members along the channels."""
         if value.layout == PACKED:
             return value
         if value.dims < 2:
@@ -168,7 +168,7 @@ class Operation:
         return Value(made, PACKED, value.shape)
 
     def channelled(self, value: Value) -> Value:
-        """The value as it is if all share it, else packed."""
+        """Return the value unchanged if all members share it, else packed."""
         return value if value.layout == SHARED else self.packed(value)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Convolutional networks as one network of m groups: a member's graph, rewritten."""
+"""Convert convolutional networks to one network of m groups, by rewriting a member's graph."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from flipguard.fusion.operation import (
 from flipguard.fusion.rules import FUNCTIONS, METHODS, norms_and_activates, rule_of
 from flipguard.models import Inputs
 
-# Sizes of tensors: they are of no value themselves, and only some views understand them.
+# Methods that give sizes of tensors; their results are not values, and only some views use them.
 SIZES = ("size", "dim")
 
 
@@ -48,7 +48,7 @@ class Packed(Fused):
             count=len(members),
             sample_dims=example.dim(),
         )
-        # Not submodules: they call the layers of the body and hold nothing themselves.
+        # Not submodules: they call the layers of the body and have no tensors.
         self._nets = {
             (mode, layout): GraphModule(
                 self.body, _rewritten(net, count=len(members), inputs=layout), "Packed"
@@ -66,9 +66,9 @@ class Packed(Fused):
         return found
 
     def rewrite(self, rewrite: Callable[[GraphModule], nn.Module]) -> None:
-        """Calls other networks of the same layers instead of those of the present mode.
+        """Replace the networks of the current mode by rewritten ones with the same layers.
 
-        Copies are called as before.
+        Copies of the module do not use them.
         """
         for (mode, layout), net in self._nets.items():
             if mode == self.training:
@@ -80,7 +80,7 @@ class Packed(Fused):
         apart = ("_nets", "_rewritten")
         kept = {name: value for name, value in self.__dict__.items() if name not in apart}
         made.__dict__.update(copy.deepcopy(kept, memo))
-        # Graphs are copied without their layers, and then call those of the copy.
+        # Graphs are copied without layers, so that they call the layers of the copy.
         made._nets = {
             key: GraphModule(made.body, copy.deepcopy(net.graph), "Packed")
             for key, net in self._nets.items()
@@ -90,14 +90,14 @@ class Packed(Fused):
 
 
 def traced_member(member: nn.Module, example: Tensor, *, training: bool) -> GraphModule:
-    """A member's graph in one mode, with the shape of every value in it."""
-    # A copy, because batch normalisation learns from whatever passes.
+    """Return a member's graph in one mode, with the shape of every value in it."""
+    # A copy, because a forward pass changes the statistics of batch normalisation.
     own = copy.deepcopy(member).train(training)
     for name, module in own.named_modules():
         if module._forward_hooks or module._forward_pre_hooks:
             raise NotFusable(f"hooks on `{name}`")
     graph = trace(own)
-    # Layers are looked up in the member itself, also those that are there under two names.
+    # Layers are looked up in the copy, so that a layer with two names is found under both.
     net = GraphModule(own, graph, "Member")
     with torch.no_grad():
         _Shapes(net).run(example)
@@ -105,23 +105,23 @@ def traced_member(member: nn.Module, example: Tensor, *, training: bool) -> Grap
 
 
 def trace(net: nn.Module) -> Graph:
-    """The graph of a network in its present mode, down to the layers that are known."""
+    """Return the graph of a network in its current mode, with known layers as nodes."""
     try:
         return _Layers().trace(net)
-    except Exception as problem:  # whatever a network does with values that are not there
+    except Exception as problem:  # a network may raise anything when it gets no real values
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
         raise NotFusable(f"a graph that depends on its input ({lines[0].rstrip('.')})") from problem
 
 
 class _Layers(Tracer):
-    """Follows a network down to the layers of torch, and of timm where they are known."""
+    """Traces a network, with layers of torch and known layers of timm as nodes."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return rule_of(m) is not None or super().is_leaf_module(m, module_qualified_name)
 
 
 class _Shapes(Interpreter):
-    """Runs a graph and notes the shape of every tensor in it."""
+    """Runs a graph and records the shape of every tensor in it."""
 
     def run_node(self, n: Node) -> Any:
         found = super().run_node(n)
@@ -130,7 +130,7 @@ class _Shapes(Interpreter):
 
 
 def _makers(net: GraphModule, count: int) -> dict[str, Maker]:
-    """How the layers of a graph are made, by path."""
+    """Return the functions that make the layers of a graph, by path."""
     found: dict[str, Maker] = {}
     for node in net.graph.nodes:
         if node.op == "call_module":
@@ -161,7 +161,7 @@ def _maker(module: nn.Module, path: str, count: int) -> Maker:
 
 
 def _rewritten(net: GraphModule, *, count: int, inputs: Layout) -> Graph:
-    """The graph of m members, whose inputs lie in a given way."""
+    """Return the graph of m members for inputs in a layout."""
     graph, values = Graph(), dict[Node, Value]()
     seen_input = False
     for node in net.graph.nodes:
@@ -175,7 +175,7 @@ def _rewritten(net: GraphModule, *, count: int, inputs: Layout) -> Graph:
         elif node.op == "output":
             (result,) = node.args
             if not isinstance(result, Node) or result not in values:
-                raise NotFusable("an output that is no tensor")
+                raise NotFusable("an output that is not a tensor")
             place = Operation(node=node, graph=graph, count=count, values=values, shape=())
             graph.output(place.major(values[result]).node)
         elif shape is None:
@@ -206,7 +206,7 @@ def _rule(net: GraphModule, node: Node, place: Operation) -> Rule:
 
 
 def _refuse_unless_size(node: Node) -> None:
-    """Sizes may be asked for; what is done with them is checked where it is done."""
+    """Raise unless a node computes sizes; the rules of operations that use sizes check them."""
     is_size = node.op == "call_method" and node.target in SIZES
     is_shape = node.target is getattr and node.args[1:] == ("shape",)
     of_size = node.target in (operator.getitem, operator.floordiv, operator.mul)

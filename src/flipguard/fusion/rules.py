@@ -1,4 +1,4 @@
-"""What each operation of a network becomes when it is done for m members at once."""
+"""Rules that translate an operation of a network into one for m members at once."""
 
 from __future__ import annotations
 
@@ -59,35 +59,35 @@ POOLING_LAYERS: Sequence[type[nn.Module]] = (
 
 
 def argument(place: Operation, position: int, name: str, default: Any = None) -> Any:
-    """An argument by its position or its name."""
+    """Return an argument by its position or its name."""
     if len(place.node.args) > position:
         return place.node.args[position]
     return place.node.kwargs.get(name, default)
 
 
 def same_everywhere(place: Operation) -> Value:
-    """What treats every number alone: it is written as it is, however the values lie."""
+    """Elementwise operations: unchanged in every layout."""
     value = place.value(place.node.args[0])
     return _again(place, value.layout, value, *place.node.args[1:])
 
 
 def random_everywhere(place: Operation) -> Value:
-    """Dropout: each member draws for itself, also on what all share."""
+    """Dropout: each member draws separately, also on shared values."""
     value = place.value(place.node.args[0])
     value = place.major(value) if value.layout == SHARED else value
     return _again(place, value.layout, value, *place.node.args[1:])
 
 
 def over_places(place: Operation) -> Value:
-    """Pooling: what treats every channel alone."""
+    """Pooling and other operations on each channel separately."""
     value = place.channelled(place.value(place.node.args[0]))
     if value.dims < 3:
-        raise NotFusable(f"{place} of values without places")
+        raise NotFusable(f"{place} of values without positions")
     return _again(place, value.layout, value, *place.node.args[1:])
 
 
 def _again(place: Operation, layout: Layout, *args: Any) -> Value:
-    """The same call with other arguments."""
+    """Add the same call with other arguments to the graph."""
     if any(isinstance(one, Node) for one in place.node.kwargs.values()):
         raise NotFusable(f"{place} with a tensor as an option")
     node = place.node
@@ -99,7 +99,7 @@ def _again(place: Operation, layout: Layout, *args: Any) -> Value:
 
 
 def convolution(place: Operation) -> Value:
-    """Convolutions: a group a member, or as wide as all of them on what all share."""
+    """Convolutions: one group per member, or on shared values one group with all channels."""
     value = place.channelled(place.value(place.node.args[0]))
     member = place.node.graph.owning_module
     assert member is not None
@@ -110,12 +110,12 @@ def convolution(place: Operation) -> Value:
 
 
 def on_packed(place: Operation) -> Value:
-    """A layer that takes packed values."""
+    """Layers that take packed values."""
     return place.module(PACKED, place.packed(place.value(place.node.args[0])))
 
 
 def on_major(place: Operation) -> Value:
-    """A layer that takes values with members first."""
+    """Layers that take values with members as the first axis."""
     return place.module(MAJOR, place.major(place.value(place.node.args[0])))
 
 
@@ -139,7 +139,7 @@ def arithmetic(place: Operation) -> Value:
 
 
 def flatten(place: Operation) -> Value:
-    """Flattening: a member's features, if its channels are flattened too."""
+    """Flattening; if it includes the channels, the result is each member's features."""
     value = place.value(place.node.args[0])
     start = _axis(argument(place, 1, "start_dim", 0), value)
     end = _axis(argument(place, 2, "end_dim", -1), value)
@@ -155,18 +155,18 @@ def flatten(place: Operation) -> Value:
 
 
 def reshaped(place: Operation) -> Value:
-    """A view that is nothing but flattening all but the samples."""
+    """Views that flatten everything except the samples."""
     value = place.value(place.node.args[0])
     whole = torch.Size(value.shape[1:]).numel()
     if value.layout == SHARED or place.shape != (value.shape[0], whole):
-        raise NotFusable(f"{place} to another shape than a row a sample")
+        raise NotFusable(f"{place} to another shape than one row per sample")
     if value.layout == PACKED:
         return place.put(MAJOR, lay.flattened, value, place.count)
     return place.put(MAJOR, torch.flatten, value, 2)
 
 
 def reduction_rule(place: Operation) -> Value:
-    """Means and the like over places or channels, never over samples."""
+    """Means, sums and maxima over positions or channels, never over samples."""
     value = place.value(place.node.args[0])
     given = argument(place, 1, "dim")
     if given is None:
@@ -184,7 +184,7 @@ def reduction_rule(place: Operation) -> Value:
 
 
 def padding(place: Operation) -> Value:
-    """Padding; where it reaches the channels, of every member's."""
+    """Padding; if it includes the channels, those of each member."""
     value = place.value(place.node.args[0])
     pads = argument(place, 1, "pad")
     mode, fill = argument(place, 2, "mode", "constant"), argument(place, 3, "value", None)
@@ -206,7 +206,7 @@ def getitem_rule(place: Operation) -> Value:
     plain = all(isinstance(one, slice | int) and not isinstance(one, bool) for one in index)
     parts = [part for one in index if isinstance(one, slice) for part in (one.start, one.stop)]
     if not plain or index[0] != everything or any(isinstance(part, Node) for part in parts):
-        raise NotFusable(f"{place} of some samples, or at places that depend on the input")
+        raise NotFusable(f"{place} of some samples, or at indices that depend on the input")
     if value.layout == PACKED and index[:2] != (everything, everything)[: len(index)]:
         value = place.major(value)
     if value.layout == MAJOR:
@@ -215,7 +215,7 @@ def getitem_rule(place: Operation) -> Value:
 
 
 def unsqueezed(place: Operation) -> Value:
-    """A new axis of one."""
+    """A new axis of length one."""
     value = place.value(place.node.args[0])
     axis = argument(place, 1, "dim")
     axis = axis + value.dims + 1 if axis < 0 else axis
@@ -229,10 +229,10 @@ def unsqueezed(place: Operation) -> Value:
 
 
 def concatenated(place: Operation) -> Value:
-    """Tensors side by side, along every member's own channels or along places."""
+    """Concatenation along each member's channels or along positions."""
     given = place.node.args[0]
     if not isinstance(given, list | tuple):
-        raise NotFusable(f"{place} of something else than a list")
+        raise NotFusable(f"{place} of an argument that is not a list")
     values = [place.value(one) for one in given]
     axis = _axis(argument(place, 1, "dim", 0), values[0])
     if axis == 0:
@@ -248,7 +248,7 @@ def concatenated(place: Operation) -> Value:
 
 
 def as_it_is(place: Operation) -> Value:
-    """What changes nothing but the place in memory."""
+    """Operations that only change the order in memory: left out."""
     value = place.value(place.node.args[0])
     return Value(value.node, value.layout, value.shape)
 
@@ -278,12 +278,12 @@ LAYERS: Mapping[type[nn.Module], Rule] = {
 
 
 def rule_of(module: nn.Module) -> Rule | None:
-    """The rule of a layer; subclasses may do anything, and have none."""
+    """Return the rule of a layer; None for subclasses, which may do anything."""
     return on_packed if norms_and_activates(module) else LAYERS.get(type(module))
 
 
 def norms_and_activates(module: nn.Module) -> bool:
-    """Whether this is timm's layer of batch normalisation and a plain activation."""
+    """Return whether a layer is timm's batch normalisation with a plain activation."""
     if type(module).__name__ != "BatchNormAct2d" or not isinstance(module, nn.BatchNorm2d):
         return False
     plain = type(getattr(module, "act", None)) in ELEMENTWISE_LAYERS

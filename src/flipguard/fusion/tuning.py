@@ -1,7 +1,7 @@
-"""The grouping of every convolution of fused members, measured on the device that they are on.
+"""Choose the fastest grouping of every convolution of fused members by measuring it on the GPU.
 
-A few milliseconds a convolution, once: no table of kernels that somebody knew to be fast would be
-right for the next library or the next device.
+It takes a few milliseconds per convolution, once. A fixed table of fast kernels would be wrong for
+the next version of the library or another device.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torch import Tensor
 from flipguard.fusion.fused import Fused
 from flipguard.fusion.layers import ManyConv
 
-# Groups are not merged beyond so many channels: there the zeros cost more than they save.
+# Groups are not merged beyond this number of channels: the zeros would cost more than they save.
 WIDEST = 128
 TRIES = 5
 
 
 class GroupingChoice(NamedTuple):
-    """How a convolution of all members is done."""
+    """The way in which a convolution of all members is computed."""
 
     merge: int = 1
     spread: bool = False
 
 
 Key = tuple[Any, ...]
-# What was measured: the same network is often fused again, for another seed.
+# Measured choices, because the same network is often fused again for another seed.
 _known: dict[Key, GroupingChoice] = {}
 
 
@@ -39,14 +39,15 @@ def tune(
     example: Tensor,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> None:
-    """Chooses the way of every convolution for batches like the example, on its device.
+    """Choose the fastest way of every convolution for batches like the example, on its device.
 
-    For members that train, by what a step takes; for others by what an answer takes.
+    For members that train, the time of a forward and backward pass counts; for others, that of a
+    forward pass.
     """
     if example.device.type != "cuda":
         return
     device = torch.cuda.get_device_name(example.device)
-    if len(fused.parts()) > 1:  # one after the other: nothing else is to be under way meanwhile
+    if len(fused.parts()) > 1:  # one after the other, so that nothing disturbs the measurement
         for part in fused.parts():
             own = example if example.dim() == fused.sample_dims else example[: part.count]
             tune(part, own, autocast)
@@ -68,10 +69,10 @@ def each_layer(
     choose: Callable[[ManyConv, Tensor, bool], GroupingChoice],
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> None:
-    """Sets the way of every convolution that could be done in several, as it is chosen.
+    """Set the way of every convolution that can be computed in several ways, as `choose` says.
 
-    `choose` is asked while the network answers, with what the layer is given there, so that no
-    more than one layer's values are held.
+    `choose` is called during a forward pass with the layer's inputs, so that only one layer's
+    values are in memory.
     """
     layers = [layer for layer in fused.modules() if isinstance(layer, ManyConv)]
     if not layers:
@@ -79,7 +80,7 @@ def each_layer(
     ways: dict[ManyConv, GroupingChoice] = {}
 
     def watch(layer: ManyConv, values: Tensor, shared: bool) -> None:
-        # Nobody asks for the gradient of what comes first, the images.
+        # The gradient of the first layer's inputs, the images, is not needed.
         learns = bool(ways) and layer.weight.requires_grad
         layer.watch = None  # it is called again, in one way after the other
         ways[layer] = choose(layer, values.detach().requires_grad_(learns), shared)
@@ -90,7 +91,7 @@ def each_layer(
     try:
         for layer in layers:
             layer.watch = partial(watch, layer)
-        # Answering changes no statistics; the shapes are those of training.
+        # Eval mode changes no statistics; the shapes are those of training.
         fused.eval()
         with torch.no_grad(), autocast():
             fused.forward(example.to(kind))
@@ -103,18 +104,18 @@ def each_layer(
 
 
 def choices(layer: ManyConv, shared: bool) -> Iterator[GroupingChoice]:
-    """The ways that may be fast."""
+    """Yield the ways that may be fast."""
     members, channels = layer.weight.shape[0], layer.weight.shape[2]
     if shared:
         yield GroupingChoice()
     for merge in merges(members, channels):
-        # What has few channels for one member has some for all of them.
+        # Repeated shared values are only tried with merged groups, because they have few channels.
         if not shared or merge > 1:
             yield GroupingChoice(merge, spread=shared)
 
 
 def merges(groups: int, channels: int) -> Iterator[int]:
-    """How many of so many groups may be one, by the channels of each.
+    """Yield how many of the groups may be merged into one, given the channels of each.
 
     >>> list(merges(groups=8, channels=32))
     [1, 2, 4]
@@ -135,13 +136,13 @@ def _fastest(layer: ManyConv, values: Tensor, shared: bool) -> GroupingChoice:
     try:
         return min(choices(layer, shared), key=time)
     except torch.OutOfMemoryError:
-        return GroupingChoice()  # what needs least memory
+        return GroupingChoice()  # needs the least memory
     finally:
         layer.merge, layer.spread = was
 
 
 def _pass(layer: ManyConv, values: Tensor, shared: bool) -> None:
-    """A forward pass and what there is of a backward pass, without a trace in the layer."""
+    """Run a forward pass, and a backward pass if needed, without changing the layer's gradients."""
     learned = [tensor for tensor in (values, layer.weight) if tensor.requires_grad]
     with torch.set_grad_enabled(bool(learned)):
         found = layer(values, shared=shared)
@@ -150,7 +151,7 @@ def _pass(layer: ManyConv, values: Tensor, shared: bool) -> None:
 
 
 def milliseconds(call: Callable[[], None]) -> float:
-    """What some calls take on the GPU."""
+    """Return the milliseconds that `TRIES` calls take on the GPU."""
     for _ in range(2):  # the first call chooses a kernel
         call()
     began: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

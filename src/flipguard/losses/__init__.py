@@ -1,7 +1,7 @@
-"""Losses that keep a new classifier from unlearning: pure functions, and modules round them.
+"""Losses against negative flips, each as a module and as a function.
 
-Each is one term to add to the task's own loss. All take logits with the classes on the last axis,
-and all arguments by name.
+Each is one term to add to the task's loss. All take logits with the classes on the last axis, and
+all arguments by name.
 
 >>> import torch
 >>> import torch.nn.functional as F

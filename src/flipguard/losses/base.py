@@ -1,4 +1,4 @@
-"""What every loss shares: checks of its tensors, the precision, and a value with its gradient."""
+"""What all losses share: checks of tensors and options, precision, and values with gradients."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from flipguard.errors import InputError
 
-# Shapes as they stand in the signatures. The class axis is the last; before it come the samples,
-# usually one axis [N, C], for tokens or pixels more.
+# Shapes for the signatures. The last axis is the classes. The axes before it are the samples: one
+# axis in most cases, [N, C], and more for tokens or pixels.
 Logits: TypeAlias = Annotated[Tensor, "float [..., C]"]
 OldLogits: TypeAlias = Annotated[Tensor, "float [..., C_old]"]
 Target: TypeAlias = Annotated[Tensor, "int64 [...] class indices, or float [..., C] soft targets"]
@@ -30,7 +30,7 @@ REDUCTIONS = ("mean", "sum", "none")
 CLASS_REDUCTIONS = ("mean", "sum")
 IGNORED = -100
 WIDE = (torch.float32, torch.float64)
-NUMBER = (int, float)  # a tuple: the compiler of torch 2.5 knows no other union
+NUMBER = (int, float)  # a tuple, because torch 2.5 compiles no other union
 
 T = TypeVar("T")
 # The default of an option whose value depends on the preset.
@@ -38,7 +38,7 @@ FROM_PRESET: Any = None
 
 
 def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    """Refuses an option that does not exist, and lists those that do."""
+    """Raise an error that lists the choices if `value` is not one of them."""
     if value not in known:
         listed = ", ".join(repr(option) for option in known)
         which = listed if len(known) == 1 else f"one of {listed}"
@@ -46,7 +46,7 @@ def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
 
 
 def at_least(name: str, value: float, low: float) -> None:
-    """Refuses a number below its least value, or one that is none."""
+    """Raise an error if `value` is not a finite number of at least `low`."""
     if not isinstance(value, NUMBER) or not low <= value < math.inf:
         raise InputError(
             f"Expected `{name}` to be a number of at least {low:g}, but got {value!r}."
@@ -54,13 +54,13 @@ def at_least(name: str, value: float, low: float) -> None:
 
 
 def positive(name: str, value: float) -> None:
-    """Refuses a number that is not above zero."""
+    """Raise an error if `value` is not a finite number above 0."""
     if not isinstance(value, NUMBER) or not 0 < value < math.inf:
         raise InputError(f"Expected `{name}` to be a number above 0, but got {value!r}.")
 
 
 def whole(name: str, value: int | None) -> None:
-    """Refuses a number of classes that is neither None nor 1 or more."""
+    """Raise an error if `value` is neither None nor a whole number of at least 1."""
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -71,7 +71,7 @@ def whole(name: str, value: int | None) -> None:
 
 
 def check_tensor(name: str, given: object) -> Tensor:
-    """Refuses what is no tensor, and says how to come by one."""
+    """Return `given` if it is a tensor, else raise an error that says how to get one."""
     if isinstance(given, Tensor):
         return given
     way = "pass a tensor"
@@ -83,7 +83,7 @@ def check_tensor(name: str, given: object) -> Tensor:
 
 
 def check_scores(name: str, scores: object) -> None:
-    """Refuses what cannot be logits or features."""
+    """Raise an error if `scores` cannot be logits or features."""
     scores = check_tensor(name, scores)
     if not scores.is_floating_point():
         raise InputError(
@@ -97,7 +97,7 @@ def check_scores(name: str, scores: object) -> None:
 
 
 def check_same_samples(name: str, scores: Tensor, like_name: str, like: Tensor) -> None:
-    """Refuses two tensors that do not speak of the same samples."""
+    """Raise an error if two tensors have different samples or devices."""
     check_scores(name, scores)
     if scores.shape[:-1] != like.shape[:-1]:
         raise InputError(
@@ -112,7 +112,7 @@ def check_same_samples(name: str, scores: Tensor, like_name: str, like: Tensor) 
 
 
 def check_same_shape(name: str, scores: Tensor, like_name: str, like: Tensor) -> None:
-    """Refuses two tensors that do not speak of the same samples and classes."""
+    """Raise an error if two tensors have different samples, classes or devices."""
     check_same_samples(name, scores, like_name, like)
     if scores.shape != like.shape:
         raise InputError(
@@ -122,13 +122,13 @@ def check_same_shape(name: str, scores: Tensor, like_name: str, like: Tensor) ->
 
 
 def loss_precision(scores: Tensor) -> Tensor:
-    """Scores in the precision that losses are computed in: float32, or float64 if given."""
-    # Half precision has three digits: differences of close logits would be mostly rounding.
+    """Return scores in the precision of losses: float64 if they have it, else float32."""
+    # Half precision has three digits, so differences of close logits would be mostly rounding.
     return scores if is_wide(scores) else scores.float()
 
 
 def is_wide(scores: Tensor) -> bool:
-    """Whether scores have that precision already, so that `loss_precision` copies nothing."""
+    """Whether scores have the precision of losses, so that `loss_precision` makes no copy."""
     return scores.dtype in WIDE
 
 
@@ -137,10 +137,10 @@ def _dtype(tensor: Tensor) -> str:
 
 
 class ValueWithGradient(NamedTuple):
-    """A distance a sample, and its gradient for the logits of each student.
+    """A distance per sample, and its gradient with respect to the logits of each student.
 
-    The factors are numbers that both still have to be multiplied by: doing that to a whole
-    matrix is a pass over memory, and doing it to the sum is not.
+    Both still have to be multiplied by their factors. To multiply the sum is cheaper than to
+    multiply a whole matrix, which is a pass over memory.
     """
 
     value: PerSample
@@ -150,7 +150,7 @@ class ValueWithGradient(NamedTuple):
 
 
 class _Attached(torch.autograd.Function):
-    """Values whose gradient is known: what is kept for the backward pass is the slopes."""
+    """Values with a known gradient, which is all that is kept for the backward pass."""
 
     generate_vmap_rule = True
 
@@ -170,14 +170,14 @@ class _Attached(torch.autograd.Function):
         _, weight, _, slope_factor, _, *rest = inputs
         ctx.slope_factor = slope_factor
         ctx.dtypes = [student.dtype for student in rest[::3]]
-        # Not the students: they may be changed or freed, since no value of theirs is needed.
+        # The students' values are not needed, so they may be changed or freed.
         ctx.save_for_backward(weight, *rest[1::3], *rest[2::3])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         weight, *rest = ctx.saved_tensors
         slopes, anchors = rest[: len(ctx.dtypes)], rest[len(ctx.dtypes) :]
-        # A second derivative would take the slopes for constants, and be wrong without a word.
+        # A second derivative would treat the slopes as constants, and be wrong without an error.
         twice = torch.is_grad_enabled() and not torch.compiler.is_compiling()
         if ctx.slope_factor != 1:
             gradient = gradient * ctx.slope_factor
@@ -193,7 +193,7 @@ class _Attached(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """A gradient that may be used, but not differentiated for the student's logits."""
+    """A gradient that may be used, but not differentiated with respect to the student's logits."""
 
     generate_vmap_rule = True
 
@@ -213,7 +213,7 @@ class _Once(torch.autograd.Function):
         )
 
 
-# Autograd asks for this at every call, and making it anew takes longer than a small loss.
+# Autograd reads the signature at every call. To compute it takes longer than a small loss.
 _Attached.forward.__signature__ = inspect.signature(_Attached.forward)  # type: ignore[attr-defined]
 
 
@@ -225,11 +225,14 @@ def reduce_loss(
     weight: PerSample | None = None,
     count: int | Tensor | None = None,
 ) -> Loss:
-    """The loss: weighted, summed over samples, for a mean divided by their number."""
+    """Return the weighted loss, reduced over the samples.
+
+    A mean is divided by `count`, or by the number of samples if `count` is None.
+    """
     one_of("reduction", reduction, REDUCTIONS)
     value, slopes, value_factor, slope_factor = sloped
     if weight is not None:
-        # A sample that weighs nothing may hold anything, nan too: 0 times nan is not 0.
+        # A sample with weight 0 may have any value, including nan, and 0 times nan is not 0.
         nothing = weight == 0
         value = value.masked_fill(nothing, 0)
         slopes = tuple(slope.masked_fill(nothing.unsqueeze(-1), 0) for slope in slopes)
@@ -242,7 +245,7 @@ def reduce_loss(
     scalar = reduction != "none"
     if not any(student.requires_grad for student in students):
         return _summed(value, weight, value_factor, scalar)
-    # An anchor has a student's place in the graph, and none of its memory.
+    # An anchor stands for a student in the graph, without its memory.
     anchored = [
         tensor
         for student, slope in zip(students, slopes, strict=True)
@@ -253,7 +256,7 @@ def reduce_loss(
 
 
 def averaged(value: PerSample, *, reduction: Reduction, count: int | Tensor) -> Loss:
-    """The same for values that autograd has followed."""
+    """Return the reduced loss of values that autograd has recorded."""
     one_of("reduction", reduction, REDUCTIONS)
     if reduction == "none":
         return value
@@ -264,7 +267,7 @@ def averaged(value: PerSample, *, reduction: Reduction, count: int | Tensor) -> 
 
 
 def _summed(value: Tensor, weight: Tensor | None, factor: float, scalar: bool) -> Tensor:
-    # Nothing in place: the compiler of torch 2.11 loses the gradient of an output changed so.
+    # Nothing in place: the compiler of torch 2.11 then loses the gradient of an output.
     if not scalar and weight is None:
         return value * factor
     weighted = value if weight is None else value * weight
@@ -273,11 +276,10 @@ def _summed(value: Tensor, weight: Tensor | None, factor: float, scalar: bool) -
 
 
 class LossTerm(nn.Module):
-    """A loss as a module: options when it is made, tensors when it is called.
+    """A loss as a module: it is constructed with options and called with tensors.
 
-    A loss without parameters is a dataclass, whose fields are its options. Every term is to be
-    added to the task's own loss, which none of them holds. ``term.compile()`` fuses a term into a
-    few kernels.
+    A loss without parameters is a dataclass, whose fields are its options. Add a term to the
+    task's loss, which no term includes. ``term.compile()`` fuses a term into a few kernels.
     """
 
     reduction: Reduction
@@ -288,7 +290,7 @@ class LossTerm(nn.Module):
         one_of("reduction", self.reduction, REDUCTIONS)
 
     def extra_repr(self) -> str:
-        """The options, as they would be typed."""
+        """Return the options as Python arguments."""
         options = ((name, value) for name, value in vars(self).items() if name != "training")
         return ", ".join(f"{name}={value!r}" for name, value in options if not name.startswith("_"))
 
@@ -308,7 +310,7 @@ def options_of(kind: type[LossTerm]) -> Callable[[Callable[..., Loss]], Callable
 
 
 def is_paper_preset(preset: Preset | None) -> bool:
-    """Whether a preset asks for what a paper prints."""
+    """Whether a preset asks for the paper's values."""
     if preset is not None:
         one_of("preset", preset, ("paper",))
     return preset == "paper"

@@ -1,7 +1,7 @@
-"""The Bayesian update with a cost ratio (BU-CR; Träuble et al., 2021): when to believe new.
+"""The Bayesian update with a cost ratio (BU-CR; Träuble et al., 2021).
 
-From what both models say, and how often each confuses which classes, it decides a sample at a time
-whether the update may change the answer. ELODI's authors train the new model towards that answer.
+It combines both models' predictions with their confusion matrices, and decides for each sample
+whether to keep the old prediction. ELODI's authors train the new model on these decisions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from flipguard.losses.targets import read_hard_target
 
 
 class BayesianDecision(NamedTuple):
-    """What to answer, and how likely each class is."""
+    """The class that is chosen per sample, and the probability of each class."""
 
     label: Labels
     posterior: Logits  # probabilities [..., C]
@@ -42,9 +42,10 @@ class BayesianDecision(NamedTuple):
 def estimate_confusion(
     *, predicted: Labels, target: Labels, classes: int, smoothing: float = 1.0
 ) -> Tensor:
-    """``P(predicted | target)``, counted on held-out samples: row = target, column = predicted.
+    """Return ``P(predicted | target)`` of held-out samples: row = target, column = predicted.
 
-    `smoothing` is added to every count, so that what was not seen is unlikely, not impossible.
+    `smoothing` is added to every count, so that pairs that never occurred are unlikely, but not
+    impossible.
 
     >>> import torch
     >>> predicted, target = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 0, 0, 1])
@@ -70,7 +71,7 @@ def estimate_confusion(
                 f"Expected `{name}` to hold classes from 0 to {classes - 1}, but got {unknown}; "
                 "say how many there are with `classes`."
             )
-    # Counted as integers: a float32 stops growing at sixteen million.
+    # Counted as integers, because a float32 cannot count above 16.8 million.
     place = (aim.index() * classes + predicted.long())[aim.valid]
     counts = torch.bincount(place, minlength=classes**2).view(classes, classes) + smoothing
     return counts / counts.sum(-1, keepdim=True)
@@ -85,13 +86,13 @@ def bayesian_update(
     prior: PerSample | None = None,  # float [C]; uniform if None
     cost_ratio: float = 2.5,
 ) -> BayesianDecision:
-    """Old's answer, unless another is `cost_ratio` times as likely. See :class:`BayesianUpdate`."""
+    """Keep the old prediction unless the change pays. See :class:`BayesianUpdate`."""
     positive("cost_ratio", cost_ratio)
     check_scores("new", new)
     check_same_shape("old", old, "new", new)
     _check_tables(old_confusion, new_confusion, prior, classes=new.shape[-1])
     old_says, new_says = old.argmax(-1), new.argmax(-1)
-    # Columns are what was said, so a row of the transpose is the likelihood of every class.
+    # Columns are predictions, so a row of the transpose has the likelihood of every class.
     evidence = _log(old_confusion).T[old_says] + _log(new_confusion).T[new_says]
     if prior is not None:
         evidence = evidence + _log(prior)
@@ -103,7 +104,7 @@ def bayesian_update(
 
 
 def _log(probabilities: Tensor) -> Tensor:
-    # What never happened is very unlikely: minus infinity would leave no class possible.
+    # A probability of 0 becomes very small, because minus infinity could rule out every class.
     wide = loss_precision(probabilities.detach())
     return wide.clamp(min=torch.finfo(wide.dtype).tiny).log()
 
@@ -118,7 +119,7 @@ def bayesian_imitation(
     cost_ratio: float = 2.5,
     reduction: Reduction = "mean",
 ) -> Loss:
-    """Cross-entropy of new with the Bayesian update's answer. See :class:`BayesianImitation`."""
+    """Return the cross-entropy with the Bayesian decision. See :class:`BayesianImitation`."""
     one_of("reduction", reduction, REDUCTIONS)
     decision = bayesian_update(
         old=old.detach(),
@@ -149,7 +150,7 @@ def _check_tables(
 
 
 def _check_confusions(old_confusion: Tensor, new_confusion: Tensor, prior: Tensor | None) -> None:
-    """The same when a module is made, where their values may be looked at too."""
+    """Raise an error for tables of a wrong shape or with wrong values."""
     classes = old_confusion.shape[-1] if isinstance(old_confusion, Tensor) else 0
     _check_tables(old_confusion, new_confusion, prior, classes=classes)
     for name, table in (("old_confusion", old_confusion), ("new_confusion", new_confusion)):
@@ -161,7 +162,7 @@ def _check_confusions(old_confusion: Tensor, new_confusion: Tensor, prior: Tenso
 
 
 class _OfVotes(LossTerm):
-    """What both modules hold: how each model confuses classes, and what a flip costs."""
+    """The buffers of both modules: the models' confusions, the prior and the cost ratio."""
 
     old_confusion: Tensor
     new_confusion: Tensor
@@ -178,7 +179,7 @@ class _OfVotes(LossTerm):
     ) -> None:
         positive("cost_ratio", cost_ratio)
         _check_confusions(old_confusion, new_confusion, prior)
-        # Copies: each may be estimated again, and the caller's stay as they are.
+        # Copies, so that they may be estimated again without changing the caller's tensors.
         self.register_buffer("old_confusion", old_confusion.detach().clone())
         self.register_buffer("new_confusion", new_confusion.detach().clone())
         self.register_buffer("prior", None if prior is None else prior.detach().clone())
@@ -186,21 +187,21 @@ class _OfVotes(LossTerm):
 
 
 class BayesianUpdate(_OfVotes):
-    """The Bayesian update with a cost ratio (BU-CR): change an answer only if it pays.
+    """The Bayesian update with a cost ratio (BU-CR): change a prediction only if it pays.
 
-    From the votes of both models and their confusion on held-out samples follows a posterior::
+    Both models' predictions and their confusion on held-out samples give a posterior::
 
-        P(y | votes)  ~  prior(y) * P(old's vote | y) * P(new's vote | y)
+        P(y | predictions)  ~  prior(y) * P(old prediction | y) * P(new prediction | y)
 
-    The answer is old's vote, unless the most likely class is more than `cost_ratio` times as
-    likely: the cost of a negative flip over the gain of a positive one. Both models run at
-    inference. Nothing is differentiable, and nothing is learned but the confusion.
+    The old prediction is kept, unless the most probable class is more than `cost_ratio` times as
+    probable. The ratio is the cost of a negative flip over the gain from a positive one. Both
+    models run at inference. The decision is not differentiable, and only the confusion is learned.
 
     Args:
         old_confusion: ``P(old says column | target is row)``, from :func:`estimate_confusion`.
-        new_confusion: the same for new.
-        prior: how frequent the classes are; uniform if None.
-        cost_ratio: how much worse a negative flip is than a positive one is good.
+        new_confusion: the same for the new model.
+        prior: the frequencies of the classes; uniform if None.
+        cost_ratio: the cost of a negative flip, relative to the gain from a positive one.
 
     >>> import torch
     >>> old_confusion = torch.tensor([[0.6, 0.4], [0.4, 0.6]])
@@ -227,7 +228,7 @@ class BayesianUpdate(_OfVotes):
         )
 
     def forward(self, *, old: Logits, new: Logits) -> BayesianDecision:
-        """The decision for a batch."""
+        """Return the decisions for a batch."""
         return bayesian_update(
             old=old,
             new=new,
@@ -239,25 +240,25 @@ class BayesianUpdate(_OfVotes):
 
 
 class BayesianImitation(_OfVotes):
-    """Training towards the Bayesian update (BU-CR as ELODI's authors have it).
+    """Training on the decisions of the Bayesian update (BU-CR, as ELODI's authors use it).
 
-    The term is the mean over the batch of ``-log p_new(z)``, where ``z`` is what
-    :class:`BayesianUpdate` decides from both models' votes on the sample. The true class is not
-    asked for. New's confusion changes while it trains: estimate it again on held-out samples now
-    and then, and copy it into ``term.new_confusion``.
+    The term is the mean over the batch of ``-log p_new(z)``, where ``z`` is the decision of
+    :class:`BayesianUpdate` for the sample. It does not use the true class. The new model's
+    confusion changes during training: estimate it again on held-out samples, for instance after
+    every epoch, and copy it into ``term.new_confusion``.
 
     Args:
         old_confusion: ``P(old says column | target is row)``, from :func:`estimate_confusion`.
-        new_confusion: the same for new.
-        prior: how frequent the classes are; uniform if None.
-        cost_ratio: how much worse a negative flip is than a positive one is good.
+        new_confusion: the same for the new model.
+        prior: the frequencies of the classes; uniform if None.
+        cost_ratio: the cost of a negative flip, relative to the gain from a positive one.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
     >>> confusion = torch.tensor([[0.8, 0.2], [0.2, 0.8]])
     >>> pull = BayesianImitation(old_confusion=confusion, new_confusion=confusion)
     >>> new = torch.tensor([[0.0, 1.0]], requires_grad=True)
-    >>> pull(new=new, old=torch.tensor([[1.0, 0.0]]))  # as likely as not: old's answer stays
+    >>> pull(new=new, old=torch.tensor([[1.0, 0.0]]))  # a tie, so the old prediction stays
     tensor(1.3133, grad_fn=<...>)
     """
 
@@ -281,7 +282,7 @@ class BayesianImitation(_OfVotes):
         self.reduction = reduction
 
     def forward(self, *, new: Logits, old: Logits) -> Loss:
-        """The term for a batch."""
+        """Return the term for a batch."""
         return bayesian_imitation(
             new=new,
             old=old,

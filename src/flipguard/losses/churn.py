@@ -1,4 +1,4 @@
-"""Losses against churn: confident predictions, co-distillation, and ramps of their strength."""
+"""Losses against churn: regularisers for confidence, co-distillation, and ramps of a weight."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ RAMPS = ("linear", "step", "none")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EntropyRegularizer(LossTerm):
-    """Minimum entropy (Reproducibility, equation 6): predictions that are sure flip less.
+    """Minimum entropy (Reproducibility, equation 6): more confident predictions flip less.
 
     The term is the mean over the batch of ``-sum_c p_c log p_c``. The paper's objective is
     ``(1 - alpha) * cross_entropy + alpha * term``; its best alphas are 0.15 to 0.4.
 
     Args:
-        k: sum over the k most likely classes alone; p stays the softmax over all classes.
+        k: sum only over the k most probable classes; p is still the softmax over all classes.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
@@ -66,7 +66,7 @@ class EntropyRegularizer(LossTerm):
         super().__post_init__()
 
     def forward(self, *, new: Logits) -> Loss:
-        """The term for a batch."""
+        """Return the term for a batch."""
         check_scores("new", new)
         if self.k is not None and self.k < new.shape[-1]:
             sloped = top_entropy(new, highest(new.detach(), self.k))
@@ -77,25 +77,25 @@ class EntropyRegularizer(LossTerm):
 
 @options_of(EntropyRegularizer)
 def entropy_regularizer(*, new: Logits, **options: Any) -> Loss:
-    """The entropy of new's predictions. See :class:`EntropyRegularizer`."""
+    """Return the entropy of the new model's predictions. See :class:`EntropyRegularizer`."""
     return EntropyRegularizer(**options).forward(new=new)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class UniformDivergence(LossTerm):
-    """Divergence from uniform (Reproducibility, equation 7): how sure predictions are; subtract it.
+    """Divergence from uniform (Reproducibility, equation 7): subtract it for confident predictions.
 
-    The mean over the batch of ``KL(p || uniform) + KL(uniform || p)``, which is
-    ``sum_c (p_c - 1/C) log(C p_c)``. It grows with confidence, so it is to be **subtracted**: the
+    It is the mean over the batch of ``KL(p || uniform) + KL(uniform || p)``, which is
+    ``sum_c (p_c - 1/C) log(C p_c)``. It grows with confidence, so **subtract** it: the
     paper's objective is ``(1 - alpha) * cross_entropy - alpha * divergence``.
 
-    As printed it has no bound: once the training error is below alpha or so, logits that grow
-    forever lower the loss forever, and little else is learnt. A floor bounds it.
+    As printed, it has no bound: once the training error is below about alpha, the loss can always
+    be lowered by larger logits, and the model learns little else. A floor bounds it.
 
     Args:
-        k: sum over the k most likely classes alone; p stays the softmax over all classes.
-        floor: added to probabilities under the logarithm, ``log(C (p_c + floor))``; 0 is the
-            equation as printed, 1e-7 what training by the method ``skl`` takes.
+        k: sum only over the k most probable classes; p is still the softmax over all classes.
+        floor: added to probabilities before the logarithm, ``log(C (p_c + floor))``. 0 is the
+            equation as printed, and 1e-7 the default of the method ``skl``.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
@@ -119,7 +119,7 @@ class UniformDivergence(LossTerm):
         super().__post_init__()
 
     def forward(self, *, new: Logits) -> Loss:
-        """The divergence for a batch."""
+        """Return the divergence for a batch."""
         check_scores("new", new)
         if self.k is not None and self.k < new.shape[-1]:
             sloped = top_divergence_from_uniform(new, highest(new.detach(), self.k), self.floor)
@@ -130,20 +130,20 @@ class UniformDivergence(LossTerm):
 
 @options_of(UniformDivergence)
 def uniform_divergence(*, new: Logits, **options: Any) -> Loss:
-    """How far new's predictions are from uniform. See :class:`UniformDivergence`."""
+    """Return how far predictions are from uniform. See :class:`UniformDivergence`."""
     return UniformDivergence(**options).forward(new=new)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CoDistillation(LossTerm):
-    """Co-distillation (Reproducibility, equations 9 and 18): two models that learn to agree.
+    """Co-distillation (Reproducibility, equations 9 and 18): two models are trained to agree.
 
     ``kind="skl"``: the mean over the batch of ``KL(p || q) + KL(q || p)``. Both models learn from
-    it; add it once to the sum of both models' losses, with a strength that ramps up linearly.
+    it: add it once to the sum of both models' losses, with a weight that grows linearly.
 
     ``kind="ce"``: the mean of ``-sum_c q_c log p_c``, for independent updates: the first model
-    learns, the second is a peer that stands still (a stale copy). Each model has a term of its own,
-    with a strength that starts after a burn-in.
+    learns, and the second is a fixed peer (a stale copy). Each model has one such term, with a
+    weight that starts after a burn-in.
 
     Args:
         kind: ``"skl"`` (the paper's) or ``"ce"`` (Anil et al., 2018).
@@ -167,7 +167,7 @@ class CoDistillation(LossTerm):
         super().__post_init__()
 
     def forward(self, *, first: Logits, second: Logits) -> Loss:
-        """The term for a batch that both models saw."""
+        """Return the term for a batch that both models were called with."""
         check_scores("first", first)
         check_same_shape("second", second, "first", first)
         if self.kind == "ce":
@@ -178,17 +178,17 @@ class CoDistillation(LossTerm):
 
 @options_of(CoDistillation)
 def codistillation(*, first: Logits, second: Logits, **options: Any) -> Loss:
-    """How much two models' predictions differ. See :class:`CoDistillation`."""
+    """Return how much two models' predictions differ. See :class:`CoDistillation`."""
     return CoDistillation(**options).forward(first=first, second=second)
 
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """The strength of a term at a step of training (Reproducibility, appendix C).
+    """The weight of a term at each step of training (Reproducibility, appendix C).
 
-    ``"linear"`` grows evenly from 0 and stays at `strength` from step `steps` on; ``"step"`` is 0
-    up to and with step `steps`, the burn-in, and `strength` after it; ``"none"`` is `strength`
-    throughout. A step that is a tensor gives a tensor, as a captured graph needs it.
+    ``"linear"`` grows evenly from 0 to `strength`, which it has from step `steps` on. ``"step"`` is
+    0 up to and including step `steps`, the burn-in, and `strength` after it. ``"none"`` is always
+    `strength`. If the step is a tensor, so is the weight, because a captured graph needs one.
 
     >>> ramp = Ramp("linear", strength=0.04, steps=100)
     >>> [ramp(step) for step in (0, 50, 100, 500)]
@@ -214,7 +214,7 @@ class Ramp:
     def __call__(self, step: Tensor) -> Tensor: ...
 
     def __call__(self, step: int | Tensor) -> float | Tensor:
-        """The strength at a step; the first step is 0."""
+        """Return the weight at a step; the first step is 0."""
         if isinstance(step, Tensor):
             return self._of_tensor(step)
         if self.kind == "none" or (self.kind == "linear" and step >= self.steps):

@@ -1,4 +1,4 @@
-"""Which classes of the old model are which of the new one, when they do not know the same."""
+"""The matching of the old and the new model's classes, if they have different ones."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from torch import Tensor
 from flipguard.errors import InputError, listed
 from flipguard.losses.base import IGNORED, Labels, check_same_samples, check_scores
 
-# What old's prediction is among new's classes if new lacks it: nothing that a target could be.
+# Stands for an old prediction that is not a class of the new model. No target has this value.
 NO_CLASS = -(2**62)
 SHOWN = 20
 
 
 class ClassIndices(NamedTuple):
-    """The matching as index tensors on one device."""
+    """A matching of classes as index tensors on one device."""
 
-    shared_old: Tensor  # int64 [S]: where the shared classes stand among old's
-    shared_new: Tensor  # int64 [S]: where they stand among new's
-    old_to_new: Tensor  # int64 [C_old]: new's index of each class of old, or NO_CLASS
-    new_to_old: Tensor  # int64 [C_new]: old's index of each class of new, or -1
-    known: Tensor  # bool [C_new]: whether old knows the class
+    shared_old: Tensor  # int64 [S]: indices of the shared classes in the old model
+    shared_new: Tensor  # int64 [S]: their indices in the new model
+    old_to_new: Tensor  # int64 [C_old]: new index of each old class, or NO_CLASS
+    new_to_old: Tensor  # int64 [C_new]: old index of each new class, or -1
+    known: Tensor  # bool [C_new]: whether the old model has the class
 
 
 @final
 class SharedClasses:
-    """Which classes of old are which of new; matched by name, or by an index map.
+    """The matching of the old and the new model's classes, by name or by an index map.
 
-    Distances then run over the shared classes only. Old is never right on a sample of a class that
-    it lacks. If an equation gives a weight to all samples, such a sample has that weight too.
+    Distances are taken over the shared classes only. The old model is never right on a sample of a
+    class that it lacks. If an equation gives a weight to all samples, such a sample has it too.
 
     >>> shared = SharedClasses.by_name(old=["cat", "dog"], new=["ant", "dog", "cat"])
     >>> shared
@@ -65,12 +65,12 @@ class SharedClasses:
                 f"Expected each class of old to be one class of new, but got {listed(twice)} twice "
                 "in the index map."
             )
-        # Index tensors are made once a device, so that no call copies from the host.
+        # Index tensors are made once per device, so that no call copies from the CPU.
         self._on_device: dict[torch.device, ClassIndices] = {}
 
     @classmethod
     def by_name(cls, *, old: Sequence[Hashable], new: Sequence[Hashable]) -> SharedClasses:
-        """Matches classes that are called the same."""
+        """Match classes that have the same name."""
         for side, names in (("old", old), ("new", new)):
             twice = sorted(_repeated(names), key=repr)
             if twice:
@@ -83,11 +83,11 @@ class SharedClasses:
 
     @classmethod
     def by_index(cls, new_to_old: Sequence[int], *, old_count: int) -> SharedClasses:
-        """Takes, for each class of new, its index among old's classes, or -1."""
+        """Match classes by a list: for each new class, its index in the old model, or -1."""
         return cls(new_to_old, old_count=old_count)
 
     def old_target(self, target: Labels, *, unknown: int = IGNORED) -> Labels:
-        """Targets as old numbers its classes; `unknown` where old lacks the class.
+        """Return targets as indices of the old model's classes; `unknown` for those it lacks.
 
         >>> shared = SharedClasses.by_name(old=["cat", "dog"], new=["ant", "dog", "cat"])
         >>> shared.old_target(torch.tensor([0, 1, 2, -100]))
@@ -99,19 +99,19 @@ class SharedClasses:
 
     @property
     def new_count(self) -> int:
-        """How many classes new has."""
+        """The number of classes of the new model."""
         return len(self.new_to_old)
 
     def on(self, device: torch.device) -> ClassIndices:
-        """The matching as index tensors on a device."""
+        """Return the matching as index tensors on a device."""
         if device in self._on_device:
             return self._on_device[device]
         if torch.compiler.is_compiling():
-            return self._made(device)  # part of the graph, and not to be kept outside of it
-        # Not as tensors of inference mode, which could never be used in training.
+            return self._made(device)  # part of the graph, so it cannot be kept outside
+        # Tensors made in inference mode could not be used in training.
         with torch.inference_mode(False):
             made = self._made(device)
-        if type(made.known) is Tensor:  # and no stand-in for one, while something is traced
+        if type(made.known) is Tensor:  # and not a fake tensor of a tracer
             self._on_device[device] = made
         return made
 
@@ -142,7 +142,7 @@ class SharedClasses:
         return hash((self.new_to_old, self.old_count))
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Index tensors on a device stay behind when a loss is pickled or copied.
+        # Index tensors are left out when a loss is pickled or copied.
         return (_rebuilt, (self.new_to_old, self.old_count))
 
 
@@ -167,7 +167,7 @@ def _rebuilt(new_to_old: tuple[int, ...], old_count: int) -> SharedClasses:
 def check_class_match(
     name: str, *, old: Tensor, new: Tensor, classes: SharedClasses | None
 ) -> None:
-    """Refuses old and new scores whose classes cannot be told to be the same."""
+    """Raise an error if the classes of old and new scores cannot be matched."""
     check_scores("new", new)
     check_same_samples(name, old, "new", new)
     if torch.is_grad_enabled() and old.requires_grad and not new.requires_grad:
@@ -197,7 +197,7 @@ def check_class_match(
 
 
 def shared_scores(new: Tensor, old: Tensor, classes: SharedClasses | None) -> tuple[Tensor, Tensor]:
-    """Both scores over the classes that both models know, in the same order."""
+    """Return both scores for the shared classes, in the same order."""
     if classes is None:
         return new, old
     positions = classes.on(new.device)
@@ -205,6 +205,6 @@ def shared_scores(new: Tensor, old: Tensor, classes: SharedClasses | None) -> tu
 
 
 def old_prediction(old: Tensor, classes: SharedClasses | None) -> Tensor:
-    """The class that old predicts, as an index of new's classes; NO_CLASS if new lacks it."""
+    """Return the old prediction as an index of the new model's classes, or NO_CLASS."""
     predicted = old.argmax(-1)
     return predicted if classes is None else classes.on(old.device).old_to_new[predicted]

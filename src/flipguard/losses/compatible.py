@@ -1,4 +1,4 @@
-"""Compatible training: new features that work with what was built on the old ones (BCT, RACT)."""
+"""Compatible training: new features that work in place of the old ones (BCT, RACT)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from flipguard.losses.classes import SharedClasses
 from flipguard.losses.divergences import negative_log_likelihood
 from flipguard.losses.targets import HardTarget, read_hard_target, read_target
 
-# A feature shorter than this has no direction, and a gradient that half precision cannot hold.
+# Shorter features have no direction, and a gradient that is too large for half precision.
 SHORTEST = 1e-4
 
 
 def backward_compatible(
     *,
     new_features: Features,
-    weight: Tensor,  # float [C_old, D_old]: old's classification head
+    weight: Tensor,  # float [C_old, D_old]: the old model's classification head
     target: Target,
     bias: Tensor | None = None,  # float [C_old]
     projection: Tensor | None = None,  # float [D_old, D_new]
@@ -43,7 +43,7 @@ def backward_compatible(
     ignore_index: int = IGNORED,
     reduction: Reduction = "mean",
 ) -> Loss:
-    """Cross-entropy of old's head on new's features. See :class:`BackwardCompatible`."""
+    """Return the loss of the old head on new features. See :class:`BackwardCompatible`."""
     one_of("reduction", reduction, REDUCTIONS)
     check_scores("new_features", new_features)
     count = weight.shape[0] if classes is None else classes.old_count
@@ -53,16 +53,16 @@ def backward_compatible(
         or (bias is not None and bias.shape != (count,))
     ):
         raise InputError(
-            f"Expected old's head to have a weight [{count}, width] and a bias [{count}], a row "
-            f"for each class of old, but got {list(weight.shape)} and "
+            f"Expected old's head to have a weight [{count}, width] and a bias [{count}], one row "
+            f"per old class, but got {list(weight.shape)} and "
             f"{None if bias is None else list(bias.shape)}; pass those of its last linear layer."
         )
-    # Old's head was made for full precision, and its logits are what the loss compares.
+    # The old head was trained in full precision, and the loss compares its logits.
     with torch.autocast(new_features.device.type, enabled=False):
         features = _projected(new_features, projection, width=weight.shape[-1])
         head = weight.detach().to(features.dtype)
         logits = F.linear(features, head, None if bias is None else bias.detach().to(head.dtype))
-    # Targets are classes of new, of which old may know some.
+    # Targets are classes of the new model. The old model may lack some of them.
     like = logits
     if classes is not None:
         like = logits.new_empty(()).expand(*logits.shape[:-1], classes.new_count)
@@ -93,7 +93,7 @@ def regression_alleviating(
     ignore_index: int = IGNORED,
     reduction: Reduction = "mean",
 ) -> Loss:
-    """New and old features of a sample near each other. See :class:`RegressionAlleviating`."""
+    """Pull new features to old features. See :class:`RegressionAlleviating`."""
     positive("temperature", temperature)
     one_of("reduction", reduction, REDUCTIONS)
     check_scores("new_features", new_features)
@@ -104,10 +104,10 @@ def regression_alleviating(
             f"{list(new_features.shape)}; flatten them."
         )
     aim = read_hard_target(target, like=new_features, ignore_index=ignore_index)
-    # Similarities are divided by a small temperature: half precision would not tell them apart.
+    # Similarities are divided by a small temperature, for which half precision is too coarse.
     with torch.autocast(new_features.device.type, enabled=False):
         features = _projected(new_features, projection, width=old_features.shape[-1])
-        # An ignored sample may hold anything, nan too.
+        # An ignored sample may have any value, including nan.
         ignored = ~aim.valid.unsqueeze(-1)
         features = features.masked_fill(ignored, 0)
         old_features = old_features.masked_fill(ignored, 0)
@@ -127,7 +127,7 @@ def regression_alleviating(
 
 
 def _projected(features: Features, projection: Tensor | None, *, width: int) -> Tensor:
-    """New's features at old's width, in the precision that losses are computed in."""
+    """Return new features with the old width, in the precision of losses."""
     wide = loss_precision(features)
     if projection is not None and projection.shape == (width, wide.shape[-1]):
         return F.linear(wide, projection.to(wide.dtype))
@@ -142,7 +142,7 @@ def _projected(features: Features, projection: Tensor | None, *, width: int) -> 
 
 
 def _projection(width: int | None, old_width: int | None) -> nn.Linear | None:
-    """A map from new's features to old's, if they are not equally wide."""
+    """Return a linear map from new to old features, or None if their widths are equal."""
     if width is None or width == old_width:
         return None
     if old_width is None:
@@ -153,17 +153,18 @@ def _projection(width: int | None, old_width: int | None) -> nn.Linear | None:
 
 
 class BackwardCompatible(LossTerm):
-    """Backward-compatible training (BCT, Shen et al. 2020): old's head works on new's features.
+    """Backward-compatible training (BCT, Shen et al. 2020): the old head works on new features.
 
-    The term is the cross-entropy of old's frozen classification head applied to new's features,
-    projected to old's width if they are wider or narrower. The head is no parameter and not
-    part of any state dict. A projection is learned: give ``term.parameters()`` to the optimizer.
+    The term is the cross-entropy of the old model's frozen classification head on the new model's
+    features, which are projected to the old width if the widths differ. The head is not a parameter
+    and not part of any state dict. The projection is learned: give ``term.parameters()`` to the
+    optimizer.
 
     Args:
-        head: old's last linear layer.
-        width: how wide new's features are, if not as wide as old's.
-        classes: which classes are the same, if old knows other ones than new.
-        ignore_index: a target that marks samples without one.
+        head: the old model's last linear layer.
+        width: the width of new features, if it differs from the old width.
+        classes: the matching of classes, if the old and new model have different ones.
+        ignore_index: the target value that marks samples without a target.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
@@ -200,7 +201,7 @@ class BackwardCompatible(LossTerm):
         self.reduction = reduction
 
     def forward(self, *, new_features: Features, target: Target) -> Loss:
-        """The term for a batch."""
+        """Return the term for a batch."""
         return backward_compatible(
             new_features=new_features,
             weight=self.weight,
@@ -216,20 +217,21 @@ class BackwardCompatible(LossTerm):
 class RegressionAlleviating(LossTerm):
     """Regression-alleviating training (RACT, Zhang et al. 2022): new features near old ones.
 
-    A sample's new feature must be nearer to its own old feature than to the old *and the new*
+    A sample's new feature is pulled to its old feature, and away from both the old *and the new*
     features of samples of other classes in the batch. With ``n`` and ``o`` the normalised
     features and ``t`` the temperature, the term is the mean over the samples i of::
 
         -log e^(n_i o_i / t) / (e^(n_i o_i / t) + sum_k e^(n_i o_k / t) + sum_k e^(n_i n_k / t))
 
-    with k over the samples of other classes. A projection, needed if the features are not equally
-    wide, is learned: give ``term.parameters()`` to the optimizer.
+    with k over the samples of other classes. A projection is needed if the widths differ, and is
+    learned: give ``term.parameters()`` to the optimizer.
 
     Args:
-        temperature: small ones look at the nearest rivals alone.
-        width: how wide new's features are, if not as wide as old's.
-        old_width: how wide old's features are; needed with `width`.
-        ignore_index: a target that marks samples without one; they are no rivals either.
+        temperature: a low one puts the weight on the most similar features of other classes.
+        width: the width of new features, if it differs from the old width.
+        old_width: the width of old features; needed with `width`.
+        ignore_index: the target value that marks samples without a target. They are left out
+            everywhere.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
@@ -257,7 +259,7 @@ class RegressionAlleviating(LossTerm):
         self.reduction = reduction
 
     def forward(self, *, new_features: Features, old_features: Features, target: Labels) -> Loss:
-        """The term for a batch."""
+        """Return the term for a batch."""
         return regression_alleviating(
             new_features=new_features,
             old_features=old_features,

@@ -1,4 +1,4 @@
-"""Losses on what old gets right: naive congruence, dissonance (Bansal et al.), and MUSCLE."""
+"""Losses with a weight of 0 or 1 per sample: naive congruence, dissonance, and MUSCLE."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from flipguard.losses.targets import missed, read_target
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NaiveCongruence(LossTerm):
-    """The naive congruence loss (PCT, equation 6): cross-entropy again on what old gets right.
+    """Naive congruence (PCT, equation 6): a second cross-entropy where the old model is right.
 
     The term is the mean over the batch of ``-[old right] log p_new(target)``.
 
     Args:
-        classes: which classes are the same, if old knows other ones than new.
-        ignore_index: a target that marks samples without one.
+        classes: the matching of classes, if the old and new model have different ones.
+        ignore_index: the target value that marks samples without a target.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
@@ -48,10 +48,10 @@ class NaiveCongruence(LossTerm):
     reduction: Reduction = "mean"
 
     def forward(self, *, new: Logits, old: OldLogits, target: Target) -> Loss:
-        """The term for a batch."""
+        """Return the term for a batch."""
         check_class_match("old", old=old, new=new, classes=self.classes)
         aim = read_target(target, new=new, ignore_index=self.ignore_index)
-        # Where old is right, the target is what old says; elsewhere the weight is 0.
+        # Where the old model is right, its prediction is the target; elsewhere the weight is 0.
         says = old_prediction(old.detach(), self.classes)
         sloped = negative_log_likelihood(new, says if self.classes is None else says.clamp(min=0))
         weight = aim.mass_at(says).to(sloped.value.dtype)
@@ -67,14 +67,14 @@ def naive_congruence(*, new: Logits, old: OldLogits, target: Target, **options: 
 
 
 class NewError(NaiveCongruence):
-    """The new-error dissonance (Bansal et al., 2019): new's loss on what old gets right.
+    """New-error dissonance (Bansal et al., 2019): the new loss again where the old model is right.
 
     The term is the mean over the batch of ``-[old right] log p_new(target)``: the formula of
-    :class:`NaiveCongruence`, which PCT found again.
+    :class:`NaiveCongruence`, which PCT published later.
 
     Args:
-        classes: which classes are the same, if old knows other ones than new.
-        ignore_index: a target that marks samples without one.
+        classes: the matching of classes, if the old and new model have different ones.
+        ignore_index: the target value that marks samples without a target.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
@@ -93,13 +93,13 @@ def new_error(*, new: Logits, old: OldLogits, target: Target, **options: Any) ->
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class StrictImitation(LossTerm):
-    """The strict-imitation dissonance (Bansal et al., 2019): copy old where it is right.
+    """Strict-imitation dissonance (Bansal et al., 2019): copy the old model where it is right.
 
     The term is the mean over the batch of ``-[old right] sum_c p_old(c) log p_new(c)``.
 
     Args:
-        classes: which classes are the same, if old knows other ones than new.
-        ignore_index: a target that marks samples without one.
+        classes: the matching of classes, if the old and new model have different ones.
+        ignore_index: the target value that marks samples without a target.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
@@ -114,7 +114,7 @@ class StrictImitation(LossTerm):
     reduction: Reduction = "mean"
 
     def forward(self, *, new: Logits, old: OldLogits, target: Target) -> Loss:
-        """The term for a batch."""
+        """Return the term for a batch."""
         check_class_match("old", old=old, new=new, classes=self.classes)
         aim = read_target(target, new=new, ignore_index=self.ignore_index)
         old = old.detach()
@@ -134,16 +134,16 @@ def strict_imitation(*, new: Logits, old: OldLogits, target: Target, **options: 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Muscle(LossTerm):
-    """MUSCLE's filter (Echterhoff et al., 2024): follow old where the new model is wrong.
+    """MUSCLE's filter (Echterhoff et al., 2024): follow the old model where the new one is wrong.
 
-    The term is the mean over the batch of ``[new wrong] T^2 KL(old || new)``, and, if an untreated
-    new model's logits are given as ``control``, of ``[new right] T^2 KL(control || new)`` beside
-    it: errors are drawn back to old, what is right keeps to the update.
+    The term is the mean over the batch of ``[new wrong] T^2 KL(old || new)``. If the logits of an
+    untreated new model are given as ``control``, ``[new right] T^2 KL(control || new)`` is added:
+    wrong predictions are pulled to the old model, and right ones to the control.
 
     Args:
-        temperature: of the softmax on both sides.
-        classes: which classes are the same, if old knows other ones than new.
-        ignore_index: a target that marks samples without one.
+        temperature: the softmax temperature of both models.
+        classes: the matching of classes, if the old and new model have different ones.
+        ignore_index: the target value that marks samples without a target.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
@@ -166,7 +166,7 @@ class Muscle(LossTerm):
     def forward(
         self, *, new: Logits, old: OldLogits, target: Target, control: Logits | None = None
     ) -> Loss:
-        """The term for a batch."""
+        """Return the term for a batch."""
         check_class_match("old", old=old, new=new, classes=self.classes)
         aim = read_target(target, new=new, ignore_index=self.ignore_index)
         says = new.detach().argmax(-1)
@@ -191,5 +191,5 @@ class Muscle(LossTerm):
 def muscle(
     *, new: Logits, old: OldLogits, target: Target, control: Logits | None = None, **options: Any
 ) -> Loss:
-    """Distillation from old where new is wrong. See :class:`Muscle`."""
+    """Return a pull to the old model where the new one is wrong. See :class:`Muscle`."""
     return Muscle(**options).forward(new=new, old=old, target=target, control=control)

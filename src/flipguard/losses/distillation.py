@@ -1,4 +1,4 @@
-"""Distillation from old, with more weight on what it gets right (PCT, equations 7 to 9)."""
+"""Distillation from the old model, with more weight where it is right (PCT, equations 7 to 9)."""
 
 from __future__ import annotations
 
@@ -42,31 +42,32 @@ HOTTEST = 1_000
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FocalDistillation(LossTerm):
-    """Focal distillation (PCT, equations 7 to 9): follow old, and more so where it is right.
+    """Focal distillation (PCT, equations 7 to 9): follow the old model, mostly where it is right.
 
     The term to add to the task's loss is, over the ``N`` samples of the batch::
 
         1/N sum_i (base + focus * [old right on x_i]) * D(new(x_i), old(x_i))
 
-    How much of it to add is the first thing to tune: with too much, new becomes old.
+    Tune its weight first: with too much weight, the new model becomes the old one.
 
     Args:
         base: weight of every sample.
-        focus: further weight of the samples that `filter` picks.
+        focus: extra weight of the samples that `filter` selects.
         distance: ``"logits"`` (FD-LM, equation 9) or ``"kl"`` (FD-KL, equation 8).
-        temperature: of the softmax in ``"kl"``. The paper found that only large ones help.
+        temperature: the softmax temperature of ``"kl"``. In the paper, only high ones help.
         class_reduction: ``"mean"`` or ``"sum"`` of the squared differences over the classes. The
-            paper sums; with a hundred classes that blows up training at ordinary learning rates.
-        filter: what gets the focus: ``"old_right"`` (the paper's), ``"all"``, ``"new_wrong"``
-            or ``"negative_flip"``.
-        direction: of ``"kl"``: ``"forward"`` is ``KL(old || new)``, ``"reverse"`` the other one.
-        t_squared: whether ``"kl"`` is multiplied by ``T^2``. Without it the pull at T = 100 is ten
-            thousand times weaker.
-        classes: which classes are the same, if old and new know different ones. A sample of a class
-            that old lacks has the weight `base`, because old is not right on it.
-        ignore_index: a target that marks samples without one.
+            paper sums; with 100 classes, training then diverges at common learning rates.
+        filter: the samples that get the focus: ``"old_right"`` (the paper's), ``"all"``,
+            ``"new_wrong"`` or ``"negative_flip"``.
+        direction: ``"kl"`` is ``KL(old || new)`` with ``"forward"``, and ``KL(new || old)`` with
+            ``"reverse"``.
+        t_squared: whether ``"kl"`` is multiplied by ``T^2``. Without it, the pull at T = 100 is
+            10,000 times weaker.
+        classes: the matching of classes, if the old and new model have different ones. A sample of
+            a class that the old model lacks has the weight `base`, because it is not right there.
+        ignore_index: the target value that marks samples without a target.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
-        preset: ``"paper"`` takes what the paper prints where it differs from these defaults:
+        preset: ``"paper"`` uses the paper's values where they differ from these defaults:
             ``class_reduction="sum"``, ``direction="reverse"`` and ``t_squared=False``. Options
             that are given override it.
 
@@ -74,7 +75,7 @@ class FocalDistillation(LossTerm):
     >>> pull = FocalDistillation(base=1.0, focus=5.0, distance="logits")
     >>> new = torch.tensor([[2.0, 0.0], [0.0, 1.0]], requires_grad=True)
     >>> old = torch.tensor([[1.0, 0.0], [2.0, 1.0]])
-    >>> pull(new=new, old=old, target=torch.tensor([0, 1]))  # old is right on the first alone
+    >>> pull(new=new, old=old, target=torch.tensor([0, 1]))  # the old model is right on the first
     tensor(1.2500, grad_fn=<...>)
     """
 
@@ -92,7 +93,7 @@ class FocalDistillation(LossTerm):
     preset: InitVar[Preset | None] = None
 
     def __post_init__(self, preset: Preset | None) -> None:
-        """Fill in what depends on the preset, and check all."""
+        """Set options that depend on the preset, and check all options."""
         printed = is_paper_preset(preset)
         self.class_reduction = given_or(self.class_reduction, "sum" if printed else "mean")
         self.direction = given_or(self.direction, "reverse" if printed else "forward")
@@ -107,7 +108,7 @@ class FocalDistillation(LossTerm):
         super().__post_init__()
 
     def forward(self, *, new: Logits, old: OldLogits, target: Target) -> Loss:
-        """The term for a batch."""
+        """Return the term for a batch."""
         check_class_match("old", old=old, new=new, classes=self.classes)
         aim = read_target(target, new=new, ignore_index=self.ignore_index)
         student, teacher = shared_scores(new=new, old=old.detach(), classes=self.classes)
@@ -139,7 +140,7 @@ class FocalDistillation(LossTerm):
 
 @options_of(FocalDistillation)
 def focal_distillation(*, new: Logits, old: OldLogits, target: Target, **options: Any) -> Loss:
-    """Distance of new from old, times ``base + focus * [old right]`` per sample.
+    """Return the distance of new from old, times ``base + focus * [old right]`` per sample.
 
     ``distance="logits"`` is half the squared difference of the logits (FD-LM); ``"kl"`` is
     ``T^2 KL(old || new)`` of the softened probabilities (FD-KL), or ``T^2 KL(new || old)`` with
@@ -150,15 +151,15 @@ def focal_distillation(*, new: Logits, old: OldLogits, target: Target, **options
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class KnowledgeDistillation(LossTerm):
-    """Knowledge distillation: follow the reference on every sample, right or wrong.
+    """Knowledge distillation: follow the reference on every sample, whether it is right or wrong.
 
     The term is the mean over the batch of ``T^2 KL(reference || new)`` of the softened
     probabilities, or of ``T^2 KL(new || reference)`` with ``direction="reverse"``.
 
     Args:
-        temperature: of the softmax on both sides.
-        direction: ``"forward"`` is ``KL(reference || new)``, as Hinton et al. have it.
-        classes: which classes are the same, if the reference knows other ones than new.
+        temperature: the softmax temperature of both models.
+        direction: ``"forward"`` is ``KL(reference || new)``, as in Hinton et al.
+        classes: the matching of classes, if the reference and new model have different ones.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
@@ -180,7 +181,7 @@ class KnowledgeDistillation(LossTerm):
         super().__post_init__()
 
     def forward(self, *, new: Logits, reference: OldLogits) -> Loss:
-        """The term for a batch."""
+        """Return the term for a batch."""
         check_class_match("reference", old=reference, new=new, classes=self.classes)
         student, teacher = shared_scores(new=new, old=reference.detach(), classes=self.classes)
         sloped = divergence(
@@ -191,7 +192,7 @@ class KnowledgeDistillation(LossTerm):
 
 @options_of(KnowledgeDistillation)
 def knowledge_distillation(*, new: Logits, reference: OldLogits, **options: Any) -> Loss:
-    """``T^2 KL(reference || new)`` of the softened probabilities, for every sample alike.
+    """Return ``T^2 KL(reference || new)`` of the softened probabilities, for every sample.
 
     See :class:`KnowledgeDistillation`.
     """
@@ -201,7 +202,7 @@ def knowledge_distillation(*, new: Logits, reference: OldLogits, **options: Any)
 def divergence(
     student: Logits, teacher: Logits, *, temperature: float, direction: Direction
 ) -> ValueWithGradient:
-    """The divergence of softened probabilities, in the direction that is asked for."""
+    """Return the divergence of softened probabilities in a direction."""
     if temperature > HOTTEST and student.dtype != torch.float64:
         raise InputError(
             f"Expected `temperature` to be at most {HOTTEST:,} below float64, but got "

@@ -1,4 +1,4 @@
-"""Distances between distributions or logits, with gradients; the highest classes."""
+"""Distances between distributions or logits, with their gradients, and the top-k classes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from flipguard.losses.base import (
     loss_precision,
 )
 
-# With fewer classes for each one that is wanted, groups only add work.
+# With fewer classes per wanted class, groups only add work.
 FEW = 256
 SIZE = 32  # classes in a group
 
 
 @torch.no_grad()
 def highest(logits: Logits, k: int) -> Labels:
-    """The k classes of the highest logits, in no order; of equal ones, any.
+    """Return the k classes with the highest logits, unordered; ties are broken arbitrarily.
 
     >>> import torch
     >>> highest(torch.tensor([[0.5, 3.0, -1.0, 2.0]]), 2).sort().values
@@ -32,8 +32,8 @@ def highest(logits: Logits, k: int) -> Labels:
     classes = logits.shape[-1]
     if classes < FEW * k:
         return logits.topk(k, -1, sorted=False).indices
-    # Only k groups of classes can hold the k highest: those whose own highest is highest. A group
-    # is every so-manieth class, since neighbours in memory are read best by neighbouring threads.
+    # The k highest logits are in the k groups with the highest maxima. A group takes classes at a
+    # fixed stride, because neighbouring threads read neighbouring memory fastest.
     groups = classes // SIZE
     grouped = logits[..., : groups * SIZE].view(*logits.shape[:-1], SIZE, groups)
     best = grouped.amax(-2).topk(k, -1, sorted=False).indices
@@ -47,8 +47,8 @@ def highest(logits: Logits, k: int) -> Labels:
 
 
 def logit_difference(student: Logits, teacher: Logits) -> Tensor:
-    """``student - teacher``, in the precision that losses are computed in."""
-    # A copy in higher precision is our own, to be worked on in place; the student's logits are not.
+    """Return ``student - teacher``, in the precision of losses."""
+    # A copy in higher precision may be changed in place; the student's logits may not.
     return (
         student - loss_precision(teacher)
         if is_wide(student)
@@ -60,7 +60,7 @@ def logit_difference(student: Logits, teacher: Logits) -> Tensor:
 def squared_difference(
     student: Logits, teacher: Logits, *, over: ClassReduction
 ) -> ValueWithGradient:
-    """``1/2 sum_c (s_c - t_c)^2``, or half the mean over classes."""
+    """Return ``1/2 sum_c (s_c - t_c)^2``, or half the mean over classes."""
     difference = logit_difference(student, teacher)
     share = 1.0 if over == "sum" else 1 / difference.shape[-1]
     value = torch.linalg.vector_norm(difference, dim=-1).square_()
@@ -69,12 +69,12 @@ def squared_difference(
 
 @torch.no_grad()
 def kl_to_student(student: Logits, teacher: Logits, *, temperature: float) -> ValueWithGradient:
-    """``T^2 KL(softmax(teacher / T) || softmax(student / T))``: what distillation minimises."""
+    """Return ``T^2 KL(softmax(teacher / T) || softmax(student / T))``, as in distillation."""
     log_p = _log_softmax(teacher, temperature)
     log_q = _log_softmax(student, temperature)
     ratio = log_p - log_q
     p, q = log_p.exp_(), log_q.exp_()
-    excess = q.sub_(p)  # which is the slope, but for a factor of T
+    excess = q.sub_(p)  # the slope, up to a factor of T
     value = _divergence(ratio.mul_(p), excess)
     return ValueWithGradient(
         value, (excess,), value_factor=temperature**2, slope_factor=temperature
@@ -83,7 +83,7 @@ def kl_to_student(student: Logits, teacher: Logits, *, temperature: float) -> Va
 
 @torch.no_grad()
 def kl_from_student(student: Logits, teacher: Logits, *, temperature: float) -> ValueWithGradient:
-    """``T^2 KL(softmax(student / T) || softmax(teacher / T))``: the other direction."""
+    """Return ``T^2 KL(softmax(student / T) || softmax(teacher / T))``, the reverse direction."""
     log_q = _log_softmax(student, temperature)
     log_p = _log_softmax(teacher, temperature)
     ratio = log_q - log_p
@@ -97,7 +97,7 @@ def kl_from_student(student: Logits, teacher: Logits, *, temperature: float) -> 
 
 @torch.no_grad()
 def symmetric_kl(first: Logits, second: Logits) -> ValueWithGradient:
-    """``KL(p || q) + KL(q || p)`` of two models, with the slopes for both."""
+    """Return ``KL(p || q) + KL(q || p)`` of two models, with the slopes for both."""
     log_p, log_q = _log_softmax(first), _log_softmax(second)
     ratio = log_p - log_q
     p, q = log_p.exp_(), log_q.exp_()
@@ -112,7 +112,7 @@ def symmetric_kl(first: Logits, second: Logits) -> ValueWithGradient:
 
 @torch.no_grad()
 def cross_entropy(student: Logits, teacher: Logits) -> ValueWithGradient:
-    """``-sum_c softmax(teacher)_c log softmax(student)_c``."""
+    """Return ``-sum_c softmax(teacher)_c log softmax(student)_c``."""
     log_q = _log_softmax(student)
     p = torch.softmax(loss_precision(teacher), -1)
     value = (p * log_q).sum(-1).neg_()
@@ -121,7 +121,7 @@ def cross_entropy(student: Logits, teacher: Logits) -> ValueWithGradient:
 
 @torch.no_grad()
 def negative_log_likelihood(student: Logits, at: Labels) -> ValueWithGradient:
-    """``-log softmax(student)_at``."""
+    """Return ``-log softmax(student)_at``."""
     place = at.unsqueeze(-1)
     log_q = _log_softmax(student)
     value = log_q.gather(-1, place).squeeze(-1).neg_()
@@ -132,7 +132,7 @@ def negative_log_likelihood(student: Logits, at: Labels) -> ValueWithGradient:
 
 @torch.no_grad()
 def entropy_with_gradient(logits: Logits) -> ValueWithGradient:
-    """``-sum_c p_c log p_c``."""
+    """Return ``-sum_c p_c log p_c``."""
     log_p = _log_softmax(logits)
     p = log_p.exp()
     value = (p * log_p).sum(-1).neg_()
@@ -143,9 +143,9 @@ def entropy_with_gradient(logits: Logits) -> ValueWithGradient:
 
 @torch.no_grad()
 def divergence_from_uniform(logits: Logits, floor: float = 0.0) -> ValueWithGradient:
-    """``KL(p || uniform) + KL(uniform || p) = sum_c (p_c - 1/C) log p_c``.
+    """Return ``KL(p || uniform) + KL(uniform || p) = sum_c (p_c - 1/C) log p_c``.
 
-    With a floor, ``sum_c (p_c - 1/C) log(C (p_c + floor))``, which has a bound.
+    With a floor, return ``sum_c (p_c - 1/C) log(C (p_c + floor))``, which has a bound.
     """
     log_p = _log_softmax(logits)
     if floor:
@@ -164,7 +164,7 @@ def divergence_from_uniform(logits: Logits, floor: float = 0.0) -> ValueWithGrad
 
 @torch.no_grad()
 def top_entropy(logits: Logits, places: Labels) -> ValueWithGradient:
-    """``-sum_c p_c log p_c`` over the classes at `places`; p is the softmax over all."""
+    """Return ``-sum_c p_c log p_c`` over the classes at `places`; p is the softmax over all."""
     log_p = _log_softmax(logits)
     log_top = log_p.gather(-1, places)
     top = log_top.exp()
@@ -177,7 +177,10 @@ def top_entropy(logits: Logits, places: Labels) -> ValueWithGradient:
 def top_divergence_from_uniform(
     logits: Logits, places: Labels, floor: float = 0.0
 ) -> ValueWithGradient:
-    """``sum_c (p_c - 1/C) log(C p_c)`` over the classes at `places`; p is the softmax over all."""
+    """Return ``sum_c (p_c - 1/C) log(C p_c)`` over the classes at `places`.
+
+    p is the softmax over all classes.
+    """
     classes = logits.shape[-1]
     log_p = _log_softmax(logits)
     log_top = log_p.gather(-1, places)
@@ -185,7 +188,7 @@ def top_divergence_from_uniform(
         value, elastic = _bounded(log_top.exp_(), floor, classes)
         return ValueWithGradient(value, (_slope_at(log_p, places, elastic),))
     top = log_top.exp()
-    # Filled and not copied from the host: a captured graph may not wait for it.
+    # Filled on the device, because a captured graph may not wait for a copy from the CPU.
     log_top.add_(log_p.new_full((), classes).log_())
     excess = top - 1 / classes
     value = (excess * log_top).sum(-1)
@@ -193,11 +196,11 @@ def top_divergence_from_uniform(
 
 
 def _bounded(p: Tensor, floor: float, classes: int) -> tuple[Tensor, Tensor]:
-    """``sum_c f(p_c)`` and each class's ``f'(p_c) p_c``.
+    """Return ``sum_c f(p_c)`` and each class's ``f'(p_c) p_c``.
 
     ``f(p) = (p - 1/C) log(C (p + floor))``, so that ``f'(p) p`` is
-    ``p log(C (p + floor)) + (p - 1/C) p / (p + floor)``. Three tensors of the size of `p` are
-    alive at once, with it.
+    ``p log(C (p + floor)) + (p - 1/C) p / (p + floor)``. With `p`, at most three tensors of
+    its size exist at once.
     """
     share = p + floor
     certain = share.log().add_(math.log(classes))
@@ -208,9 +211,9 @@ def _bounded(p: Tensor, floor: float, classes: int) -> tuple[Tensor, Tensor]:
 
 
 def _slope_at(log_p: Tensor, places: Tensor, elastic: Tensor) -> Tensor:
-    """The slope of ``sum_c f(p_c)`` over some classes, from their ``f'(p_c) p_c``.
+    """Return the slope of ``sum_c f(p_c)`` over some classes, from their ``f'(p_c) p_c``.
 
-    Since ``d p_c / d z_j = p_c ([c = j] - p_j)``, each class pulls at itself and pushes all.
+    It follows from ``d p_c / d z_j = p_c ([c = j] - p_j)``.
     """
     slope = log_p.exp_().mul_(elastic.sum(-1, keepdim=True)).neg_()
     return slope.scatter_add_(-1, places, elastic)
@@ -224,9 +227,10 @@ def _log_softmax(logits: Logits, temperature: float = 1.0) -> Tensor:
 
 
 def _divergence(weighted_ratio: Tensor, excess: Tensor) -> Tensor:
-    """``sum_c p_c log(p_c / q_c) + q_c - p_c``: the divergence, since both sum to one.
+    """Return ``sum_c p_c log(p_c / q_c) + q_c - p_c``, the divergence of p from q.
 
-    The added terms cancel the rounding that all log-probabilities of a row share. Without them a
-    divergence at temperature 100, which is near 1e-4, would be off by a hundredth in float32.
+    The terms ``q_c - p_c`` sum to 0, and cancel the rounding that all log-probabilities of a row
+    share. Without them, a divergence near 1e-4, as at temperature 100, would be off by 1% in
+    float32.
     """
     return weighted_ratio.sum(-1).add_(excess.sum(-1)).clamp_(min=0)

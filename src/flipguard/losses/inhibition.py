@@ -1,4 +1,4 @@
-"""Logit difference inhibition (ELODI, equations 7 and 8): keep the highest logits in place."""
+"""Logit difference inhibition (ELODI, equations 7 and 8)."""
 
 from __future__ import annotations
 
@@ -43,31 +43,31 @@ class LogitDifferenceInhibition(LossTerm):
     """Logit difference inhibition (ELODI, equations 7 and 8): stay near the reference's logits.
 
     The term is the mean over the batch of the mean (or sum) over the classes in ``K(x)`` of
-    ``max(|new_c - reference_c| - margin, 0)^p``, where ``K(x)`` are the k classes of the highest
+    ``max(|new_c - reference_c| - margin, 0)^p``, where ``K(x)`` are the k classes with the highest
     logits. The paper's objective is ``(1 - alpha) * cross_entropy + alpha * term``, alpha = 0.8.
 
     Args:
-        k: how many classes count; None for all (equation 7).
+        k: the number of classes that count; None for all (equation 7).
         p: the power, 1 or more.
-        rank_by: whose logits decide which are the highest: the ``"student"``'s (the new model),
-            the ``"reference"``'s, or the union of ``"both"``. Ranked by the reference, a student
-            is free to raise all other logits.
+        rank_by: the model whose logits decide which classes count: the ``"student"`` (the new
+            model), the ``"reference"``, or ``"both"`` for the union. With ``"reference"``, the
+            student may raise all other logits without a cost.
         class_reduction: ``"mean"`` or ``"sum"`` over the classes that count. The paper sums;
-            with a hundred classes that blows up training at ordinary learning rates.
-        margin: differences up to this cost nothing.
+            with 100 classes, training then diverges at common learning rates.
+        margin: differences up to this size have no cost.
         base: weight of every sample.
-        focus: further weight of the samples that `filter` picks; needs a target.
-        filter: what gets the focus: ``"old_right"`` (the reference is right), ``"all"``,
+        focus: extra weight of the samples that `filter` selects; needs a target.
+        filter: the samples that get the focus: ``"old_right"`` (the reference is right), ``"all"``,
             ``"new_wrong"`` or ``"negative_flip"``.
-        classes: which classes are the same, if the reference knows other ones than new.
-        ignore_index: a target that marks samples without one.
+        classes: the matching of classes, if the reference and new model have different ones.
+        ignore_index: the target value that marks samples without a target.
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
-        preset: ``"paper"`` takes ``class_reduction="sum"``. Options given beside it win.
+        preset: ``"paper"`` uses ``class_reduction="sum"``. Options that are given override it.
 
     >>> import torch
     >>> pull = LogitDifferenceInhibition(k=2)
     >>> new = torch.tensor([[3.0, 2.0, -9.0]], requires_grad=True)
-    >>> pull(new=new, reference=torch.tensor([[2.0, 2.0, 2.0]]))  # the third is not among two
+    >>> pull(new=new, reference=torch.tensor([[2.0, 2.0, 2.0]]))  # the third class does not count
     tensor(0.5000, grad_fn=<...>)
     """
 
@@ -85,7 +85,7 @@ class LogitDifferenceInhibition(LossTerm):
     preset: InitVar[Preset | None] = None
 
     def __post_init__(self, preset: Preset | None) -> None:
-        """Fill in what depends on the preset, and check all."""
+        """Set options that depend on the preset, and check all options."""
         printed = is_paper_preset(preset)
         self.class_reduction = given_or(self.class_reduction, "sum" if printed else "mean")
         whole("k", self.k)
@@ -99,7 +99,7 @@ class LogitDifferenceInhibition(LossTerm):
         super().__post_init__()
 
     def forward(self, *, new: Logits, reference: OldLogits, target: Target | None = None) -> Loss:
-        """The term for a batch; the target is needed for a focus, or to leave samples out."""
+        """Return the term for a batch. A focus and ignored samples need a target."""
         check_class_match("reference", old=reference, new=new, classes=self.classes)
         reference = reference.detach()
         student, teacher = shared_scores(new=new, old=reference, classes=self.classes)
@@ -134,17 +134,17 @@ class LogitDifferenceInhibition(LossTerm):
 def logit_difference_inhibition(
     *, new: Logits, reference: OldLogits, target: Target | None = None, **options: Any
 ) -> Loss:
-    """``|new - reference|^p`` over the k highest logits. See :class:`LogitDifferenceInhibition`."""
+    """Return the power of logit differences. See :class:`LogitDifferenceInhibition`."""
     return LogitDifferenceInhibition(**options).forward(new=new, reference=reference, target=target)
 
 
 def _highest(
     student: Logits, teacher: Logits, *, k: int | None, rank_by: RankBy
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Both logits at the classes that count, and which of those are no repetition."""
+    """Return both logits at the classes that count, and which of these are not repetitions."""
     if k is None or k >= student.shape[-1]:
         return student, teacher, None
-    # Ranked in the precision that came in: a copy of all logits would cost more than the loss.
+    # Ranked in the given precision, because a copy of all logits would cost more than the loss.
     ranked = teacher if rank_by == "reference" else student.detach()
     places = highest(ranked, k)
     counted = None
@@ -166,7 +166,7 @@ def _inhibited(
     margin: float,
     over: ClassReduction,
 ) -> ValueWithGradient:
-    """``max(|s - t| - margin, 0)^p``, summed or averaged over the classes that count."""
+    """Return ``max(|s - t| - margin, 0)^p``, summed or averaged over the classes that count."""
     difference = logit_difference(student, teacher)
     share = 1.0 if over == "sum" or counted is not None else 1 / difference.shape[-1]
     if p == 2 and margin == 0 and counted is None:
@@ -175,7 +175,7 @@ def _inhibited(
     excess = (difference.abs() - margin).clamp_(min=0)
     if counted is not None:
         excess.mul_(counted)
-    # p |d|^(p-1) sign(d), and nothing within the margin, also for p = 1
+    # p |d|^(p-1) sign(d), and 0 within the margin, also for p = 1
     slope = difference.sign_().mul_(excess > 0).mul_(excess.pow(p - 1))
     value = excess.pow_(p).sum(-1)
     if over == "mean" and counted is not None:

@@ -1,4 +1,4 @@
-"""Hard and soft targets, and how much each sample weighs."""
+"""Hard and soft targets, and the weights of samples."""
 
 from __future__ import annotations
 
@@ -18,62 +18,62 @@ FILTERS = ("old_right", "all", "new_wrong", "negative_flip")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardTarget:
-    """A class a sample, or none where it is ignored."""
+    """One class per sample, or none for ignored samples."""
 
-    labels: Labels  # as given, so no index where ignored
+    labels: Labels  # as given, so not an index if ignored
     valid: PerSample  # bool: not ignored
 
     def index(self) -> Labels:
-        """The labels as an index: 0 where ignored."""
+        """Return the labels as indices, with 0 for ignored samples."""
         return self.labels.masked_fill(~self.valid, 0)
 
     def mass_at(self, index: Labels) -> PerSample:
-        """1 where the target is the class at `index` (below 0: no class), else 0."""
+        """Return 1 where the target is the class `index` (below 0: no class), else 0."""
         return (self.labels == index) & self.valid
 
     def mass(self) -> PerSample:
-        """1 where there is a target, else 0."""
+        """Return 1 where there is a target, else 0."""
         return self.valid
 
     def known_mass(self, classes: SharedClasses | None) -> PerSample:
-        """1 where old knows the target, else 0."""
+        """Return 1 where the target is a class of the old model, else 0."""
         if classes is None:
             return self.mass()
         return classes.on(self.labels.device).known[self.index()] & self.valid
 
     def count(self) -> int | Tensor:
-        """The samples that a mean is taken over, at least 1."""
+        """Return the number of samples that a mean is taken over, at least 1."""
         return self.valid.sum().clamp(min=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftTarget:
-    """A distribution over new's classes a sample."""
+    """One distribution over the new model's classes per sample."""
 
     mixture: Logits
 
     def mass_at(self, index: Labels) -> PerSample:
-        """How much of the target lies on the class at `index` (below 0: no class)."""
+        """Return the target's share of the class `index` (below 0: no class)."""
         mass = self.mixture.gather(-1, index.clamp(min=0).unsqueeze(-1)).squeeze(-1)
         return torch.where(index >= 0, mass, torch.zeros_like(mass))
 
     def mass(self) -> PerSample:
-        """The sum of each target's shares: 1, up to rounding."""
+        """Return the sum of each target's shares: 1, up to rounding."""
         return self.mixture.sum(-1)
 
     def known_mass(self, classes: SharedClasses | None) -> PerSample:
-        """How much of the target lies on classes that old knows."""
+        """Return the target's share of the old model's classes."""
         if classes is None:
             return self.mass()
         return self.mixture.index_select(-1, classes.on(self.mixture.device).shared_new).sum(-1)
 
     def count(self) -> int:
-        """The samples that a mean is taken over, at least 1."""
+        """Return the number of samples that a mean is taken over, at least 1."""
         return max(self.mixture[..., 0].numel(), 1)
 
 
 def read_target(target: Tensor, *, new: Logits, ignore_index: int) -> HardTarget | SoftTarget:
-    """The target of the samples whose logits are `new`, checked by shape and type."""
+    """Return the target of the samples with the logits `new`, checked."""
     check_tensor("target", target)
     if target.device != new.device:
         raise InputError(
@@ -86,7 +86,7 @@ def read_target(target: Tensor, *, new: Logits, ignore_index: int) -> HardTarget
                 f"Expected soft targets to have the samples and classes of the new model, "
                 f"{list(new.shape)}, but got {list(target.shape)}; class indices must be integers."
             )
-        # Mixing weights of 8 bits would lose more than the losses do.
+        # Half precision is too coarse for shares of a target.
         dtype = torch.float64 if new.dtype == torch.float64 else torch.float32
         mixture = target.detach().to(dtype)
         _refuse_no_mixture(mixture)
@@ -97,7 +97,7 @@ def read_target(target: Tensor, *, new: Logits, ignore_index: int) -> HardTarget
 
 
 def read_hard_target(target: Tensor, *, like: Tensor, ignore_index: int) -> HardTarget:
-    """The target as class indices, for losses that mean nothing for a mixture of classes."""
+    """Return the target as class indices, for losses that are not defined for soft targets."""
     check_tensor("target", target)
     if target.is_floating_point():
         raise InputError(
@@ -125,7 +125,7 @@ def read_hard_target(target: Tensor, *, like: Tensor, ignore_index: int) -> Hard
 
 
 def _refuse_unknown(aim: HardTarget, *, classes: int) -> None:
-    """Refuses labels that are no class, where looking at them costs nothing."""
+    """Raise an error for labels that are not classes, if they can be read at no cost."""
     if not _may_be_read(aim.labels):
         return
     wrong = aim.valid & ((aim.labels < 0) | (aim.labels >= classes))
@@ -138,7 +138,7 @@ def _refuse_unknown(aim: HardTarget, *, classes: int) -> None:
 
 
 def _refuse_no_mixture(mixture: Tensor) -> None:
-    """Refuses soft targets that are no distributions, where looking at them costs nothing."""
+    """Raise an error for soft targets that are no distributions, if they are read at no cost."""
     if not _may_be_read(mixture):
         return
     total = mixture.sum(-1)
@@ -151,14 +151,14 @@ def _refuse_no_mixture(mixture: Tensor) -> None:
 
 
 def _may_be_read(tensor: Tensor) -> bool:
-    # On a GPU reading waits for the device, and a compiled graph cannot branch on values.
+    # Reading from a GPU waits for the device, and a compiled graph cannot branch on values.
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def _holds_any(wrong: Tensor) -> bool:
     try:
         return bool(wrong.any())
-    except RuntimeError:  # inside vmap, or with no values at all, there is no answer
+    except RuntimeError:  # inside vmap, or for tensors without values
         return False
 
 
@@ -173,9 +173,10 @@ def focal_weight(
     classes: SharedClasses | None,
     dtype: torch.dtype,
 ) -> PerSample:
-    """The weight ``base + focus * [picked]``; 0 for ignored samples.
+    """Return the weight ``base + focus * [selected]`` per sample; 0 for ignored samples.
 
-    A sample of a class that old lacks has the weight base (PCT, equation 7): old is wrong on it.
+    A sample of a class that the old model lacks has the weight base (PCT, equation 7), because the
+    old model is wrong there.
     """
     weight = target.mass().to(dtype, copy=True)
     if base != 1:
@@ -194,7 +195,7 @@ def focus_share(
     target: HardTarget | SoftTarget,
     classes: SharedClasses | None,
 ) -> PerSample:
-    """How much of each sample's target the filter picks, from 0 to 1."""
+    """Return the share of each sample's target that the filter selects, from 0 to 1."""
     if which == "all":
         return target.mass()
     if which == "old_right":
@@ -206,7 +207,7 @@ def focus_share(
 
 
 def missed(says: Labels, *, target: HardTarget | SoftTarget) -> PerSample:
-    """How much of each sample's target lies on other classes than the predicted one."""
+    """Return the share of each sample's target that is not on the predicted class."""
     if isinstance(target, HardTarget):
         return target.valid & (target.labels != says)
     return target.mass() - target.mass_at(says)

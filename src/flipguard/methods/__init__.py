@@ -1,4 +1,4 @@
-"""Methods that train: a row that describes each, and the objective that it builds."""
+"""Training methods: the row that describes each method, and the objective that it builds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""What a method is: a row with all that is known of it, and an objective that is built for a run.
+"""The classes that describe a method and its options.
 
-Rows are read where torch is not installed, so modules of methods import torch in functions only.
+Descriptions are read where torch is not installed, so the modules of this package import torch
+inside functions only. Objectives, which a method builds for a run, belong to
+`flipguard.methods.objective`.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ Options: TypeAlias = Mapping[str, Scalar]
 NEEDS: Mapping[str, str] = {
     "old": "an old run",
     "one_old": "exactly one",
-    "same_classes": "old's classes",
-    "same_layout": "old's architecture",
-    "members": "members, which it trains",
-    "held_out": "a part of the training samples to measure on",
+    "same_classes": "the same classes as the old model",
+    "same_layout": "the same architecture as the old model",
+    "members": "ensemble members, which it trains",
+    "held_out": "some training samples, which are held out",
 }
 
-# What an option must be, by what its default is.
+# The kind of value that an option must have, by the type of its default.
 KINDS: Mapping[type, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -39,42 +41,42 @@ KINDS: Mapping[type, str] = {
 
 
 HELD_OUT = 0.1
-"""The share of the training samples that is held out for a method that measures on samples."""
+"""Share of the training samples that is held out for methods that need held-out samples."""
 
-FORWARD = 1 / 3  # the share of a training step that a forward pass takes
+FORWARD = 1 / 3  # cost of a forward pass, as a share of a training step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printed:
-    """The value of an option in the paper, and what another value changes."""
+    """The paper's value of an option, and what any other value changes."""
 
     value: Scalar
     words: str | None = None
     formula: bool = False  # whether another value changes the equation, not just a strength
-    only: tuple[str, Scalar] | None = None  # another option, and the value of it that is needed
+    only: tuple[str, Scalar] | None = None  # applies only if this other option has this value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A number or word that a method may be told."""
+    """A setting of a method: a number, a word or a truth value."""
 
     name: str
     default: Scalar
-    # With this value the option is no part of the key of a run. Of a new option: the value that
-    # says what runs did before. It never changes, even if the default does.
+    # An option with this value is left out of a run's key. For a new option, it is the value that
+    # describes what earlier runs did. It never changes, even if the default does.
     key_default: Scalar
     sentence: str
     choices: tuple[str, ...] = ()
     printed: Printed | None = None
-    # What it is a number of, where it cannot be more than a study's scale has.
+    # What the option counts, if a study's scale limits it.
     counts: Literal["members", "classes"] | None = None
 
     def of(self, options: Options) -> Scalar:
-        """Return its value among some options; the default if it is not among them."""
+        """Return this option's value in `options`, or its default if it is not given."""
         return options.get(self.name, self.default)
 
     def whole(self, options: Options) -> int:
-        """Return its value, a whole number."""
+        """Return this option's value as a whole number."""
         value = self.of(options)
         if isinstance(value, bool) or not isinstance(value, int):
             raise InputError(
@@ -94,69 +96,73 @@ PRESET = Option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """A way to train: all that is known of it, and the function that builds its objective."""
+    """A training method: its description, its options, and how its objective is built."""
 
     name: str
     sentence: str
     paper: str
-    build: Callable[[BuildContext], Objective] | None  # None: the result is the mean of its members
+    build: Callable[[BuildContext], Objective] | None  # None: the result is the mean of the members
     options: tuple[Option, ...] = ()
     needs: Callable[[Options], Needs] = lambda _: Needs()
-    # Refuses what only this method can refuse, before data are read.
+    # Raises an error for settings that this method cannot use, before data are read.
     check: Callable[[Options, RunFacts], None] = lambda *_: None
-    # The model and the options of a run, from its model, the options given, and all options.
+    # Takes the model, the options given, and all options. Returns the model and options of the run.
     model_spec: Callable[[str, Options, Options], tuple[str, Options]] = lambda model, _, options: (
         model,
         options,
     )
-    # Which views of the samples are stored, by the number of classes.
+    # The stored views of the samples, from the options and the number of classes.
     views: Callable[[Options, int], ViewOptions | None] = lambda *_: None
-    # How long a step takes in steps of an untreated model, by how many other models it asks.
+    # Cost of a training step, in steps of an untreated model, from the options and the number of
+    # other models that the step calls.
     cost: Callable[[Options, int], float] = lambda _, others: 1 + FORWARD * others
     unlike: tuple[str, ...] = ()  # differences from the paper that no option changes
     # Differences from the paper that depend on the number of classes.
     unlike_at: Callable[[Options, int], tuple[str, ...]] = lambda *_: ()
     revisions: tuple[Revision, ...] = ()  # changes of its formula, oldest first
-    # Options that were removed, with the only value that a run may still have. They stay part of
-    # a run's name, so that earlier runs keep theirs.
+    # Removed options, with the only value that a run may still have. They stay part of a run's
+    # name, so that the names of earlier runs do not change.
     retired: Mapping[str, Scalar] = field(default_factory=dict)
 
     @property
     def settable(self) -> tuple[Option, ...]:
-        """All options that a user may set, with the preset for them."""
+        """All options that a user may set, with the preset if there are any."""
         return (*self.options, PRESET) if self.options else ()
 
     @property
     def is_mean(self) -> bool:
-        """Whether the result is the mean of its members, and nothing else is trained."""
+        """Whether the result is the mean of the members, so that no other model is trained."""
         return self.build is None
 
     def objective(self, setting: BuildContext) -> Objective:
         """Build the objective of a run."""
         if self.build is None:
             raise InputError(
-                f"Expected the members of `{self.name}` to be trained apart, as runs of `none`, "
-                "but got one model to train."
+                f"Expected the members of `{self.name}` to be trained separately, as runs of "
+                "`none`, but got one model to train."
             )
         return self.build(setting)
 
     def default_needs(self) -> Needs:
-        """Return what it cannot do without if no option is given."""
+        """Return what the method needs if no option is given."""
         return self.needs(self.complete({}))
 
     def needed(self) -> str:
-        """What it cannot do without, in words; nothing if it can do without all."""
+        """Return what the method needs, in words; an empty string if it needs nothing."""
         return ", ".join(NEEDS[name] for name in self.default_needs().names)
 
     def asked_members(self, options: Options) -> int | None:
-        """Return how many members some of the options ask for; None if they do not say."""
+        """Return the number of members that the options ask for, or None if they do not set it."""
         for option in self.options:
             if option.counts == "members" and option.name in options:
                 return option.whole(options)
         return None
 
     def at_most(self, options: Options, *, members: int, classes: int) -> dict[str, Scalar]:
-        """Return options that ask for no more members than that, and for all of fewer classes."""
+        """Return the options with at most `members` members.
+
+        A number of classes that is not below `classes` becomes None, which means all classes.
+        """
         found = dict(options)
         for option in self.options:
             value = found.get(option.name)
@@ -165,18 +171,18 @@ class Method:
             if option.counts == "members":
                 found[option.name] = min(value, members)
             elif value >= classes:
-                found[option.name] = None  # all of them
+                found[option.name] = None  # all classes
         return found
 
     @property
     def key_defaults(self) -> dict[str, Scalar]:
-        """The values with which options are no part of the key of a run."""
+        """The values at which options are left out of a run's key."""
         return {option.name: option.key_default for option in self.options}
 
     def complete(self, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Return all options: the given ones, checked, and the preset or defaults for the others.
+        """Return all options: the given ones, checked, and the preset or default for the others.
 
-        The preset itself is not among them, because it only stands for their values.
+        The preset itself is left out, because it only stands for the values of other options.
 
         >>> from flipguard.methods import METHODS
         >>> METHODS["fd-lm"].complete({"preset": "paper"})["class_reduction"]
@@ -187,7 +193,7 @@ class Method:
         if unknown:
             if not known:
                 raise InputError(
-                    f"Expected no options of `{self.name}`, which has none, but got "
+                    f"Expected no options, because `{self.name}` has none, but got "
                     f"{listed(unknown)}; leave them out."
                 )
             where = f"`flipguard methods {self.name}` lists all"
@@ -204,9 +210,9 @@ class Method:
     def departures(
         self, options: Mapping[str, Scalar], *, formula_only: bool = False
     ) -> Iterator[str]:
-        """Yield each difference from the paper with these options, in words.
+        """Yield a sentence for each difference from the paper that these options make.
 
-        With `formula_only`, leave out differences that do not change an equation.
+        With `formula_only`, yield only the differences that change an equation.
 
         >>> from flipguard.methods import METHODS
         >>> skl = METHODS["skl"]
@@ -228,32 +234,32 @@ class Method:
         yield from self.unlike
 
     def default_departures(self, named: Mapping[str, Scalar] | None = None) -> list[str]:
-        """The differences from the paper if no option is given, except by the method's name."""
+        """Return the differences from the paper with no options except those of the name."""
         return list(self.departures(self.complete(named or {})))
 
     def changes(self, facts: Set[Fact]) -> tuple[str, ...]:
-        """How the formula has changed for runs with these facts, oldest change first."""
+        """Return the changes of the formula for runs with these facts, oldest first."""
         return tuple(one.words for one in self.revisions if one.where <= facts)
 
     def formula(self, facts: Set[Fact]) -> int:
-        """How often the formula has changed for runs with these facts."""
+        """Return the number of changes of the formula for runs with these facts."""
         return len(self.changes(facts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """A change of a method's formula, after which earlier results are not those of the method."""
+    """A change of a method's formula, after which earlier results are out of date."""
 
-    words: str  # what is different now
-    where: frozenset[Fact]  # it changes only runs with all of these facts
+    words: str  # what the change was
+    where: frozenset[Fact]  # only runs with all of these facts change
 
 
 Fact: TypeAlias = Literal["clip", "new_classes", "other_model"]
-"""A property of a run that decides whether a change of a formula applies to it."""
+"""A property of a run that decides whether a revision applies to it."""
 
 
 def format_value(value: Scalar) -> str:
-    """A value as it is written in a configuration, and behind ``--set options.NAME=``."""
+    """Return a value as written in a configuration and after ``--set options.NAME=``."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -268,7 +274,7 @@ def _checked(
         of_paper = option.printed if printed else None
         return option.default if of_paper is None else of_paper.value
     value, default = given[option.name], option.default
-    if value == "none" and value not in option.choices:  # as a person writes it
+    if value == "none" and value not in option.choices:  # "none" on the command line means None
         value = None
     if value is None and default is None:
         return None
@@ -279,7 +285,7 @@ def _checked(
         )
     if _is_below_nothing(value):
         raise InputError(
-            f"Expected `{option.name}` of `{method}` to be a number from 0 on, but got "
+            f"Expected `{option.name}` of `{method}` to be a finite number of at least 0, but got "
             f"{listed([value])}."
         )
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
@@ -293,7 +299,7 @@ def _checked(
 
 
 def _is_below_nothing(value: Scalar) -> bool:
-    """Whether it is a number that no weight, count, temperature or share can be."""
+    """Whether a value is a number that is negative, infinite or not a number."""
     return isinstance(value, int | float) and not (math.isfinite(value) and value >= 0)
 
 
@@ -301,5 +307,5 @@ WEIGHT = Option(
     name="weight",
     default=1.0,
     key_default=1.0,
-    sentence="Weight of the term next to the task's loss.",
+    sentence="Weight of the method's term, which is added to the task's loss.",
 )

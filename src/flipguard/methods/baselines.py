@@ -17,11 +17,11 @@ TEMPERATURE = Option(
     name="temperature",
     default=0.05,
     key_default=0.05,
-    sentence="Of the similarities.",
+    sentence="Temperature that the similarities of features are divided by.",
     printed=Printed(value=0.05),
 )
-# Before, the gradient of the projection, which maps features to another width, was clipped together
-# with the student's.
+# Earlier, the gradient of the projection, which maps features to another width, was clipped
+# together with the student's gradient.
 CLIPPING = Revision(
     words="clipping per model",
     where=frozenset({"clip", "other_model"}),
@@ -31,7 +31,7 @@ COST_RATIO = Option(
     name="cost_ratio",
     default=2.5,
     key_default=2.5,
-    sentence="How much worse a negative flip is than a positive one is good.",
+    sentence="Cost of a negative flip, relative to the gain from a positive flip.",
 )
 
 
@@ -63,7 +63,7 @@ def _build_ract(setting: BuildContext) -> Objective:
         width=head_of(setting.model).in_features,
         old_width=head_of(old.model).in_features,
     )
-    seen_by_old = with_features(old.model)  # which is in eval mode, and stays so
+    seen_by_old = with_features(old.model)  # stays in eval mode
 
     def pull(step: Step) -> Tensor:
         with torch.no_grad():
@@ -80,13 +80,13 @@ def _build_ract(setting: BuildContext) -> Objective:
 
 def _features(step: Step) -> Tensor:
     if step.features is None:
-        raise InputError("Expected the model to give features, but got none.")
+        raise InputError("Expected the model to return features, but got none.")
     return step.features
 
 
 BCT = Method(
     name="bct",
-    sentence="Old's classifier must work on new's features.",
+    sentence="Adds the loss of the old model's classifier on the new model's features.",
     paper="BCT, Shen et al., 2020; ELODI, table 1",
     build=_build_bct,
     options=(WEIGHT,),
@@ -95,7 +95,10 @@ BCT = Method(
 )
 RACT = Method(
     name="ract",
-    sentence="New features near their own old ones, and far from other classes'.",
+    sentence=(
+        "Pulls each new feature to the old model's feature of the same sample, and away from those "
+        "of other classes."
+    ),
     paper="RACT, Zhang et al., 2022; ELODI, table 1",
     build=_build_ract,
     options=(WEIGHT, TEMPERATURE),
@@ -113,7 +116,7 @@ def _build(setting: BuildContext) -> Objective:
     old_confusion = _confusion(setting, old.model)
     term = BayesianImitation(
         old_confusion=old_confusion,
-        # Before it has learned, new's vote says nothing.
+        # Before training, the new model's predictions carry no information.
         new_confusion=torch.full_like(old_confusion, 1 / setting.classes),
         cost_ratio=setting.number("cost_ratio"),
     )
@@ -134,7 +137,9 @@ def _confusion(setting: BuildContext, model: nn.Module) -> Tensor:
     from flipguard.models import classify
 
     if setting.held_out is None:
-        raise InputError("Expected held-out samples to count confusions on, but got none.")
+        raise InputError(
+            "Expected held-out samples to estimate the confusion matrix, but got none."
+        )
     training = model.training
     model.eval()
     with torch.no_grad():
@@ -148,7 +153,10 @@ def _confusion(setting: BuildContext, model: nn.Module) -> Tensor:
 
 BU_CR = Method(
     name="bu-cr",
-    sentence="Towards what a Bayesian update with a cost ratio would answer.",
+    sentence=(
+        "Trains on the predictions of a Bayesian update, which corrects the old prediction only if "
+        "the expected gain exceeds the cost of a negative flip."
+    ),
     paper="ELODI, table 1; after Träuble et al., 2021",
     build=_build,
     options=(COST_RATIO,),

@@ -1,4 +1,4 @@
-"""`codistill-skl` and `codistill-ce`: two models that learn to agree; the first is kept."""
+"""`codistill-skl` and `codistill-ce`: two models are trained to agree, and the first is kept."""
 
 from __future__ import annotations
 
@@ -9,46 +9,52 @@ from flipguard.methods.base import Method, Option, Options, Revision
 from flipguard.methods.objective import BuildContext, LossParts, Objective, Step, task_loss
 from flipguard.methods.without_old import FLOOR as FLOOR_ALONE
 
-BETA = Option(name="beta", default=0.04, key_default=0.04, sentence="Strength of the agreement.")
+BETA = Option(name="beta", default=0.04, key_default=0.04, sentence="Weight of the agreement term.")
 RAMP = Option(
-    name="ramp", default=0.5, key_default=0.5, sentence="Share of the training over which it grows."
+    name="ramp",
+    default=0.5,
+    key_default=0.5,
+    sentence="Share of the training during which the agreement's weight grows from 0.",
 )
 BURN_IN = Option(
-    name="burn_in", default=0.1, key_default=0.1, sentence="Share of the training before it starts."
+    name="burn_in",
+    default=0.1,
+    key_default=0.1,
+    sentence="Share of the training before the agreement term starts.",
 )
 EVERY = Option(
     name="every",
     default=50,
     key_default=50,
-    sentence="Steps between two refreshes of the stale peers.",
+    sentence="Number of steps after which each model gets a new copy of the other.",
 )
 PLUS = Option(
     name="plus",
     default="nothing",
     key_default="nothing",
-    sentence="A regulariser beside it.",
+    sentence="Regulariser to add to the agreement term.",
     choices=("nothing", "entropy", "skl"),
 )
 ALPHA = Option(
     name="alpha",
     default=0.1,
     key_default=0.1,
-    sentence="Strength of that regulariser, which also grows.",
+    sentence="Weight of the regulariser `plus`; it grows like the agreement's weight.",
 )
 
 assert FLOOR_ALONE.printed is not None
 FLOOR = dataclasses.replace(
     FLOOR_ALONE,
-    sentence=f"Of skl as the regulariser. {FLOOR_ALONE.sentence}",
+    sentence=f"With plus=skl: {FLOOR_ALONE.sentence[0].lower()}{FLOOR_ALONE.sentence[1:]}",
     printed=dataclasses.replace(FLOOR_ALONE.printed, only=("plus", "skl")),
 )
-MANY_CLASSES = 100  # of more, the paper's entropy is that of the 10 likeliest
-# Before, the gradients of both models were clipped as one vector.
+MANY_CLASSES = 100  # with more, the paper takes the entropy of the 10 most probable ones
+# Earlier, the gradients of both models were clipped as one vector.
 CLIPPING = Revision(words="clipping per model", where=frozenset({"clip"}))
 
 
 def _regulariser(setting: BuildContext) -> Any:
-    """The sum of a regulariser over both models, or None."""
+    """Return a function that sums the regulariser over both models, or None."""
     from flipguard.losses import EntropyRegularizer, UniformDivergence
 
     if setting.word("plus") == "entropy":
@@ -93,7 +99,7 @@ def _build_ce(setting: BuildContext) -> Objective:
 
     twin, agree = setting.new_model("twin"), CoDistillation(kind="ce")
     every = int(setting.number("every"))
-    # Each learns from an earlier state of the other, so that neither waits for the other.
+    # Each model learns from an earlier copy of the other, so that neither waits for the other.
     first_peer, second_peer = Peer(setting.model, every=every), Peer(twin, every=every)
     burn_in = int(setting.number("burn_in") * setting.steps)
     beta = Ramp("step", strength=setting.number("beta"), steps=burn_in)
@@ -127,12 +133,12 @@ def _build_ce(setting: BuildContext) -> Objective:
         after_step=after_step,
         state=state,
         restore=restore,
-        replayable=False,  # whether there is a pull yet is decided step by step
+        replayable=False,  # each step decides in Python whether the agreement term has started
     )
 
 
 def _two_models(*_: object) -> float:
-    """Return the cost of a step: a second model is trained along with the first."""
+    """Return the cost of a step in which two models are trained."""
     return 2.0
 
 
@@ -144,7 +150,7 @@ def _entropy_of_all(options: Options, classes: int) -> tuple[str, ...]:
 
 CODISTILL_SKL = Method(
     name="codistill-skl",
-    sentence="Two models, updated together, whose predictions are drawn to each other.",
+    sentence="Trains two models and pulls their predictions to each other; keeps the first.",
     paper="Reproducibility, equations 9 and 19",
     build=_build_skl,
     options=(BETA, RAMP, PLUS, ALPHA, FLOOR),
@@ -154,7 +160,10 @@ CODISTILL_SKL = Method(
 )
 CODISTILL_CE = Method(
     name="codistill-ce",
-    sentence="Two models, updated independently, each drawn to an earlier state of the other.",
+    sentence=(
+        "Trains two models, and pulls the predictions of each to an earlier copy of the other; "
+        "keeps the first."
+    ),
     paper="Reproducibility, equation 18; Anil et al., 2018",
     build=_build_ce,
     options=(BETA, BURN_IN, EVERY),

@@ -1,4 +1,4 @@
-"""Methods that weigh what old says, from `naive` and `kd` to `muscle` and `label-mix`."""
+"""Methods that train on the old model's predictions, from `naive` and `kd` to `label-mix`."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from flipguard.methods.base import WEIGHT, Method, Option, Printed, Revision
 from flipguard.methods.needs import Needs
 from flipguard.methods.objective import BuildContext, LossParts, Objective, Step, pull_to_old
 
-# PCT, section 5.1: lambda of equation 4.
+# PCT, section 5.1: the lambda of equation 4.
 PRINTED_WEIGHT = dataclasses.replace(WEIGHT, printed=Printed(value=1.0))
 BASE = Option(
     name="base",
     default=1.0,
     key_default=1.0,
-    sentence="Weight of every sample.",
+    sentence="Weight of every sample in the distillation term.",
     printed=Printed(value=1.0),
 )
 FOCUS = Option(
     name="focus",
     default=5.0,
     key_default=5.0,
-    sentence="Further weight of what old gets right.",
+    sentence="Extra weight of focused samples; by default those that the old model gets right.",
     printed=Printed(value=5.0),
 )
 TEMPERATURE = Option(
     name="temperature",
     default=100.0,
     key_default=100.0,
-    sentence="Of the softmax on both sides.",
+    sentence="Softmax temperature of both models.",
     printed=Printed(value=100.0),
 )
 DIRECTION = Option(
     name="direction",
     default="forward",
     key_default="forward",
-    sentence="Forward is KL(old, new), reverse is KL(new, old).",
+    sentence="Direction of the divergence: forward is KL(old, new), reverse is KL(new, old).",
     choices=("forward", "reverse"),
     printed=Printed(
         value="reverse",
@@ -47,7 +47,7 @@ T_SQUARED = Option(
     name="t_squared",
     default=True,
     key_default=True,
-    sentence="Multiply by the squared temperature.",
+    sentence="Multiply the divergence by the squared temperature.",
     printed=Printed(
         value=False,
         words="times the squared temperature, 10,000 at 100, which PCT's equation 8 does not have",
@@ -58,7 +58,7 @@ REDUCTION = Option(
     name="class_reduction",
     default="mean",
     key_default="mean",
-    sentence="Mean or sum over the classes.",
+    sentence="Take the mean or the sum over the classes.",
     choices=("mean", "sum"),
     printed=Printed(
         value="sum",
@@ -70,18 +70,21 @@ FILTER = Option(
     name="filter",
     default="old_right",
     key_default="old_right",
-    sentence="What gets the focus.",
+    sentence="Samples that get the extra weight `focus`.",
     choices=("old_right", "all", "new_wrong", "negative_flip"),
     printed=Printed(value="old_right", formula=True),
 )
-# Before, a sample of a class that old lacks had the weight 0.
+# Earlier, samples of a class that the old model lacks had the weight 0.
 GROWTH = Revision(
     words="samples of classes that the old model lacks get the base weight",
     where=frozenset({"new_classes"}),
 )
 
 SHARE = Option(
-    name="share", default=0.5, key_default=0.5, sentence="Share of old's prediction in the target."
+    name="share",
+    default=0.5,
+    key_default=0.5,
+    sentence="Share of the old model's prediction in the target.",
 )
 
 
@@ -131,7 +134,7 @@ def _build_naive(setting: BuildContext) -> Objective:
 
 NAIVE = Method(
     name="naive",
-    sentence="Cross-entropy again on what old gets right.",
+    sentence="Adds a second cross-entropy on the samples that the old model gets right.",
     paper="PCT, equation 6",
     build=_build_naive,
     options=(PRINTED_WEIGHT,),
@@ -139,7 +142,7 @@ NAIVE = Method(
 )
 KD = Method(
     name="kd",
-    sentence="Distillation from old, on every sample alike.",
+    sentence="Distils the old model, with the same weight for every sample.",
     paper="Hinton et al., 2015; for PCT take fd-kl with focus=0 and preset=paper",
     build=_build_kl,
     # Hinton et al. state this direction and this factor, but no weight and no temperature. PCT
@@ -155,7 +158,7 @@ KD = Method(
 )
 FD_KL = Method(
     name="fd-kl",
-    sentence="Focal distillation of old's softened probabilities.",
+    sentence="Distils the old model's probabilities, mostly where the old model is right.",
     paper="PCT, equations 7 and 8",
     build=_build_kl,
     options=(PRINTED_WEIGHT, BASE, FOCUS, TEMPERATURE, DIRECTION, T_SQUARED),
@@ -164,7 +167,7 @@ FD_KL = Method(
 )
 FD_LM = Method(
     name="fd-lm",
-    sentence="Focal distillation of old's logits.",
+    sentence="Distils the old model's logits, mostly where the old model is right.",
     paper="PCT, equations 7 and 9",
     build=_build_logits,
     options=(PRINTED_WEIGHT, BASE, FOCUS, REDUCTION, FILTER),
@@ -196,7 +199,7 @@ def _build_muscle(setting: BuildContext) -> Objective:
 
 NEW_ERROR = Method(
     name="new-error",
-    sentence="New's loss once more on what old gets right.",
+    sentence="Adds the new model's loss again, on the samples that the old model gets right.",
     paper="Bansal et al., 2019",
     build=_build_new_error,
     options=(WEIGHT,),
@@ -204,7 +207,7 @@ NEW_ERROR = Method(
 )
 STRICT_IMITATION = Method(
     name="strict-imitation",
-    sentence="Old's probabilities, where old is right.",
+    sentence="Pulls to the old model's probabilities on the samples that the old model gets right.",
     paper="Bansal et al., 2019",
     build=_build_strict_imitation,
     options=(WEIGHT,),
@@ -212,12 +215,17 @@ STRICT_IMITATION = Method(
 )
 MUSCLE = Method(
     name="muscle",
-    sentence="Towards old where the new model is wrong.",
+    sentence="Pulls to the old model's probabilities on the samples that the new model gets wrong.",
     paper="MUSCLE, Echterhoff et al., 2024",
     build=_build_muscle,
     options=(
         WEIGHT,
-        Option(name="temperature", default=1.0, key_default=1.0, sentence="Of the softmax."),
+        Option(
+            name="temperature",
+            default=1.0,
+            key_default=1.0,
+            sentence="Softmax temperature of both models.",
+        ),
     ),
     needs=lambda _: Needs(old=True),
     unlike=("no pull on samples that new gets right; the paper pulls them towards a control",),
@@ -239,7 +247,7 @@ def _build(setting: BuildContext) -> Objective:
         _, scores = shared_scores(step.logits, step.call(old.reference), old.classes)
         says = torch.softmax(loss_precision(scores), -1)
         mixture = F.one_hot(step.target, setting.classes).to(says.dtype)
-        if old.classes is not None:  # old's share of classes that it lacks is 0
+        if old.classes is not None:  # the old model gives 0 to classes that it lacks
             places = old.classes.on(mixture.device).shared_new
             says = torch.zeros_like(mixture).index_copy_(-1, places, says)
         mixed = (1 - share) * mixture + share * says
@@ -252,7 +260,7 @@ def _build(setting: BuildContext) -> Objective:
 
 LABEL_MIX = Method(
     name="label-mix",
-    sentence="Targets mixed with old's predictions.",
+    sentence="Trains on a mixture of the true label and the old model's probabilities.",
     paper="Jiang et al., 2022; Cormier et al., 2016",
     build=_build,
     options=(SHARE,),

@@ -1,4 +1,4 @@
-"""`elodi`: a student drawn to the mean logits of an ensemble, and its stored views."""
+"""`elodi`: a model is trained towards the mean logits of an ensemble, which may be stored."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ VIEWS = Option(
     default=None,
     key_default=None,
     sentence=(
-        "Store the ensemble's logits for so many augmented views of every sample, which the epochs "
-        "take in turn (one view where nothing is augmented); ask at every step if none."
+        "Number of augmented views per sample for which the ensemble's logits are stored once; the "
+        "epochs use the views in turn. Without it, the ensemble is run at every step."
     ),
     printed=Printed(value=None, words="stored logits, where ELODI asks the ensemble at every step"),
 )
@@ -43,23 +43,26 @@ VIEWS_TOP = Option(
     name="views_top",
     default=None,
     key_default=None,
-    sentence="Store so many of the highest logits, and the mean of the others; all if none.",
+    sentence=(
+        "Store only this many of the highest logits, and the mean of the others; without it, all "
+        "logits are stored."
+    ),
     printed=Printed(value=None),
 )
 VIEWS_DTYPE = Option(
     name="views_dtype",
     default="float16",
     key_default="float16",
-    sentence="How exact stored logits are.",
+    sentence="Number format of the stored logits.",
     choices=("float16", "float32"),
 )
-MOST_CLASSES = 2**16  # that two bytes can name
+MOST_CLASSES = 2**16  # class indices are stored in two bytes
 
 MEMBERS = Option(
     name="members",
     default=8,
     key_default=8,
-    sentence="How many models the ensemble has.",
+    sentence="Number of models in the ensemble.",
     printed=Printed(value=8),
     counts="members",
 )
@@ -67,14 +70,14 @@ ALPHA = Option(
     name="alpha",
     default=0.8,
     key_default=0.8,
-    sentence="Share of the pull in the loss.",
+    sentence="Share of the pull to the ensemble in the loss; the task's loss has the rest.",
     printed=Printed(value=0.8),
 )
 TOP = Option(
     name="k",
     default=None,
     key_default=None,
-    sentence="How many of the highest logits; all if none.",
+    sentence="Use only this many of the highest logits; without it, all logits are used.",
     printed=Printed(value=10),
     counts="classes",
 )
@@ -82,21 +85,21 @@ POWER = Option(
     name="p",
     default=2.0,
     key_default=2.0,
-    sentence="Power of the difference.",
+    sentence="Power to which the differences of logits are raised.",
     printed=Printed(value=2.0),
 )
 RANK_BY = Option(
     name="rank_by",
     default="student",
     key_default="student",
-    sentence="Whose logits are ranked.",
+    sentence="Model whose logits decide which `k` are the highest; reference is the ensemble.",
     choices=("student", "reference", "both"),
 )
 REDUCTION = Option(
     name="class_reduction",
     default="mean",
     key_default="mean",
-    sentence="Mean or sum over the classes.",
+    sentence="Take the mean or the sum over the classes.",
     choices=("mean", "sum"),
     printed=Printed(
         value="sum",
@@ -108,7 +111,10 @@ LEGACY = Option(
     name="legacy",
     default=0.0,
     key_default=0.0,
-    sentence="Share of a pull to an old model that was not trained so (equation 9).",
+    sentence=(
+        "Share of the pull that goes to the old model instead of the ensemble; for an old model "
+        "that was not trained with elodi (equation 9)."
+    ),
 )
 
 
@@ -116,14 +122,20 @@ ONLINE = Option(
     name="online",
     default=True,
     key_default=True,
-    sentence="Ask the ensemble at every step, on augmented inputs; else once, on plain ones.",
+    sentence=(
+        "Run the ensemble at every step, on the augmented inputs; if false, once on the inputs "
+        "without augmentation."
+    ),
     printed=Printed(value=True),
 )
 GUIDE = Option(
     name="guide",
     default="homogeneous",
     key_default="homogeneous",
-    sentence="Members like the student, given ones of any kind, or each at its best temperature.",
+    sentence=(
+        "Kind of ensemble: homogeneous members have the student's architecture; heterogeneous ones "
+        "are finished runs given as guides; calibrated ones each get a fitted temperature."
+    ),
     choices=("homogeneous", "heterogeneous", "calibrated"),
     printed=Printed(value="homogeneous"),
 )
@@ -131,14 +143,14 @@ REUSE = Option(
     name="reuse",
     default=0,
     key_default=0,
-    sentence="How many of the members are taken over from old's ensemble, instead of trained.",
+    sentence="Number of members to take from the old run's ensemble instead of training them.",
     printed=Printed(value=0),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewOptions:
-    """How many views are stored, and what of each."""
+    """The number of stored views, and what is stored per view."""
 
     count: int
     top: int | None
@@ -146,20 +158,20 @@ class ViewOptions:
 
 
 def views_of(options: Mapping[str, Scalar], *, classes: int) -> ViewOptions | None:
-    """What options say about stored views, checked; None if none are to be stored."""
+    """Return the checked options of stored views, or None if no views are stored."""
     count, top = options.get("views"), options.get("views_top")
     kept = cast("StoredDtype", options.get("views_dtype", VIEWS_DTYPE.default))
     if count is None:
         for name, told in (("views_top", top), ("views_dtype", kept)):
             if told not in (None, VIEWS_DTYPE.default):
                 raise InputError(
-                    f"Expected `{name}` beside `views`, but got it alone; say how many `views` are "
-                    "stored, or leave it out."
+                    f"Expected `{name}` together with `views`, but got it alone; set `views`, or "
+                    f"leave `{name}` out."
                 )
         return None
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise InputError(
-            f"Expected `views` to be a whole number from 1 on or none, but got {count!r}."
+            f"Expected `views` to be a whole number of at least 1 or none, but got {count!r}."
         )
     if not options.get("online", True):
         raise InputError(
@@ -195,17 +207,17 @@ def _needs(options: Options) -> Needs:
 
 
 def _check(options: Options, facts: RunFacts) -> None:
-    """Refuse what cannot be built, before any member is trained."""
+    """Raise an error for options that cannot be used, before any member is trained."""
     _shares(options)
     _inhibition(options)
     if LEGACY.of(options) and not facts.olds:
         raise InputError(
-            "Expected `legacy` to be given an old run with `--old`, but got none; leave it at 0 "
-            "to follow the ensemble alone."
+            "Expected an old run for `legacy`, but got none; name one with `--old`, or leave "
+            "`legacy` at 0 to follow the ensemble alone."
         )
     if GUIDE.of(options) == "heterogeneous" and not facts.guides:
         raise InputError(
-            "Expected a heterogeneous guide to be given as `guides`, but got none; name finished "
+            "Expected `guides` for the option guide=heterogeneous, but got none; name finished "
             "runs of other architectures."
         )
     if REUSE.of(options):
@@ -213,12 +225,12 @@ def _check(options: Options, facts: RunFacts) -> None:
 
 
 def _check_reuse(options: Options, facts: RunFacts) -> None:
-    """Refuse members that cannot be taken over, as far as the old run says."""
+    """Raise an error if the old run has no members that can be reused."""
     count, members, guide = REUSE.whole(options), MEMBERS.whole(options), GUIDE.of(options)
     if count > members:
         raise InputError(
-            f"Expected `reuse` to be at most `members`, {members}, but got {count}; lower it, or "
-            "have more members."
+            f"Expected `reuse` to be at most `members`, {members}, but got {count}; lower "
+            "`reuse`, or raise `members`."
         )
     if facts.guides:
         raise InputError(
@@ -227,23 +239,23 @@ def _check_reuse(options: Options, facts: RunFacts) -> None:
         )
     if guide != "homogeneous":
         raise InputError(
-            f"Expected `reuse` with the guide 'homogeneous', but got {guide!r}; members taken over "
-            "may have learned what it is calibrated on, so leave one of them out."
+            f"Expected guide=homogeneous with `reuse`, but got {guide!r}; reused members may have "
+            "been trained on the samples that calibration needs, so leave one of them out."
         )
     if len(facts.olds) != 1:
         raise InputError(
-            f"Expected `reuse` to be given one `--old`, but got {len(facts.olds)}; name the run "
-            "whose members are taken over."
+            f"Expected one `--old` with `reuse`, but got {len(facts.olds)}; name the run whose "
+            "members are reused."
         )
     old = facts.olds[0]
     if not old.members:
         raise InputError(
-            f"Expected {old.folder} to have members to take over, but its run.json lists none; "
+            f"Expected {old.folder} to have members to reuse, but its run.json lists none; "
             "give an `--old` that was trained with members, or leave `reuse` out."
         )
     if old.members < count:
         raise InputError(
-            f"Expected {old.folder} to have {count} members to take over, but it has "
+            f"Expected {old.folder} to have {count} members to reuse, but it has "
             f"{old.members}; lower `reuse`."
         )
 
@@ -258,7 +270,7 @@ def _shares(options: Options) -> tuple[float, float]:
 
 
 def _inhibition(options: Options, old: OldModelInfo | None = None) -> LogitDifferenceInhibition:
-    """Return the term that draws the student to the ensemble, or to an old model."""
+    """Return the loss that pulls the student to the ensemble, or to an old model."""
     from flipguard.losses import LogitDifferenceInhibition
 
     rank_by: Any = options[RANK_BY.name]
@@ -298,7 +310,7 @@ def _build(setting: BuildContext) -> Objective:
         return Objective(
             parts=lambda step: drawn(step, table(step.places)),
             views=table.views,
-            # Rows of a file are read by the host, anew in every step.
+            # Rows of a file are read by the CPU in every step, so such steps cannot be replayed.
             replayable=table.device is not None,
         )
     ensemble, stored = _ensemble(setting)
@@ -310,7 +322,7 @@ def _build(setting: BuildContext) -> Objective:
 
 
 def _ensemble(setting: BuildContext) -> tuple[Reference, StoredLogits | None]:
-    """Return the ensemble, and what it says about the samples if it is asked only once."""
+    """Return the ensemble, and its stored logits if it is run only once."""
     if setting.members is None:
         raise InputError("Expected `elodi` to have an ensemble, but got none.")
     ensemble = setting.members()
@@ -327,7 +339,7 @@ def _views(options: Options, classes: int) -> ViewOptions | None:
 
 ELODI = Method(
     name="elodi",
-    sentence="Towards the mean logits of an ensemble of models like the new one.",
+    sentence="Pulls the new model to the mean logits of an ensemble of models like it.",
     paper="ELODI",
     build=_build,
     options=(

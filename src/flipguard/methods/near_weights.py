@@ -1,4 +1,4 @@
-"""`l2-sp`, `ewc` and `mixout`: fine-tuning that stays near old's weights."""
+"""`l2-sp`, `ewc` and `mixout`: fine-tuning that stays close to the old model's weights."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ STRENGTH = Option(
     name="strength",
     default=0.01,
     key_default=0.01,
-    sentence="Strength of the pull to old's weights.",
+    sentence="Strength of the pull to the old model's weights.",
 )
 
 
 def _anchors(setting: BuildContext) -> dict[str, Tensor]:
-    """Old's weights by name; fixed, and on the device of the student's when they are used."""
+    """Return copies of the old model's weights by name."""
     (old,) = setting.olds
     return {name: p.detach().clone() for name, p in old.model.named_parameters()}
 
 
 def _distance(model: nn.Module, anchors: dict[str, Tensor], by: dict[str, Tensor] | None) -> Tensor:
-    """Half the squared distance of a model's weights from the anchors, weighted."""
+    """Return half the squared distance of a model's weights from the anchors.
+
+    With `by`, squared differences are weighted by it. Moves the anchors to the model's device.
+    """
     total: Tensor | None = None
     for name, parameter in model.named_parameters():
         anchor = anchors[name] = anchors[name].to(parameter.device)
@@ -69,14 +72,19 @@ def _build_ewc(setting: BuildContext) -> Objective:
 
 
 def _fisher(setting: BuildContext, *, samples: int) -> dict[str, Tensor]:
-    """The diagonal of old's Fisher information, from classes that old itself draws."""
+    """Return the diagonal of the old model's Fisher information.
+
+    Labels are drawn from the old model's own predictions.
+    """
     import torch
     from torch import Tensor
 
     (old,) = setting.olds
     if setting.held_out is None:
-        raise InputError("Expected samples to measure the importance of weights on, but got none.")
-    model = old.model  # in eval mode, and frozen: what is differentiated are copies of its weights
+        raise InputError(
+            "Expected held-out samples to measure the importance of weights, but got none."
+        )
+    model = old.model  # in eval mode and frozen, so copies of its weights are differentiated
     weights = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
     found = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     drawn = torch.Generator().manual_seed(0)
@@ -84,7 +92,7 @@ def _fisher(setting: BuildContext, *, samples: int) -> dict[str, Tensor]:
     for inputs, _ in setting.held_out():
         if not isinstance(inputs, Tensor):
             raise InputError(
-                "Expected `ewc` to be given vectors or images, but got texts; use l2-sp or mixout."
+                "Expected vectors or images for `ewc`, but got texts; use l2-sp or mixout."
             )
         for one in inputs[: samples - seen]:
             logits = torch.func.functional_call(model, weights, (one.unsqueeze(0),))
@@ -99,7 +107,7 @@ def _fisher(setting: BuildContext, *, samples: int) -> dict[str, Tensor]:
 
 L2_SP = Method(
     name="l2-sp",
-    sentence="Fine-tuning with a pull to old's weights.",
+    sentence="Fine-tunes the old model, with a pull to its weights.",
     paper="L2-SP, Li et al., 2018",
     build=_build_l2_sp,
     options=(STRENGTH,),
@@ -107,7 +115,7 @@ L2_SP = Method(
 )
 EWC = Method(
     name="ewc",
-    sentence="As l2-sp, with more pull on the weights that mattered to old.",
+    sentence="Like l2-sp, with a stronger pull on weights that the old model's predictions need.",
     paper="EWC, Kirkpatrick et al., 2017",
     build=_build_ewc,
     options=(
@@ -116,7 +124,7 @@ EWC = Method(
             name="samples",
             default=200,
             key_default=200,
-            sentence="Samples that the importance is measured on.",
+            sentence="Number of held-out samples on which the importance of weights is measured.",
         ),
     ),
     needs=lambda _: Needs(old=True, one_old=True, same_layout=True, held_out=True),
@@ -131,7 +139,7 @@ def _build_mixout(setting: BuildContext) -> Objective:
 
     anchors, share = _anchors(setting), setting.number("share")
     if not 0 <= share < 1:
-        raise InputError(f"Expected `share` to be from 0 to below 1, but got {share:g}.")
+        raise InputError(f"Expected `share` to be at least 0 and below 1, but got {share:g}.")
 
     def forward(model: nn.Module, inputs: Inputs) -> Tensor:
         if not model.training:
@@ -140,7 +148,7 @@ def _build_mixout(setting: BuildContext) -> Objective:
         for name, parameter in model.named_parameters():
             anchor = anchors[name] = anchors[name].to(parameter.device)
             kept = torch.rand_like(parameter) >= share
-            # Shifted and scaled, so that the expected weight is the trained one.
+            # Shift and scale, so that the expected weight is the trained weight.
             mixed[name] = (torch.where(kept, parameter, anchor) - share * anchor) / (1 - share)
         arguments = ((), dict(inputs)) if isinstance(inputs, dict) else ((inputs,), {})
         output = torch.func.functional_call(model, mixed, *arguments)
@@ -154,12 +162,15 @@ def _build_mixout(setting: BuildContext) -> Objective:
 
 MIXOUT = Method(
     name="mixout",
-    sentence="Fine-tuning in which weights fall back to old's at random.",
+    sentence="Fine-tunes the old model; at every step, random weights are set to their old values.",
     paper="Mixout, Lee et al., 2020",
     build=_build_mixout,
     options=(
         Option(
-            name="share", default=0.5, key_default=0.5, sentence="Share of weights that fall back."
+            name="share",
+            default=0.5,
+            key_default=0.5,
+            sentence="Share of the weights that are set to their old values.",
         ),
     ),
     needs=lambda _: Needs(old=True, one_old=True, same_layout=True),

@@ -1,4 +1,4 @@
-"""What a run of a method cannot do without, and what is known of a run before it begins."""
+"""What a method needs, and the facts about a run that are known before it begins."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Members:
     """The ensemble that a method asks for."""
 
     count: int
-    reused: int = 0  # taken from the old run's ensemble instead of trained
-    calibrated: bool = False  # each at a temperature that is fitted on held-out samples
-    may_be_given: bool = False  # finished runs may be the ensemble: `guides`
+    reused: int = 0  # taken from the old run's ensemble instead of being trained
+    calibrated: bool = False  # each with a temperature that is fitted on held-out samples
+    may_be_given: bool = False  # `guides`, which are finished runs, may be the ensemble
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MOST_MEMBERS:
@@ -31,7 +31,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a method cannot do without; a run that lacks it is refused before any work."""
+    """What a method needs. A run that lacks it is refused before any work."""
 
     old: bool = False
     one_old: bool = False
@@ -42,21 +42,21 @@ class Needs:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the fields that are needed, in their order."""
+        """The names of the fields that are needed, in order."""
         return tuple(one.name for one in dataclasses.fields(self) if getattr(self, one.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldRun:
-    """What a method may ask of an old run before it is loaded."""
+    """Facts about an old run that are known before it is loaded."""
 
     folder: Path
-    members: int  # how many its `run.json` lists
+    members: int  # number of members in its `run.json`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What is known of a run before its data are read."""
+    """Facts about a run that are known before its data are read."""
 
     olds: Sequence[OldRun] = ()
-    guides: int = 0  # how many finished runs are given as its ensemble
+    guides: int = 0  # number of finished runs that are given as the ensemble

@@ -1,6 +1,6 @@
-"""What a training step minimises: the loss parts of a method, and what they are built from.
+"""Objectives: what a training step minimises, and what an objective is built from.
 
-The rows that describe methods belong to `flipguard.methods.base`.
+The descriptions of methods belong to `flipguard.methods.base`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 LossParts: TypeAlias = "dict[str, Tensor]"
-"""The parts of a loss by name, weighted: their sum is what is minimised."""
+"""The weighted parts of a loss, by name. Their sum is minimised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldModelInfo:
-    """An old model, and which of its classes are which of new's."""
+    """An old model, and how its classes map to the new model's."""
 
     name: str
     reference: OldModel
     model: nn.Module
-    classes: SharedClasses | None  # None if both know the same, in the same order
+    classes: SharedClasses | None  # None if both models have the same classes in the same order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildContext:
-    """What an objective is built from."""
+    """The models, options and data that an objective is built from."""
 
     options: Mapping[str, Scalar]
     model: nn.Module
@@ -45,37 +45,37 @@ class BuildContext:
     classes: int
     steps: int  # of the whole training
     label_smoothing: float
-    new_model: Callable[[str], nn.Module]  # another model like the student, by a name of its own
-    members: Callable[[], Reference] | None = None  # the ensemble that guides the student
-    stored: Callable[[Reference], StoredLogits] | None = None  # of the samples as they are
+    new_model: Callable[[str], nn.Module]  # builds another model like the student, by name
+    members: Callable[[], Reference] | None = None  # returns the ensemble
+    stored: Callable[[Reference], StoredLogits] | None = None  # of samples without augmentation
     views: StoredViews | None = None  # of augmented samples, if the options ask for them
     held_out: Callable[[], Iterator[tuple[Inputs, Tensor]]] | None = None
 
     def number(self, name: str) -> float:
-        """An option that is a number."""
+        """Return an option that is a number."""
         return number_in(self.options, name)
 
     def word(self, name: str) -> Any:
-        """An option that is a word, one of its choices."""
+        """Return an option that is one of its choices."""
         return self.options[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One batch, as the student has just seen it."""
+    """One batch, with the student's outputs for it."""
 
     inputs: Inputs
     target: Tensor
-    # Where the samples stand among the training samples; with stored views, among those of all
-    # views one after the other.
+    # Indices of the samples in the training set; with stored views, in the views placed one after
+    # the other.
     places: Tensor
     logits: Tensor
     features: Tensor | None
-    number: int | Tensor  # of steps taken before; a tensor where steps are replayed
+    number: int | Tensor  # steps taken before this one; a tensor if steps are replayed
     model: nn.Module
 
     def call(self, model: nn.Module | Reference) -> Tensor:
-        """Another model's logits on the same inputs, augmented as the student's."""
+        """Return another model's logits on the same augmented inputs."""
         from torch import nn
 
         from flipguard.models import classify
@@ -87,21 +87,21 @@ class Step:
 
 @dataclass(slots=True, kw_only=True)
 class Objective:
-    """What is minimised, and what has to be trained, stepped and saved along with it."""
+    """What a run minimises, and what is trained, stepped and saved along with the student."""
 
     parts: Callable[[Step], LossParts]
-    # What the method trains along with the student: one model, or a container of several.
+    # What the method trains along with the student: one module, or a container of several.
     trained: nn.Module = field(default_factory=lambda: _nothing())
     after_step: Callable[[], None] = lambda: None
     after_epoch: Callable[[], None] = lambda: None
     state: Callable[[], dict[str, Any]] = dict
     restore: Callable[[dict[str, Any]], None] = lambda _: None
     needs_features: bool = False
-    # How the student is called, if not plainly.
+    # How the student is called, if it is not called directly.
     forward: Callable[[nn.Module, Inputs], Tensor] | None = None
-    # Whether a step may be captured and replayed: what it decides must not be Python's decision.
+    # Whether a step may be captured and replayed. Its decisions must not be made in Python.
     replayable: bool = True
-    # After how many epochs inputs are augmented as in the first one; never if None.
+    # Number of epochs after which the augmentations repeat; None if they never repeat.
     views: int | None = None
 
 
@@ -120,7 +120,7 @@ def number_in(options: Options, name: str) -> float:
 
 
 def top_in(options: Options) -> int | None:
-    """Return the option `k`: how many of the highest classes count, or None for all."""
+    """Return the option `k`: the number of highest classes to use, or None for all."""
     k = options["k"]
     if k is not None and (isinstance(k, bool) or not isinstance(k, int)):
         raise InputError(f"Expected `k` to be a whole number or none, but got {k!r}.")
@@ -128,14 +128,14 @@ def top_in(options: Options) -> int | None:
 
 
 def task_loss(setting: BuildContext, logits: Tensor, target: Tensor) -> Tensor:
-    """The task's own loss."""
+    """Return the task's loss, the cross-entropy."""
     import torch.nn.functional as F
 
     return F.cross_entropy(logits, target, label_smoothing=setting.label_smoothing)
 
 
 def task_plus_term(setting: BuildContext, name: str, term: Callable[[Step], Tensor]) -> Objective:
-    """Cross-entropy and one more term, weighted by the option `weight`."""
+    """Return an objective of the task's loss and one more term, with the option `weight`."""
     weight = setting.number("weight")
 
     def parts(step: Step) -> LossParts:
@@ -147,7 +147,10 @@ def task_plus_term(setting: BuildContext, name: str, term: Callable[[Step], Tens
 def mean_over_old_models(
     setting: BuildContext, term: Callable[[Step, OldModelInfo], Tensor]
 ) -> Callable[[Step], Tensor]:
-    """The mean of a term over all old models: one in an update, several in a chain of them."""
+    """Return a function that takes the mean of a term over all old models.
+
+    An update has one old model, and a chain of updates may have several.
+    """
 
     def mean(step: Step) -> Tensor:
         terms = [term(step, old) for old in setting.olds]
@@ -162,9 +165,9 @@ def mean_over_old_models(
 def pull_to_old(
     setting: BuildContext, name: str, loss: Callable[[OldModelInfo], nn.Module]
 ) -> Objective:
-    """The task, and a loss of what new and each old model say about the same inputs.
+    """Return an objective of the task's loss and a loss between the new and the old models' logits.
 
-    The losses are built here, once, so that their options are refused before any work.
+    The losses are built once, here, so that bad options are refused before any work.
     """
     losses = {old.name: loss(old) for old in setting.olds}
 

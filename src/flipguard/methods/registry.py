@@ -1,4 +1,4 @@
-"""All methods, by name."""
+"""The mapping of all methods by name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ METHODS: Mapping[str, Method] = MappingProxyType({row.name: row for row in _ROWS
 
 
 def method_of(name: str) -> tuple[Method, dict[str, str]]:
-    """The method of a name, and the options that the name itself sets.
+    """Return the method of a name, and the options that the name sets.
 
     ``codistill-skl+entropy`` is ``codistill-skl`` with an entropy regulariser.
 

@@ -13,7 +13,7 @@ RATE = Option(
     name="rate",
     default=0.1,
     key_default=0.1,
-    sentence="The share of features that is dropped.",
+    sentence="Share of features that are dropped.",
     printed=Printed(value=0.2),
 )
 
@@ -21,21 +21,26 @@ MEMBERS = Option(
     name="members",
     default=8,
     key_default=8,
-    sentence="How many models are averaged.",
+    sentence="Number of models to average.",
     printed=Printed(value=16),
     counts="members",
 )
 
 ALPHA = Option(
-    name="alpha", default=0.15, key_default=0.15, sentence="Share of the regulariser in the loss."
+    name="alpha",
+    default=0.15,
+    key_default=0.15,
+    sentence="Share of the regulariser in the loss; the task's loss has the rest.",
 )
-# Without it the divergence from uniform has no bound, and a net that learns its samples by heart
-# lowers its loss forever by larger logits.
+# Without the floor, the divergence from uniform has no bound, and a network that memorises its
+# samples lowers its loss forever by growing its logits.
 FLOOR = Option(
     name="floor",
     default=1e-7,
     key_default=1e-7,
-    sentence="Added to probabilities under the logarithm; 0 is as printed, without bound.",
+    sentence=(
+        "Added to probabilities before the logarithm; with 0, as in the paper, skl is unbounded."
+    ),
     printed=Printed(
         value=0.0,
         words="added to probabilities under SKL's logarithm, which has no bound as printed",
@@ -46,13 +51,13 @@ TOP = Option(
     name="k",
     default=None,
     key_default=None,
-    sentence="How many of the likeliest classes; all if none.",
+    sentence="Use only this many of the most probable classes; without it, all classes are used.",
     counts="classes",
 )
 
 
 def build(setting: BuildContext) -> Objective:
-    """The task's own loss, and nothing else."""
+    """Return an objective with the task's loss alone."""
 
     def parts(step: Step) -> LossParts:
         return {"task": task_loss(setting, step.logits, step.target)}
@@ -61,19 +66,22 @@ def build(setting: BuildContext) -> Objective:
 
 
 def _with_rate(model: str, given: Options, options: Options) -> tuple[str, Options]:
-    """Return a model with dropout before its last layer; its own rate counts if it has one."""
+    """Return a model with dropout before its last layer.
+
+    If the model's text already sets a rate, that rate is kept.
+    """
     if model.partition(":")[0] in ("hf", "torchvision", "python"):
         raise InputError(
-            "Expected `dropout` with a net of flipguard's own or of timm, whose rate can be set, "
-            f"but got {listed([model])}; choose such a net, or use `none` with a model that has "
-            "dropout of itself."
+            "Expected one of flipguard's networks or a timm model for `dropout`, because its rate "
+            f"can be set, but got {listed([model])}; choose such a model, or use `none` with a "
+            "model that already has dropout."
         )
     own = re.search(r"[:,]dropout=([^,]+)", model)
     if own is None:
         return f"{model}{',' if '=' in model else ':'}dropout={options[RATE.name]}", options
     try:
         has = float(own[1])
-    except ValueError:  # which the model refuses
+    except ValueError:  # building the model refuses it
         return model, options
     wanted = given.get(RATE.name)
     if wanted is not None and wanted != has:
@@ -86,13 +94,13 @@ def _with_rate(model: str, given: Options, options: Options) -> tuple[str, Optio
 
 NONE = Method(
     name="none",
-    sentence="Untreated: the control that every treated model is measured against.",
+    sentence="No treatment: the control that every other method is compared with.",
     paper="PCT, ELODI",
     build=build,
 )
 DROPOUT = Method(
     name="dropout",
-    sentence="Untreated, with dropout before the last layer.",
+    sentence="No treatment, except for dropout before the last layer.",
     paper="ELODI",
     build=build,
     options=(RATE,),
@@ -106,7 +114,7 @@ def _needs(options: Options) -> Needs:
 
 ENSEMBLE = Method(
     name="ensemble",
-    sentence="Several models trained apart, whose logits are averaged: the paragon.",
+    sentence="Averages the logits of several models that are trained separately.",
     paper="PCT, section 4.3",
     build=None,
     options=(MEMBERS,),
@@ -145,14 +153,14 @@ def _build_skl(setting: BuildContext) -> Objective:
 
 ENTROPY = Method(
     name="entropy",
-    sentence="Minimum entropy: predictions that are sure flip less.",
+    sentence="Lowers the entropy of predictions, because confident predictions flip less.",
     paper="Reproducibility, equation 6",
     build=_build_entropy,
     options=(ALPHA, TOP),
 )
 SKL = Method(
     name="skl",
-    sentence="Far from uniform: as entropy, by the symmetric divergence.",
+    sentence="Pushes predictions away from uniform; like entropy, with a symmetric KL divergence.",
     paper="Reproducibility, equation 7",
     build=_build_skl,
     options=(

@@ -1,4 +1,4 @@
-"""Calling any model with any batch: logits, the features before its head, and the head."""
+"""Calls of any model with any batch, for its logits, its features and its head."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from flipguard.errors import InputError
 Inputs = Tensor | Mapping[str, Any]
 """What a model is called with: a tensor of samples, or tensors by the names of its arguments."""
 
-# Where libraries keep their last layer: own nets and timm, torchvision, Transformers.
+# Names of the last layer in flipguard's networks and timm, torchvision, and Transformers.
 PLACES = ("head", "fc", "heads", "classifier", "score", "classification_head", "logits_proj")
 
 
 def classify(model: nn.Module, inputs: Inputs) -> Tensor:
-    """The logits of a batch, be they what the model returns or its field `logits`.
+    """Return the logits of a batch: the model's output, or its field `logits`.
 
     >>> import torch
     >>> classify(nn.Linear(2, 3), torch.zeros(4, 2)).shape
@@ -39,7 +39,7 @@ def classify(model: nn.Module, inputs: Inputs) -> Tensor:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model itself, where it is compiled, averaged or spread over devices.
+    """Return the model inside of wrappers that compile, average or distribute it.
 
     >>> from torch.optim.swa_utils import AveragedModel
     >>> unwrapped(AveragedModel(nn.Linear(2, 3)))
@@ -49,10 +49,10 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def wrappers(model: nn.Module) -> list[nn.Module]:
-    """What a model is wrapped in, the outermost first, and last the model itself."""
+    """Return a model's wrappers, outermost first, and last the model itself."""
     found = [model]
     while True:
-        # Wrappers hold the model as their only module, all under one of these two names.
+        # Wrappers have the model as their only module, under one of these two names.
         children = dict(found[-1].named_children())
         inner = children.get("_orig_mod", children.get("module"))
         if inner is None or len(children) != 1:
@@ -61,18 +61,18 @@ def wrappers(model: nn.Module) -> list[nn.Module]:
 
 
 class Classified(NamedTuple):
-    """What one forward pass gave: scores, and the features that they were made from."""
+    """The results of one forward pass: logits, and the features that the head got."""
 
     logits: Tensor  # float [N, C]
-    features: Tensor  # float [N, D]: exactly what the head was given
+    features: Tensor  # float [N, D]: the input of the head
 
 
 def head_of(model: nn.Module) -> nn.Linear:
-    """The layer that turns a model's features into its logits.
+    """Return the linear layer that turns a model's features into its logits.
 
-    It is what timm's `get_classifier()` names, or the last linear layer of the attribute `head`,
-    `fc`, `heads`, `classifier`, `score`, `classification_head` or `logits_proj`, whichever is there
-    first; in a model with none of these, the last linear layer that it defines.
+    It is the layer that timm's `get_classifier()` returns, or the last linear layer of the first
+    attribute that exists among `head`, `fc`, `heads`, `classifier`, `score`, `classification_head`
+    and `logits_proj`. In other models it is the last linear layer that the model defines.
 
     >>> head_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
     Linear(in_features=8, out_features=3, bias=True)
@@ -96,13 +96,13 @@ def head_of(model: nn.Module) -> nn.Linear:
 
 
 class with_features:
-    """A model that is called as ever, and gives its features along with its logits.
+    """A callable around a model that returns its features along with its logits.
 
-    One forward pass gives both. A hook on the head is there during the call alone, so that nothing
-    of the model changes: not its state dict, nor how others see it. It is no module itself.
-    `head` is :func:`head_of` the model if it is not given.
+    One forward pass gives both. A hook on the head exists only during the call, so neither the
+    model nor its state dict is changed. The callable is not a module. `head` is :func:`head_of` the
+    model if it is not given.
 
-    A compiled model does not look for hooks again: compile the function that calls this instead.
+    A compiled model does not check for new hooks: compile the function that calls this instead.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -147,7 +147,7 @@ class with_features:
 
 @contextmanager
 def _seen_by(head: nn.Linear) -> Iterator[list[Tensor]]:
-    """What the head is given, within."""
+    """Collect the inputs of the head in a list, during a context."""
     seen: list[Tensor] = []
 
     def look(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

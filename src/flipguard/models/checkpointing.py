@@ -1,4 +1,4 @@
-"""Less memory for more time: a model's blocks compute their activations again for the gradient."""
+"""Checkpointing: a model's blocks recompute activations for the gradient, to save memory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ CONTAINERS = (nn.Sequential, nn.ModuleList)
 
 
 def checkpoint_blocks(model: nn.Module) -> int:
-    """Makes the repeated blocks of a model forget their activations; says how many there are.
+    """Make the repeated blocks of a model recompute activations, and return their number.
 
-    Results are those of the same model without it: random numbers are drawn alike when a block is
-    computed again, and batch normalisation counts a batch once.
+    Results are those of the model without it: a block that is computed again draws the same random
+    numbers, and batch normalisation counts a batch once.
 
     >>> from torch import nn
     >>> block = lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU())
@@ -40,12 +40,12 @@ def checkpoint_blocks(model: nn.Module) -> int:
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The repeated blocks of a model, whose activations can be computed again."""
+    """Return the repeated blocks of a model, which can recompute their activations."""
     return list(_blocks([model]))
 
 
 def _blocks(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
-    """The blocks of the innermost stages: what is a list of modules that are no lists of such."""
+    """Yield the modules of the innermost lists of modules."""
     for module in modules:
         parts = list(module.children())
         if not (isinstance(module, CONTAINERS) and any(map(_is_composite, parts))):
@@ -78,13 +78,13 @@ def _forget(block: nn.Module) -> None:
             kind.forward, self, *args, use_reentrant=False, context_fn=contexts, **kwargs
         )
 
-    # A class of its own, and not a function on the module: that would follow a copy of the module.
+    # A new class instead of an attribute of the module, which a copy of the module would share.
     block.__class__ = type(kind.__name__, (kind,), {"forward": forward})
 
 
 @contextmanager
 def _statistics_kept(block: nn.Module) -> Iterator[None]:
-    """Batch normalisation as in training, which leaves its running statistics as they are."""
+    """Keep the running statistics of batch normalisation unchanged, during a context."""
     norms = [m for m in block.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     was = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:

@@ -1,4 +1,4 @@
-"""What a model is, in numbers, and whether one can take over another's weights."""
+"""Descriptions of models, and whether one model can load another's weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Layout = dict[str, tuple[int, ...] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """A model in numbers. Two models have the same `architecture` if their weights can swap."""
+    """A model in numbers. Models with the same `architecture` can load each other's weights."""
 
     parameters: int
     trainable: int
@@ -28,7 +28,7 @@ class Description:
 
 
 def describe(model: nn.Module, *, input_shape: Shape | None = None) -> Description:
-    """Counts a model's parameters and names its layout; own nets know their `input_shape`.
+    """Return a model's description; flipguard's networks have their own `input_shape`.
 
     >>> describe(nn.Linear(2, 3), input_shape=(2,))
     Description(parameters=9, trainable=9, input_shape=(2,),
@@ -49,9 +49,9 @@ def describe(model: nn.Module, *, input_shape: Shape | None = None) -> Descripti
 
 
 def architecture(model: nn.Module | Mapping[str, Any]) -> str:
-    """A name that is the same for all models with the same tensors: their names and shapes.
+    """Return a name that is equal for models whose tensors have the same names and shapes.
 
-    The order, the values, the number types and the devices of the tensors do not matter.
+    The order, values, number types and devices of the tensors do not matter.
 
     >>> architecture(nn.Linear(2, 3)) == architecture(nn.Linear(2, 3).double())
     True
@@ -65,7 +65,7 @@ def architecture(model: nn.Module | Mapping[str, Any]) -> str:
 def same_layout(
     first: nn.Module | Mapping[str, Any], second: nn.Module | Mapping[str, Any]
 ) -> str | None:
-    """None if one can take over the other's weights, else the first difference in words.
+    """Return None if one can load the other's weights, else the first difference in words.
 
     Both are models or state dicts.
 

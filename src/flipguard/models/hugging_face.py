@@ -1,4 +1,4 @@
-"""Models of Transformers from a folder on this machine, and texts as the tensors that they take."""
+"""Models of Transformers from a local folder, and the encoding of texts as tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST = 128
 
 
 def path_of(spec: str) -> str:
-    """The folder, file or cached name in ``hf:PATH``.
+    """Return the folder, file or cached name in ``hf:PATH``.
 
     >>> path_of("hf:models/tiny")
     'models/tiny'
@@ -36,7 +36,7 @@ def path_of(spec: str) -> str:
 def transformers_maker(
     path: str, *, classes: int, input_shape: Shape | None, pretrained: bool
 ) -> Maker:
-    """A classifier as the configuration in a folder says; nothing is ever downloaded."""
+    """Return a maker of the classifier that a folder configures; nothing is downloaded."""
     spec = f"{PREFIX}{path}"
     transformers = library("transformers", what=f"The model '{spec}'")
     if pretrained and Path(path).is_file():
@@ -64,7 +64,7 @@ def transformers_maker(
     def make() -> nn.Module:
         with refusing(spec, input_shape):
             if pretrained:
-                # A head for other classes is left out, and drawn anew, which is no news here.
+                # A head for other classes is left out and initialised again, as expected here.
                 with _quiet(transformers):
                     model = kind.from_pretrained(
                         path,
@@ -74,7 +74,7 @@ def transformers_maker(
                     )
             else:
                 model = kind.from_config(configuration)
-        # Some folders say half precision, in which small steps of training are lost.
+        # Some folders set half precision, in which small training steps are lost.
         wide: nn.Module = model.float()
         return wide
 
@@ -106,7 +106,7 @@ def _reads_images(spec: str, configuration: Any, input_shape: Shape | None) -> b
             f"Expected '{spec}' to be a model that classifies texts or images, but got the kind "
             f"'{kind}'; choose another."
         )
-    # A few kinds can do both; texts have no shape.
+    # A few kinds of models read both; texts have no shape.
     return images and not (texts and input_shape is None)
 
 
@@ -120,11 +120,11 @@ def _fit(configuration: Any, spec: str, input_shape: Shape) -> None:
 
 
 def tokenizer_for(spec: str) -> Any:
-    """The tokenizer in the folder of an ``hf:`` model; nothing is ever downloaded."""
+    """Return the tokenizer in the folder of an ``hf:`` model; nothing is downloaded."""
     path = path_of(spec)
     transformers = library("transformers", what=f"The tokenizer of '{spec}'")
     if Path(path).is_file():
-        # A configuration was named; its tokenizer lies next to it.
+        # The path is a configuration; its tokenizer is next to it.
         path = str(Path(path).parent)
     with refusing(spec, expected="a folder with a tokenizer"):
         return transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
@@ -133,9 +133,9 @@ def tokenizer_for(spec: str) -> Any:
 def encode_texts(
     texts: Sequence[str], *, tokenizer: Any, max_length: int = LONGEST
 ) -> dict[str, Tensor]:
-    """Texts as named tensors [texts, `max_length`]: cut if longer, padded if shorter.
+    """Return texts as named tensors [texts, `max_length`]: cut if longer, padded if shorter.
 
-    All batches have one shape, so that a sample's logits do not depend on what it is batched with.
+    All batches have one shape, so that a sample's logits do not depend on the rest of its batch.
     """
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
         raise InputError(

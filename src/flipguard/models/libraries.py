@@ -1,6 +1,6 @@
-"""Models of other libraries, imported when one is asked for: timm, torchvision, anybody's Python.
+"""Models of timm, torchvision and user code, which are imported only if they are needed.
 
-Each function finds and checks what it can, and gives a maker: making alone draws random numbers.
+Each function checks what it can and returns a maker. Only the maker draws random numbers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from flipguard.models.shapes import Shape, full_image
 from flipguard.specs import Number
 
 Maker = Callable[[], nn.Module]
-# All of torchvision's models have a stem for colours, and no option for another.
+# All of torchvision's models have a stem for three channels, and no option for another.
 COLOURS = 3
 
 
 def library(name: str, *, what: str) -> ModuleType:
-    """A library of the extra `train`, imported."""
+    """Import and return a library of the extra `train`."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as problem:
@@ -39,10 +39,10 @@ def library(name: str, *, what: str) -> ModuleType:
 def refusing(
     spec: str, input_shape: Shape | None = None, *, expected: str = "a model that can be made"
 ) -> Iterator[None]:
-    """Turns what a library raises while it finds or makes something into one sentence."""
+    """Turn any exception of a library into an error of one sentence."""
     try:
         yield
-    except Exception as problem:  # libraries raise whatever they like
+    except Exception as problem:  # libraries may raise any exception
         lines = str(problem).strip().splitlines() or [type(problem).__name__]
         shape = "" if input_shape is None else f" for inputs {input_shape}"
         raise InputError(
@@ -59,7 +59,7 @@ def timm_maker(
     input_shape: Shape | None,
     options: Mapping[str, Number],
 ) -> Maker:
-    """A model of timm, made for the channels and, where it must know, the size of the images."""
+    """Return a maker of a timm model for the images' channels and, if it needs it, their size."""
     spec = f"timm:{name}"
     timm = library("timm", what=f"The model '{spec}'")
     if not timm.is_model(name.partition(".")[0]):
@@ -70,7 +70,7 @@ def timm_maker(
     if input_shape is not None:
         grid = full_image(spec, input_shape)
         asked["in_chans"] = grid.channels
-        # Most networks take any size, and refuse to be told one.
+        # Most networks accept any size, and have no argument for it.
         if configuration is not None and configuration.fixed_input_size:
             asked["img_size"] = grid.sizes
 
@@ -83,7 +83,7 @@ def timm_maker(
 
 
 def torchvision_maker(name: str, *, classes: int, input_shape: Shape | None) -> Maker:
-    """A classifier of torchvision."""
+    """Return a maker of a torchvision classifier."""
     spec = f"torchvision:{name}"
     models = library("torchvision", what=f"The model '{spec}'").models
     known = models.list_models(module=models)
@@ -105,7 +105,7 @@ def torchvision_maker(name: str, *, classes: int, input_shape: Shape | None) -> 
 
     def make() -> nn.Module:
         with refusing(spec, input_shape), warnings.catch_warnings():
-            # Two old models announce that they will start from other weights one day.
+            # Two old models warn that their initial weights will change in a future version.
             warnings.filterwarnings("ignore", category=FutureWarning, module="torchvision")
             model: nn.Module = models.get_model(name, **asked)
         return model
@@ -114,7 +114,7 @@ def torchvision_maker(name: str, *, classes: int, input_shape: Shape | None) -> 
 
 
 def python_maker(address: str, *, classes: int, input_shape: Shape | None) -> Maker:
-    """What a function of the user's own returns, called with `classes` and `input_shape`."""
+    """Return a maker that calls the user's function with `classes` and `input_shape`."""
     spec = f"python:{address}"
     place, _, name = address.partition(":")
     if not place or not name:
@@ -125,7 +125,7 @@ def python_maker(address: str, *, classes: int, input_shape: Shape | None) -> Ma
     try:
         factory: Any = importlib.import_module(place)
     except ModuleNotFoundError as problem:
-        # A module that it imports in turn, and that is missing, is another matter.
+        # A missing module that the user's module imports is another error.
         if problem.name is None or not f"{place}.".startswith(f"{problem.name}."):
             raise
         raise InputError(
@@ -140,7 +140,7 @@ def python_maker(address: str, *, classes: int, input_shape: Shape | None) -> Ma
             f"{place} with the arguments `classes` and `input_shape`."
         )
 
-    with suppress(ValueError):  # of a few callables Python does not know the arguments
+    with suppress(ValueError):  # Python cannot tell the arguments of a few callables
         try:
             inspect.signature(factory).bind(classes=classes, input_shape=input_shape)
         except TypeError as problem:
@@ -162,7 +162,7 @@ def python_maker(address: str, *, classes: int, input_shape: Shape | None) -> Ma
 
 
 def other_scale(spec: str) -> InputError:
-    """Why published weights of a model of images are refused."""
+    """Return the error for published weights of a model of images."""
     return InputError(
         f"Expected `pretrained` to be False for '{printable(spec)}', but got True; its published "
         "weights expect images normalised by a mean and a deviation, but flipguard scales all "

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from flipguard.models.shapes import Shape, image, needed, signal
 
-# Strides of 2 leave this much of a signal at least one place to look at.
+# With strides of 2, signals of this length keep at least one position.
 SHORTEST_SIGNAL = 3
 
-# LeCun et al. put their digits of 28 pixels into images of 32, whose corners the kernels reach.
+# LeCun et al. pad digits of 28 pixels to images of 32, so that kernels reach their corners.
 LENET_SIZE = 32
 
 
@@ -29,7 +29,7 @@ class Net(nn.Module, ABC):
 
     @abstractmethod
     def features(self, inputs: Tensor) -> Tensor:
-        """What the head classifies, [N, D]; while training, after the dropout."""
+        """Return the input of the head, [N, D]; in training, after dropout."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(inputs))
@@ -37,8 +37,8 @@ class Net(nn.Module, ABC):
 
 
 def convolved(before: int, after: int) -> tuple[nn.Module, ...]:
-    """A 3x3 convolution that keeps the size, normalised, with ReLU."""
-    # Batch normalisation has a bias of its own.
+    """Return a 3x3 convolution that keeps the size, batch normalisation and ReLU."""
+    # No bias, because batch normalisation has one.
     return nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()
 
 
@@ -119,7 +119,7 @@ class ConvNet1d(Net):
 
 
 def _places(length: int) -> int:
-    """How many places of a signal the third convolution looks at."""
+    """Return the number of positions after the third convolution."""
     length = (length + 2 - 5) // 2 + 1
     for _ in range(2):
         length = (length + 2 - 3) // 2 + 1
@@ -129,7 +129,7 @@ def _places(length: int) -> int:
 class ConvNet2d(Net):
     """Three 3x3 convolutions with batch normalisation, of 1, 2 and 4 times `width` channels.
 
-    The first two are halved by max-pooling; the mean over all places is what the head sees.
+    The first two are halved by max-pooling. The head gets the mean over all positions.
 
     >>> net = ConvNet2d(classes=10, input_shape=(28, 28))
     >>> sum(parameter.numel() for parameter in net.parameters())
@@ -164,7 +164,7 @@ class ConvNet2d(Net):
 
 
 class LeNet5(Net):
-    """LeNet-5 (LeCun et al., 1998) as it is used now: ReLU, max-pooling, full connections.
+    """LeNet-5 (LeCun et al., 1998) in its current form: ReLU, max-pooling, full connections.
 
     With 10 classes it has 61,706 parameters on one channel of up to 32 x 32; smaller images are
     padded with zeros to 32, as the paper does.
@@ -204,11 +204,11 @@ class LeNet5(Net):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions with batch normalisation, added to what came in.
+    """Two 3x3 convolutions with batch normalisation, added to their input.
 
-    Where the shape changes, what came in is either projected by a 1x1 convolution (the paper's
-    option B), or every `stride`-th place of it is taken and the new channels are zero (option A,
-    which has no parameters).
+    If the shape changes, the input is either projected by a 1x1 convolution (the paper's option B),
+    or every `stride`-th position is taken and the new channels are zero (option A, which has no
+    parameters).
     """
 
     def __init__(self, before: int, after: int, *, stride: int, projected: bool) -> None:
@@ -245,7 +245,7 @@ class ResNet9(Net):
 
     Page's network of the DAWNBench contest (2018): a first convolution, then three of twice the
     channels each, halved by max-pooling, with two more added as a residual after the first and
-    the third. The mean over all places is what the head sees.
+    the third. The head gets the mean over all positions.
 
     >>> net = ResNet9(classes=10, input_shape=(3, 32, 32))
     >>> sum(parameter.numel() for parameter in net.parameters())
@@ -302,8 +302,8 @@ class ResNet(Net):
     """Groups of `blocks` residual blocks; from the second group on, twice as wide and half as big.
 
     The paper's networks for CIFAR have three groups, a width of 16 and shortcuts without
-    parameters (option A): 6n + 2 layers for n blocks a group. Convolutions start as He et al.
-    (2015) say. The mean over all places is what the head sees.
+    parameters (option A): 6n + 2 layers for n blocks per group. Convolutions are initialised as in
+    He et al. (2015). The head gets the mean over all positions.
 
     >>> net = ResNet(name="resnet20", blocks=(3, 3, 3), classes=10, input_shape=(3, 32, 32))
     >>> sum(parameter.numel() for parameter in net.parameters())

@@ -1,4 +1,4 @@
-"""The models that flipguard knows by name, and how a spec becomes a model."""
+"""The table of models by name, and the function that builds the model of a spec."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Kind = Literal["any", "signal", "image", "text or image"]
 class ModelRow:
     """One model, or one library of models, that a spec can name."""
 
-    name: str  # as it is written; what stands in capitals is for the user to fill in
+    name: str  # as written in a spec; the user replaces the words in capitals
     inputs: Kind
     sentence: str
     options: tuple[ModelOption, ...] = ()
@@ -134,7 +134,7 @@ _ROWS = (
 MODELS: Mapping[str, ModelRow] = MappingProxyType({row.name: row for row in _ROWS})
 """All that a spec can name, by how it is written."""
 
-# The libraries' rows, by what stands before the colon.
+# The libraries' rows, by their prefix before the colon.
 LIBRARIES: Mapping[str, ModelRow] = MappingProxyType(
     {row.name.partition(":")[0]: row for row in _ROWS if ":" in row.name}
 )
@@ -148,7 +148,7 @@ def build_model(
     seed: int | None = None,
     pretrained: bool = False,
 ) -> nn.Module:
-    """The model that a spec names, on the CPU, in training mode.
+    """Build the model of a spec, on the CPU and in training mode.
 
     Args:
         spec: ``name`` or ``name:key=value,...`` for flipguard's own networks, ``timm:NAME`` or
@@ -156,10 +156,10 @@ def build_model(
             Transformers, ``python:package.module:function`` for anything else. All are in `MODELS`.
         classes: The number of classes.
         input_shape: The shape of one sample, without the batch axis; None for texts.
-        seed: The first weights depend on it alone, and torch's, Python's and numpy's streams are
-            afterwards where they were. With None the weights come from those streams.
-        pretrained: Whether to start from the weights in a folder of Transformers, under a new
-            head. Only for models of texts: what published image models expect of their inputs is
+        seed: The initial weights depend on it only, and the random streams of torch, Python and
+            numpy are restored. With None, the weights are drawn from those streams.
+        pretrained: Whether to start from the weights in a folder of Transformers, with a new head.
+            Only for models of texts, because the inputs that published image models expect are
             not known here.
 
     >>> model = build_model("mlp:hidden=64,dropout=0.1", classes=10, input_shape=(40,), seed=1)
@@ -169,15 +169,15 @@ def build_model(
     check_class_count(classes)
     shape = check_shape(input_shape)
     make = _maker(spec, classes=classes, input_shape=shape, pretrained=pretrained)
-    # Another default device would draw other numbers than the CPU.
+    # Another default device would draw other numbers.
     with drawn_from(seed), torch.device("cpu"):
         return make().train()
 
 
 def check_spec(spec: str) -> tuple[str, str]:
-    """Refuses what names no model or gives it options that it has not; its name, and the rest.
+    """Return a spec's model name and the rest, or raise an error if no such model exists.
 
-    Whether a library has the model is seen when it is built.
+    Unknown options raise an error too. Whether a library has the model is checked when it is built.
 
     >>> check_spec("mlp:hidden=64")
     ('mlp', 'hidden=64')

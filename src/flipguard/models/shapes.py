@@ -1,4 +1,4 @@
-"""Which inputs a model can be built for: the shape of one sample, without the batch."""
+"""Checks of the shape of one sample, without the batch axis, that a model is built for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WANTED = {SIGNAL_AXES: "signals", IMAGE_AXES: "images"}
 
 
 class Grid(NamedTuple):
-    """A sample's channels and extent, and whether its shape leaves the channel axis out."""
+    """A sample's channels and sizes, and whether its shape has no channel axis."""
 
     channels: int
     sizes: Shape
@@ -21,7 +21,7 @@ class Grid(NamedTuple):
 
 
 def check_class_count(classes: int) -> None:
-    """Refuses a number of classes that is none."""
+    """Raise an error if a number of classes is not valid."""
     if not isinstance(classes, int) or isinstance(classes, bool) or classes < 1:
         raise InputError(
             f"Expected `classes` to be a whole number of at least 1, but got {classes!r}; "
@@ -30,7 +30,7 @@ def check_class_count(classes: int) -> None:
 
 
 def check_shape(input_shape: Shape | None) -> Shape | None:
-    """The shape of a sample as plain numbers, or None."""
+    """Return the checked shape of a sample as plain numbers, or None."""
     if input_shape is None:
         return None
     whole = isinstance(input_shape, tuple | list) and all(
@@ -45,7 +45,7 @@ def check_shape(input_shape: Shape | None) -> Shape | None:
 
 
 def needed(name: str, input_shape: Shape | None) -> Shape:
-    """The shape of a sample, for a model that cannot be built without."""
+    """Return the shape of a sample, or raise an error if it is missing."""
     if input_shape is None:
         raise InputError(
             f"Expected `input_shape` to be given for '{name}', but got None; pass the shape of one "
@@ -55,7 +55,7 @@ def needed(name: str, input_shape: Shape | None) -> Shape:
 
 
 def signal(name: str, input_shape: Shape | None, *, least: int) -> Grid:
-    """A sample as channels of one axis.
+    """Return a sample's shape as channels of one axis.
 
     >>> signal("conv1d", (40,), least=8)
     Grid(channels=1, sizes=(40,), bare=True)
@@ -64,7 +64,7 @@ def signal(name: str, input_shape: Shape | None, *, least: int) -> Grid:
 
 
 def image(name: str, input_shape: Shape | None, *, least: int = 1) -> Grid:
-    """A sample as channels of two axes.
+    """Return a sample's shape as channels of two axes.
 
     >>> image("conv2d", (3, 32, 32), least=4)
     Grid(channels=3, sizes=(32, 32), bare=False)
@@ -73,7 +73,7 @@ def image(name: str, input_shape: Shape | None, *, least: int = 1) -> Grid:
 
 
 def full_image(name: str, input_shape: Shape) -> Grid:
-    """A sample as channels of two axes, for a model from elsewhere, which adds no axis."""
+    """Return a sample's shape for a library's model of images, which adds no channel axis."""
     if len(input_shape) != 3:
         raise InputError(
             f"Expected images with a channel axis for '{name}', but got "
@@ -83,7 +83,7 @@ def full_image(name: str, input_shape: Shape) -> Grid:
 
 
 def describe_shape(shape: Shape) -> str:
-    """What data of such samples has, in words.
+    """Return the kind of samples with a shape, in words.
 
     >>> describe_shape((40,)), describe_shape((3, 32, 32))
     ('vectors of 40 numbers', 'images of 32 × 32 with 3 channels')

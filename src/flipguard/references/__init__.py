@@ -1,7 +1,7 @@
-"""What a new model is pulled towards while it trains, and that nothing of the training changes.
+"""Models and stored logits that a new model is pulled to. Training never changes them.
 
-A reference is called with a batch and gives logits. It is no `torch.nn.Module`: a student that
-holds one as an attribute keeps its own state dict, parameters and modules.
+A reference is called with a batch and returns logits. It is not a `torch.nn.Module`, so a student
+that has one as an attribute keeps its own state dict, parameters and modules.
 """
 
 from __future__ import annotations

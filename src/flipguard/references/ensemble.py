@@ -19,18 +19,19 @@ Batch = tuple[Any, Tensor]
 LogitsOf = Callable[..., Tensor]
 COLDEST, HOTTEST = 0.05, 20.0
 IGNORED = -100
-# Rows that are worked on at a time, in float64.
+# Number of rows that are processed at once, in float64.
 ROWS = 8_192
 
 
 class Ensemble(Reference):
     """The weighted mean of the members' logits: sum of w_i * z_i / T_i, where the w_i sum to 1.
 
-    Members may be of different architectures, and references themselves; all give logits of the
-    same classes. `output` picks the logits of every member that is no reference; where members
-    differ in that, give each as `OldModel(model, output=…)`. Modules follow the batch's device.
+    Members may have different architectures, and may be references. All must return logits of the
+    same classes. `output` selects the logits of every member that is not a reference; if members
+    need different ones, give each as `OldModel(model, output=…)`. Modules are moved to the batch's
+    device.
 
-    The mean is summed in float32 (float64 if a member gives that), one member at a time.
+    The mean is summed in float32 (float64 if a member returns float64), one member at a time.
 
     >>> first, second = (lambda x: x, lambda x: 3.0 * x)
     >>> Ensemble([first, second], weights=[1.0, 3.0])(torch.tensor([[1.0, -1.0]]))
@@ -87,12 +88,12 @@ class Ensemble(Reference):
         return self
 
     def calibrate(self, batches: Iterable[Batch]) -> Ensemble:
-        """A new ensemble of the same members, each at the temperature that suits it best.
+        """Return a new ensemble of the same members, each with a fitted temperature.
 
         For each member the temperature minimises the negative log-likelihood of held-out samples
-        (Guo et al. 2017). `batches` gives pairs of inputs and targets; inputs are a tensor, a
-        tuple of arguments or a mapping of keyword arguments. Samples whose target is -100 are
-        left out. The logits of all batches are held until the end.
+        (Guo et al. 2017). `batches` yields pairs of inputs and targets; inputs are a tensor, a
+        tuple of arguments or a mapping of keyword arguments. Samples with the target -100 are
+        left out. The logits of all batches are kept in memory until the end.
 
         >>> z = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
         >>> sure = Ensemble([lambda x: x])
@@ -159,7 +160,7 @@ def _shown(numbers: Sequence[float]) -> str:
 
 
 def fitted_temperatures(members: Sequence[LogitsOf], batches: Iterable[Batch]) -> tuple[float, ...]:
-    """For each member the temperature that minimises the negative log-likelihood of the batches."""
+    """Return each member's temperature that minimises the negative log-likelihood."""
     logits: list[list[Tensor]] = [[] for _ in members]
     targets: list[list[Tensor]] = [[] for _ in members]
     for batch in batches:
@@ -181,10 +182,10 @@ def fitted_temperatures(members: Sequence[LogitsOf], batches: Iterable[Batch]) -
 
 
 def fitted_temperature(logits: Tensor, target: Tensor) -> float:
-    """The temperature from 0.05 to 20 at which the negative log-likelihood is least.
+    """Return the temperature from 0.05 to 20 that minimises the negative log-likelihood.
 
-    In the inverse temperature b the likelihood is convex, and its slope is the mean, over the
-    samples, of the expected logit under softmax(b * z) less the logit of the target.
+    As a function of the inverse temperature b, the negative log-likelihood is convex. Its slope is
+    the mean over samples of the expected logit under softmax(b * z), minus the target's logit.
 
     >>> fitted_temperature(torch.zeros(2, 3), torch.tensor([0, 1]))
     1.0
@@ -196,7 +197,7 @@ def fitted_temperature(logits: Tensor, target: Tensor) -> float:
     least, most = 1.0 / HOTTEST, 1.0 / COLDEST
     at_least, at_most = slope(least), slope(most)
     if at_least == at_most == 0.0:
-        return 1.0  # every temperature is as good as another
+        return 1.0  # all temperatures are equally good
     if at_least >= 0.0:
         return HOTTEST
     if at_most <= 0.0:
@@ -236,7 +237,7 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _samples(scores: Tensor, target: Tensor, i: int) -> tuple[Tensor, Tensor]:
-    """The logits and targets of the samples that count, one row each."""
+    """Return the logits and targets of the samples that are not ignored, one row per sample."""
     if target.is_floating_point() or target.dtype == torch.bool:
         raise InputError(
             f"Expected `target` to be class indices, but got {target.dtype}. Calibrate with hard "

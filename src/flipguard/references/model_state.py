@@ -1,4 +1,4 @@
-"""A model's parameters and buffers, watched through a call and put back if they changed."""
+"""Guards that restore a model's parameters and buffers if a call changes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from flipguard.errors import InputError
 from flipguard.randomness import capturing
 
-# Tensors that own bytes; of others (sharded, quantised by a subclass) torch tells no storage.
+# Tensors with a storage. For others (sharded, quantised by a subclass) torch reports none.
 PLAIN = (Tensor, nn.Parameter)
 
 Store = dict[str, Any]
@@ -23,7 +23,7 @@ Marks = tuple[list[int], list[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The bytes of one tensor: where they lie, and a copy."""
+    """The address of one tensor's bytes, and a copy of them."""
 
     tensor: Tensor
     alias: Tensor
@@ -32,31 +32,31 @@ class Snapshot:
 
     @property
     def moved(self) -> bool:
-        """Whether the tensor was given other memory or another shape."""
+        """Whether the tensor has been given other memory or another shape."""
         return self.tensor.shape != self.alias.shape or storage(self.tensor) != storage(self.alias)
 
     def put_back(self) -> None:
         if self.moved:
             self.tensor.data = self.alias
-        # Through another tensor, so that no version counts it: nothing has changed, after all.
+        # Written through another tensor, so that the version counter stays as it was.
         self.bytes.copy_(self.copy)
 
 
 def snapshots(tensors: Iterable[Tensor | None]) -> list[Snapshot]:
-    """A snapshot of each tensor that has bytes."""
+    """Return a snapshot of each tensor that has bytes."""
     found = {id(tensor): tensor for tensor in tensors if tensor is not None}
     return [_snapshot(t) for t in found.values() if _owns_bytes(t) and not t.is_meta]
 
 
 def _snapshot(tensor: Tensor) -> Snapshot:
-    # The storage as bytes: exact for every type, for nan, and for tensors that overlap themselves.
+    # Bytes are exact for every type, for nan, and for tensors that overlap themselves.
     whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     whole.set_(tensor.untyped_storage())
     return Snapshot(tensor=tensor, alias=tensor.data, bytes=whole, copy=whole.clone())
 
 
 def storage(tensor: Tensor) -> int:
-    """Where a tensor's memory begins; 0 if it has none of its own."""
+    """Return the address of a tensor's memory, or 0 if it has none."""
     return tensor.untyped_storage().data_ptr() if _owns_bytes(tensor) else 0
 
 
@@ -65,7 +65,7 @@ def _owns_bytes(tensor: Tensor) -> bool:
 
 
 class Difference:
-    """Whether bytes differ from their snapshots: known at once on the host, later on CUDA.
+    """Whether bytes differ from their snapshots: known at once on the CPU, later on CUDA.
 
     >>> tensor = torch.zeros(3)
     >>> taken = snapshots([tensor])
@@ -89,14 +89,14 @@ class Difference:
 
     @property
     def found(self) -> bool | None:
-        """Whether any byte differs, or None while a device has not answered yet."""
+        """Whether any byte differs, or None while a device is still comparing."""
         if not all(event.query() for event in self._events):
             return None
         return self._found or any(bool(flag) for flag in self._flags)
 
     def _ask(self, device: torch.device, flag: Tensor) -> None:
         if device.type == "cuda":
-            # The answer travels while the host goes on; it is looked at in a later call.
+            # The result is copied while the CPU continues, and is read in a later call.
             on_device, flag = flag, torch.empty((), dtype=torch.bool, pin_memory=True)
             flag.copy_(on_device, non_blocking=True)
             self._events.append(torch.cuda.current_stream(device).record_event())
@@ -105,7 +105,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """All of a model as it was before a call, without a copy of any tensor."""
+    """The state of a model before a call, without a copy of any tensor."""
 
     modules: list[nn.Module]
     attributes: list[dict[str, Any]]
@@ -116,32 +116,32 @@ class _Seen:
 
     @property
     def same(self) -> bool:
-        """Whether nothing was replaced, added, removed or (as torch tells) changed since."""
+        """Whether nothing was replaced, added, removed or (as torch reports) changed since."""
         return self.buffers == _marks([m._buffers for m in self.modules]) and (
             self.parameters == _marks([m._parameters for m in self.modules])
         )
 
 
 class StateGuard:
-    """Puts a model's parameters and buffers back after each call that changed them.
+    """Restores a model's buffers after each call that changed them.
 
-    The first call copies the buffers. A model that leaves them alone is never copied again; one
-    that does not is copied before every later call. The first copy serves a model that begins to
-    change itself later, unless others changed its buffers in between: then its first change stays.
-    Parameters are never copied: a model that rewrites them is refused.
+    The first call copies the buffers. If the model does not change them, it is never copied again;
+    otherwise it is copied before every later call. If a model starts to change its buffers later,
+    the first copy is used, unless other code changed the buffers in between: then the first change
+    is kept. Parameters are never copied: a model that changes them raises an error.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._changes: bool | None = None  # not known before the first call
+        self._changes: bool | None = None  # unknown before the first call
         self._difference: Difference | None = None
-        # The copies of the first call, and the marks under which they still hold.
+        # The copies of the first call, and the marks for which they are still valid.
         self._first: list[Snapshot] | None = None
         self._marks: Marks | None = None
 
     @contextmanager
     def kept(self, modules: list[nn.Module]) -> Iterator[None]:
-        """Within, the model may be called; `modules` are all of its modules."""
+        """Return a context in which the model may be called; `modules` are all of its modules."""
         seen = _look(modules)
         taken = self._before(seen)
         rewritten: str | None = None
@@ -159,7 +159,7 @@ class StateGuard:
         if self._changes is None and self._difference is not None and not capturing():
             self._changes = self._difference.found
         if self._changes or (self._changes is None and capturing()):
-            # Afresh each time: what others wrote through `.data` since is theirs to keep.
+            # Copied each time, so that what other code wrote through `.data` is kept.
             return _taken(seen)
         if self._marks != seen.buffers:
             self._first = _taken(seen) if self._changes is None else None
@@ -185,7 +185,7 @@ class StateGuard:
 
 
 def shares_memory(modules: list[nn.Module], result: Tensor) -> bool:
-    """Whether a result lies in the model's own memory, which a later call may rewrite."""
+    """Whether a result shares the model's memory, which a later call may change."""
     place = storage(result)
     stores: list[Store] = [s for m in modules for s in (m._parameters, m._buffers) if s]
     return any(t is not None and storage(t) == place for s in stores for t in s.values())
@@ -208,7 +208,7 @@ def _marks(stores: list[Any]) -> Marks:
     try:
         versions = [-1 if tensor is None else tensor._version for tensor in tensors]
     except RuntimeError:
-        # Tensors made in inference mode are not counted, and are not changed outside of it.
+        # Tensors made in inference mode have no version, and cannot be changed outside of it.
         versions = [
             -1 if tensor is None or tensor.is_inference() else tensor._version for tensor in tensors
         ]
@@ -220,8 +220,8 @@ def _taken(seen: _Seen) -> list[Snapshot]:
 
 
 def _rewritten(model: nn.Module, seen: _Seen) -> str | None:
-    """The first parameter that was changed in place, if one was."""
-    # A recurrent layer that packs its weights for the GPU moves them, and keeps their values.
+    """Return the name of the first parameter that was changed in place, or None."""
+    # A recurrent layer that packs its weights for the GPU moves them without changing values.
     moving = {id(p) for m in seen.modules if isinstance(m, nn.RNNBase) for p in m.parameters()}
     before = dict(zip(*seen.parameters, strict=True))
     for name, parameter in model.named_parameters():
@@ -232,9 +232,9 @@ def _rewritten(model: nn.Module, seen: _Seen) -> str | None:
 
 
 def _roll_back(seen: _Seen) -> None:
-    """Every name means again what it meant, among the plain attributes too.
+    """Restore what every name refers to, including plain attributes.
 
-    A cache and the number that says how far it reaches belong together: one alone is a lie.
+    A cache and the attribute with its length must be restored together.
     """
     for module, before in zip(seen.modules, seen.attributes, strict=True):
         now = vars(module)

@@ -1,4 +1,4 @@
-"""The old model, and an earlier state of a model in training, as references."""
+"""References that call a model: the old model, and a stale copy of a model in training."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from flipguard.references.reference import Frozen, Output, Reference
 
 
 class OldModel(Reference):
-    """The model that is to be replaced, called as it would answer in production.
+    """The old model, called as in production.
 
-    `model` is a module, or any callable that gives logits; of a callable only gradients and
-    random numbers are kept, for it cannot be looked into. Outputs with `.logits` are understood;
-    of others, `output` picks the logits. A module is moved to the device of the batch.
+    `model` is a module or any callable that returns logits. A callable that is not a module is only
+    kept from gradients and from the random streams. Outputs with `.logits` are understood; for
+    other outputs, `output` selects the logits. A module is moved to the device of the batch.
 
     >>> old = OldModel(torch.nn.Linear(2, 3))
     >>> old(torch.zeros(4, 2)).shape
@@ -50,10 +50,10 @@ class OldModel(Reference):
 class Peer(Reference):
     """A stale copy of a live model, for two models that learn from each other.
 
-    Each is trained against an earlier checkpoint of the other, so that the two can be updated
-    independently (Anil et al. 2018). The copy is taken at construction; `step()`, called after
-    each optimizer step, takes over the live model's parameters and buffers every `every` steps.
-    The live model is only ever read.
+    Each model is trained against an earlier state of the other, so that the two can be updated
+    independently (Anil et al. 2018). The copy is made at construction. Call `step()` after each
+    optimizer step: every `every` steps it copies the live model's parameters and buffers. The live
+    model is never changed.
 
     >>> live = torch.nn.Linear(1, 2)
     >>> peer = Peer(live, every=2)
@@ -89,23 +89,23 @@ class Peer(Reference):
         return self._frozen(*args, **kwargs)
 
     def to(self, device: torch.device | str) -> Self:
-        """Moves the copy to a device; the live model stays where it is."""
+        """Move the copy to a device; the live model is not moved."""
         self._frozen.to(device)
         return self
 
     def step(self) -> None:
-        """Counts an optimizer step, and refreshes the copy if it is time."""
+        """Count an optimizer step, and refresh the copy after every `every` steps."""
         self.steps += 1
         if self.steps % self.every == 0:
             self._refresh()
 
     def state_dict(self) -> dict[str, Any]:
-        """The copy and the count of steps, so that a resumed run continues exactly."""
+        """Return the copy and the number of steps, so that a resumed run continues exactly."""
         tensors = {name: tensor.detach().clone() for name, tensor in _tensors(self._copy).items()}
         return {"steps": self.steps, "tensors": tensors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` gave; nothing is changed if it does not fit."""
+        """Load a state from `state_dict`; if it does not fit, nothing is changed."""
         if not isinstance(state, Mapping) or not {"steps", "tensors"} <= set(state):
             raise InputError(
                 "Expected `state` to be what Peer.state_dict() gave, but got "
@@ -137,7 +137,7 @@ class Peer(Reference):
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
-    # Neither what spreads a model over processes nor what compiles it can be copied with it.
+    # Wrappers that distribute or compile a model cannot be copied with it.
     while True:
         if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
             model = model.module
@@ -158,7 +158,7 @@ def _stale_copy(model: nn.Module) -> nn.Module:
     for parameter in stale.parameters():
         parameter.requires_grad_(False)
     for module in stale.modules():
-        # A hook that watches the live model must not be told of the copy's activations.
+        # Hooks on the live model must not see the copy's activations.
         module._forward_hooks.clear()
         module._forward_pre_hooks.clear()
         module._backward_hooks.clear()
@@ -167,7 +167,7 @@ def _stale_copy(model: nn.Module) -> nn.Module:
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and all buffers, also those that a state dict leaves out."""
+    """Return parameters and all buffers, including those that a state dict leaves out."""
     return dict(chain(model.named_parameters(), model.named_buffers()))
 
 

@@ -1,4 +1,4 @@
-"""What every reference is, and calls of a model that leave no trace."""
+"""The base class of references, and calls of a model that do not change it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Output = Callable[[Any], Tensor]
 
 
 class Reference(ABC):
-    """What a new model is pulled towards: called with a batch, it gives logits [N, C].
+    """Base class of what a new model is pulled to: called with a batch, it returns logits [N, C].
 
-    It gives no gradient, draws no random number that the caller would miss, and is no
-    `torch.nn.Module`: assigned to a student, it is not trained, saved, moved or copied with it.
+    The logits have no gradient, and a call leaves the random streams as they were. It is not a
+    `torch.nn.Module`, so as an attribute of a student it is not trained, saved, moved or copied.
 
     >>> from flipguard.references import OldModel
     >>> student = torch.nn.Linear(2, 3)
@@ -34,19 +34,19 @@ class Reference(ABC):
 
     @abstractmethod
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The logits of a batch."""
+        """Return the logits of a batch."""
 
     @abstractmethod
     def to(self, device: torch.device | str) -> Self:
-        """Moves what the reference holds to a device, and gives the reference itself."""
+        """Move the reference to a device, and return it."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Averaged copies of a student are deep copies; they must not multiply its teachers.
+        # Averaged copies of a student are deep copies, which must not copy its references.
         return self
 
 
 def logits_of(output: Any, pick: Output | None = None) -> Tensor:
-    """The logits in what a model returned; `pick` says where they are if it is not plain.
+    """Return the logits of a model's output; `pick` selects them if needed.
 
     >>> logits_of({"logits": torch.zeros(1, 2), "loss": None})
     tensor([[0., 0.]])
@@ -85,11 +85,11 @@ def _kind(value: object) -> str:
 
 
 class Frozen:
-    """One model, or any callable, that gives logits and stays as it is.
+    """A model or callable that returns logits and is not changed by calls.
 
-    A module runs in eval mode; each of its submodules has its own mode back afterwards. Its
-    parameters and buffers are what they were, to the byte (plain attributes that a call rebinds
-    are put back only if it changed a buffer too). A module follows the batch: where the first
+    A module runs in eval mode, and each submodule gets its own mode back afterwards. Its
+    parameters and buffers stay equal to the byte (plain attributes that a call rebinds are restored
+    only if it changed a buffer too). A module follows the batch: where the first
     tensor among the arguments lies on another device than the module, the module is moved there.
     A plain callable cannot be looked into: only gradients and random numbers are kept from it.
 
@@ -139,18 +139,18 @@ class Frozen:
                 return logits.clone() if shares_memory(modules, logits) else logits
 
     def to(self, device: torch.device | str) -> None:
-        """Moves the model, if it is one that can be moved."""
+        """Move the model, if it can be moved."""
         if isinstance(self.model, Reference):
             self.model.to(device)
         elif self._module is not None:
             _move(self._module, device)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What was learned about the model's memory holds for this process only.
+        # Facts about the model's memory are valid in this process only.
         return _frozen, (self.model, self._output)
 
     def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """What a compiler can follow: random states and versions do not exist for it."""
+        """Return the logits without guards, which a compiler cannot trace."""
         modules = list(self._module.modules()) if self._module is not None else []
         flags = [module.training for module in modules]
         with torch.no_grad():
@@ -169,9 +169,9 @@ def _frozen(model: nn.Module | Callable[..., Any], output: Output | None) -> Fro
 
 @contextmanager
 def evaluating(modules: list[nn.Module]) -> Iterator[None]:
-    """Eval mode for each of the modules, and its own mode for each afterwards.
+    """Set eval mode for all modules, and restore each module's mode afterwards.
 
-    The flags alone are set: some models rewrite their weights in `eval()` and `train()`.
+    Only the flags are set, because some models change their weights in `eval()` and `train()`.
 
     >>> model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Dropout().eval())
     >>> with evaluating(list(model.modules())):
@@ -193,7 +193,7 @@ def evaluating(modules: list[nn.Module]) -> Iterator[None]:
 
 
 def _set_training(module: nn.Module, training: bool) -> None:
-    # A flag is neither parameter nor module; torch's search for those takes most of the time.
+    # Set directly, because most of torch's time goes to a search for parameters and modules.
     if type(module).__setattr__ is nn.Module.__setattr__:
         object.__setattr__(module, "training", training)
     else:
@@ -201,7 +201,7 @@ def _set_training(module: nn.Module, training: bool) -> None:
 
 
 def device_of(values: Any) -> torch.device | None:
-    """The device of the first tensor in nested lists, tuples and mappings.
+    """Return the device of the first tensor in nested lists, tuples and mappings.
 
     >>> device_of(([3, {"x": torch.zeros(1)}],))
     device(type='cpu')
@@ -232,12 +232,12 @@ def _follow(module: nn.Module, device: torch.device | None) -> None:
     held = next(chain(module.parameters(), module.buffers()), None)
     if device is None or held is None or held.device == device:
         return
-    # A model that is spread over devices, or that loads its weights as it runs, moves its inputs.
+    # A model on several devices, or one that loads weights as it runs, moves its inputs itself.
     if not held.is_meta and not hasattr(module, "hf_device_map"):
         _move(module, device)
 
 
 def _move(module: nn.Module, device: torch.device | str) -> None:
-    # Moved within a validation, weights would become tensors that can be used in no other place.
+    # Weights that are moved in inference mode could not be used in training.
     with torch.inference_mode(False):
         module.to(device)

@@ -1,4 +1,4 @@
-"""From the ids of samples to the rows of a table."""
+"""Indices that map the ids of samples to the rows of a table."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Ids = Tensor | Sequence[int] | Sequence[str] | npt.NDArray[Any]
 
 
 class Index(ABC):
-    """Knows in which row each sample is."""
+    """A mapping from ids to rows."""
 
     @abstractmethod
     def rows(self, ids: Ids) -> Tensor:
-        """The rows of ids on the host; an id without a row is refused."""
+        """Return the rows of ids on the CPU, or raise an error for an unknown id."""
 
     @abstractmethod
     def rows_on_device(self, ids: Tensor) -> Tensor:
-        """The rows of ids on a device; an id without a row is given one that no table has."""
+        """Return the rows of ids on a device; an unknown id gets a row outside of every table."""
 
     @abstractmethod
     def to(self, device: torch.device) -> None:
-        """Makes lookups on a device ready."""
+        """Prepare lookups on a device."""
 
 
 class PositionIds(Index):
-    """Samples that are known by position.
+    """Samples identified by position.
 
     >>> PositionIds(3).rows([2, 0])
     tensor([2, 0])
@@ -63,7 +63,7 @@ class PositionIds(Index):
 
 
 class IntegerIds(Index):
-    """Samples that are known by whole numbers.
+    """Samples identified by whole numbers.
 
     >>> IntegerIds(torch.tensor([30, 10, 20])).rows([10, 30])
     tensor([1, 0])
@@ -93,7 +93,7 @@ class IntegerIds(Index):
 
 
 class TextIds(Index):
-    """Samples that are known by text.
+    """Samples identified by text.
 
     >>> TextIds(["a", "b"]).rows(["b"])
     tensor([1])
@@ -102,7 +102,7 @@ class TextIds(Index):
     def __init__(self, ids: Sequence[str]) -> None:
         self._rows = {name: row for row, name in enumerate(ids)}
         if len(self._rows) != len(ids):
-            # The row of a name is its last one; every other row of that name is one too many.
+            # A name is mapped to its last row; every other row of that name is a repetition.
             raise _twice([name for row, name in enumerate(ids) if self._rows[name] != row])
 
     def rows(self, ids: Ids) -> Tensor:
@@ -125,7 +125,7 @@ class TextIds(Index):
 
 
 def index_of(ids: Ids | None, count: int) -> Index:
-    """The index of a table of `count` rows."""
+    """Return the index of a table with `count` rows."""
     if ids is None:
         return PositionIds(count)
     names = _plain(ids)
@@ -139,7 +139,7 @@ def index_of(ids: Ids | None, count: int) -> Index:
 
 
 def _found(wanted: Tensor, ordered: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each id is, and whether it is there at all."""
+    """Return the row of each id, and whether the id exists."""
     if not len(order):
         return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
     places = torch.searchsorted(ordered, wanted).clamp(max=len(order) - 1)
@@ -154,7 +154,7 @@ def _whole_numbers(ids: Ids, what: str) -> Tensor:
 
 
 def _plain(ids: Ids) -> Tensor | list[str]:
-    """Ids as one tensor of int64, or as a list of text."""
+    """Return ids as one int64 tensor, or as a list of text."""
     if isinstance(ids, Tensor):
         return _integers(ids, "whole numbers")
     if isinstance(ids, np.ndarray):

@@ -1,4 +1,4 @@
-"""Logits that were computed once: files, tables, and several augmented views."""
+"""Stored logits as references: files, tables, and tables of augmented views."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ KIND = "logits"
 WRITE = "write it with numpy.savez(file, logits=…, ids=…)"
 
 Array = npt.NDArray[Any]
-# The widths in bytes of the floats that numpy and torch share.
+# Widths in bytes of the float types that numpy and torch share.
 WIDTHS = (2, 4, 8)
-# Elements that are worked on at a time, so that a check takes little memory.
+# Number of elements that are checked at once, so that a check takes little memory.
 PIECE = 1 << 24
 
 StoredDtype: TypeAlias = Literal["float16", "float32"]
-# A table holds floats and classes side by side, so it is one of whole numbers of their width.
+# A table has floats and class indices in one row, so its type is an integer of their width.
 FLOATS: dict[StoredDtype, torch.dtype] = {"float16": torch.float16, "float32": torch.float32}
 WHOLES: dict[StoredDtype, torch.dtype] = {"float16": torch.int16, "float32": torch.int32}
 # What is taken off when a class goes back to 64 bits: the sign that it was given there.
@@ -44,7 +44,7 @@ UNSIGNED: dict[StoredDtype, int] = {"float16": 0xFFFF, "float32": 0xFFFFFFFF}
 
 
 class Stored(NamedTuple):
-    """What a file of logits holds."""
+    """The content of a file of logits."""
 
     logits: archives_Array
     ids: archives_Array | None = None
@@ -52,7 +52,7 @@ class Stored(NamedTuple):
 
 
 def read_stored(path: Path) -> Stored:
-    """The logits of a file, and the ids and names of classes if it holds them."""
+    """Return the logits of a file, with ids and class names if it has them."""
     if path.suffix not in (".npz", ".npy"):
         raise InputError(
             f"Expected `path` to end in .npz or .npy, but got {path}. Write the logits with "
@@ -116,7 +116,7 @@ class TensorTable:
         return len(self._logits)
 
     def rows(self, rows: Tensor) -> Tensor:
-        """A copy of some rows."""
+        """Return a copy of some rows."""
         found = self._logits.index_select(0, rows.reshape(-1).to(self.device))
         return found.reshape(*rows.shape, self._logits.shape[1])
 
@@ -125,7 +125,7 @@ class TensorTable:
 
 
 class MappedTable:
-    """Logits in an array that may not be written, perhaps of a file that is not in memory."""
+    """Logits in a read-only array, which may be a file that is not in memory."""
 
     def __init__(self, logits: Array) -> None:
         self._logits = logits
@@ -134,7 +134,7 @@ class MappedTable:
         return len(self._logits)
 
     def rows(self, rows: Tensor) -> Tensor:
-        """A copy of some rows, which are checked here: the whole file is never read."""
+        """Return a copy of some rows, checked here, because the whole file is never read."""
         places = rows.reshape(-1).numpy()
         found = _tensor(self._logits[places])
         if bool(found.isnan().any()):
@@ -143,7 +143,7 @@ class MappedTable:
         return found.reshape(*rows.shape, self._logits.shape[1])
 
     def to(self, device: torch.device) -> TensorTable:
-        """All rows, a piece at a time: device memory must hold them, the host's need not."""
+        """Return all rows on a device; copied in pieces, so they need not fit in CPU memory."""
         dtype = _tensor(self._logits[:0].copy()).dtype
         whole = torch.empty(self._logits.shape, dtype=dtype, device=device)
         step = _step(self._logits.shape[1])
@@ -158,7 +158,7 @@ class MappedTable:
 
 
 def table_of(logits: Tensor | Array) -> TensorTable | MappedTable:
-    """A table of logits [n, C], checked; only a file's rows are checked later."""
+    """Return a checked table of logits [n, C]; rows of a file are checked when they are read."""
     if isinstance(logits, Tensor):
         _must_be_a_table(logits.is_floating_point(), tuple(logits.shape), str(logits.dtype))
         table = TensorTable(logits.detach())
@@ -168,7 +168,7 @@ def table_of(logits: Tensor | Array) -> TensorTable | MappedTable:
         if isinstance(logits, np.memmap):
             return MappedTable(logits)
         if not logits.flags.writeable:
-            # torch would hold it as if it could be written.
+            # torch would treat it as writable.
             mapped = MappedTable(logits)
             for start in range(0, len(mapped), _step(logits.shape[1])):
                 stop = min(start + _step(logits.shape[1]), len(mapped))
@@ -218,7 +218,7 @@ def _step(classes: int) -> int:
 
 
 def _tensor(array: Array) -> Tensor:
-    # torch knows neither foreign byte orders nor arrays that run backwards.
+    # torch supports neither other byte orders nor negative strides.
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     backwards = any(stride < 0 for stride in native.strides)
     return torch.from_numpy(np.ascontiguousarray(native) if backwards else native)
@@ -227,12 +227,12 @@ def _tensor(array: Array) -> Tensor:
 class StoredLogits(Reference):
     """A table of logits [n, C], called with the ids of a batch.
 
-    Without `ids` the samples are known by position, from 0 on; else by whole numbers or text. The
-    table is kept as it is given, in its own float type, and is not copied; what a call gives is
-    always a copy, on the device of the ids (of the table, if the ids are a list).
+    Without `ids`, samples are identified by position, starting at 0; otherwise by whole numbers or
+    text. The table is kept as given, in its float type, and is not copied. A call always returns a
+    copy, on the device of the ids (of the table, if the ids are a list).
 
-    Unknown ids are an `InputError`. Ids on CUDA are looked up in a table on CUDA without making
-    the host wait, so there it is torch's assertion on the device that stops at an unknown id.
+    Unknown ids raise an `InputError`. If both ids and table are on CUDA, the lookup does not make
+    the CPU wait, so an unknown id then fails with an assertion of torch on the device.
 
     >>> stored = StoredLogits(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), ids=["a", "b"])
     >>> stored(["b", "a", "b"])
@@ -254,12 +254,12 @@ class StoredLogits(Reference):
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
-        """A table from a file that numpy wrote.
+        """Return a table from a file that numpy wrote.
 
-        An `.npz` holds `logits` and perhaps `ids` and `class_names`, and is read whole. An `.npy`
-        holds logits by position; its rows are read when they are asked for, so that it may be of
-        any size. Columns are not put into another order: if the names are not those of the new
-        model, match them with `SharedClasses.by_name(old=stored.class_names, new=…)`.
+        An `.npz` has `logits` and optionally `ids` and `class_names`, and is read at once. An
+        `.npy` has logits by position; its rows are read on demand, so it may have any size.
+        Columns are not reordered: if the class names differ from those of the new model, match them
+        with `SharedClasses.by_name(old=stored.class_names, new=…)`.
         """
         held = read_stored(Path(path))
         try:
@@ -280,7 +280,7 @@ class StoredLogits(Reference):
         return rows if device is None else rows.to(device)
 
     def to(self, device: torch.device | str) -> Self:
-        """Keeps the table on a device, read whole; ids on that device are looked up there."""
+        """Move the whole table to a device; ids on that device are then looked up there."""
         self._table = self._table.to(torch.device(device))
         self._index.to(self._table.device)
         return self
@@ -289,8 +289,8 @@ class StoredLogits(Reference):
 class StoredViews(Reference):
     """A table of `views` views of every sample, called with rows: view * samples + sample.
 
-    What a call gives is float32 [n, C], on the device of the rows. In a table on their device rows
-    are looked up without making the host wait; in any other, on the host.
+    A call returns float32 [n, C] on the device of the rows. If the table is on the same device, the
+    lookup does not make the CPU wait; otherwise rows are looked up on the CPU.
 
     >>> logits = torch.tensor([[1.0, 2.0, 6.0], [3.0, 9.0, 1.0]])  # two views of one sample
     >>> table = pack_logits(logits, top=1, kept="float16")
@@ -314,7 +314,7 @@ class StoredViews(Reference):
 
     @property
     def device(self) -> torch.device | None:
-        """Where the table lies; None if it is in a file that is read row by row."""
+        """The device of the table; None if it is a file that is read row by row."""
         return self._table.device if isinstance(self._table, Tensor) else None
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -326,12 +326,12 @@ class StoredViews(Reference):
         return unpack_logits(found, classes=self._classes, top=self._top, kept=self._kept)
 
     def to(self, device: torch.device | str) -> Self:
-        """Keeps the table on a device, read whole."""
+        """Move the whole table to a device."""
         if isinstance(self._table, Tensor):
             self._table = self._table.to(device)
             return self
         whole = torch.empty(self._table.shape, dtype=WHOLES[self._kept], device=device)
-        step = max(2**24 // self._table.shape[1], 1)  # so that the host never holds all of it
+        step = max(2**24 // self._table.shape[1], 1)  # so that CPU memory never has all of it
         for start in range(0, len(self._table), step):
             piece = torch.from_numpy(self._table[start : start + step].copy())
             whole[start : start + step] = piece
@@ -340,7 +340,7 @@ class StoredViews(Reference):
 
 
 def packed_width(*, classes: int, top: int | None) -> int:
-    """How many numbers a row has: all logits; or the highest, the mean of the rest, the classes.
+    """Return the numbers per row: all logits, or the top ones, the mean of the rest, the classes.
 
     >>> packed_width(classes=1000, top=None), packed_width(classes=1000, top=20)
     (1000, 41)
@@ -349,7 +349,7 @@ def packed_width(*, classes: int, top: int | None) -> int:
 
 
 def pack_logits(logits: Tensor, *, top: int | None, kept: StoredDtype) -> Tensor:
-    """Logits [n, C] as the rows of a table [n, width]; of equal ones the first class is higher."""
+    """Return logits [n, C] as rows of a table [n, width]; among ties, the first class counts."""
     if top is None:
         return logits.to(FLOATS[kept]).view(WHOLES[kept])
     ordered, classes = logits.sort(dim=-1, descending=True, stable=True)
@@ -359,7 +359,7 @@ def pack_logits(logits: Tensor, *, top: int | None, kept: StoredDtype) -> Tensor
 
 
 def unpack_logits(rows: Tensor, *, classes: int, top: int | None, kept: StoredDtype) -> Tensor:
-    """The logits that rows of a table stand for, as float32 [n, C]."""
+    """Return the logits of a table's rows, as float32 [n, C]."""
     if top is None:
         return rows.view(FLOATS[kept]).float()
     values = rows[:, : top + 1].view(FLOATS[kept]).float()

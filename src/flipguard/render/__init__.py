@@ -1,1 +1,1 @@
-"""What a person reads: the terminal and Markdown."""
+"""Comparisons and verdicts as a person reads them: terminal, Markdown and notebook."""

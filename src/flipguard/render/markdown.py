@@ -1,4 +1,4 @@
-"""Comparisons and verdicts as Markdown: the verdict first, fit for a pull-request comment."""
+"""Comparisons and verdicts as Markdown for a pull request, the verdict first."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from flipguard.comparison import Comparison
 from flipguard.errors import printable
 from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.groups import Grouping
-from flipguard.metrics import METRICS
 from flipguard.render.words import (
+    OUTCOME_WORDS,
     compared_with_retrains,
     corrections,
     estimate_interval,
@@ -18,11 +18,14 @@ from flipguard.render.words import (
     fewer_than_min_n,
     headline,
     interval,
+    key_metrics,
+    known_metrics,
     left_out,
     limit,
     number,
     percent,
     plural,
+    verdict_sentence,
     what_controls_show,
     what_ratios_say,
 )
@@ -30,27 +33,19 @@ from flipguard.render.words import (
 GROUPS_SHOWN = 10
 IDS_SHOWN = 10
 MARK = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "not_judged": "–"}
-WORD = {"pass": "pass", "fail": "fail", "inconclusive": "inconclusive", "not_judged": "not judged"}
-KEY_METRICS = (
-    "negative_flip_rate",
-    "positive_flip_rate",
-    "accuracy_gain",
-    "relative_negative_flip_rate",
-    "churn",
-    "churn_ratio",
-    "negative_flip_ratio",
-)
 
 
 def comparison_markdown(result: Comparison) -> str:
-    """A comparison for a pull request: a sentence, the numbers that decide, and the rest folded."""
+    """Return a comparison as Markdown: a sentence, the key metrics, and all metrics folded."""
     return "\n".join([f"### {_pair(result)}", "", *_comparison(result)]) + "\n"
 
 
 def verdict_markdown(verdict: Verdict) -> str:
-    """A verdict for a pull request, verdict first."""
+    """Return a verdict as Markdown: the verdict, the rules, and then the comparison."""
     outcome = verdict.verdict
-    lines = [f"### {MARK[outcome]} {WORD[outcome].capitalize()}: {_pair(verdict.comparison)}", ""]
+    word = OUTCOME_WORDS[outcome].capitalize()
+    lines = [f"### {MARK[outcome]} {word}: {_pair(verdict.comparison)}", ""]
+    lines += [f"{_sentence(verdict_sentence(verdict))}.", ""]
     rows = []
     for rule in verdict.rules:
         listed = rule.judgements if rule.rule.by is None else _worst(rule.judgements)
@@ -84,9 +79,7 @@ def _comparison(result: Comparison) -> list[str]:
     lines = [headline(result), ""]
     for note in [*left_out(result), *result.notes]:
         lines += [f"> **Note:** {_sentence(note)}.", ""]
-    known = [name for name in METRICS if METRICS[name].needs <= result.layout.available]
-    key = [name for name in KEY_METRICS if name in known]
-    lines += _metric_table(result, key)
+    lines += _metric_table(result, key_metrics(result))
     if result.controls:
         lines += ["", what_ratios_say(result)]
     if result.noise_floor:
@@ -94,7 +87,7 @@ def _comparison(result: Comparison) -> list[str]:
     for grouping in result.by.values():
         lines += ["", *_grouping(grouping)]
     lines += ["", "<details><summary>All metrics</summary>", ""]
-    lines += _metric_table(result, known)
+    lines += _metric_table(result, known_metrics(result))
     told = [f"{plural(result.n, 'sample')}", f"{percent(result.confidence)} intervals"]
     if result.clusters is not None:
         told.append(f"{plural(result.clusters, 'cluster')} of {_code(str(result.cluster))}")
@@ -121,7 +114,7 @@ def _noise(result: Comparison) -> list[str]:
         for floor in result.noise_floor
     ]
     told = plural(len(result.controls), "retrain")
-    header = [f"compared with {told}", "this update", "a retrain", "so it changes"]
+    header = [f"compared with {told}", "this update", "one more retrain", "so it changes"]
     shown = what_controls_show(result)
     return [*_table(header, rows, right=(1, 2)), *(["", _sentence(shown)] if shown else [])]
 
@@ -146,20 +139,20 @@ def _grouping(grouping: Grouping) -> list[str]:
     header = [_cell(grouping.column), "n", f"`{rate}`", "interval", "gain", ""]
     lines = _table(header, rows, right=(1, 2, 3, 4))
     if any(row[-1] for row in rows):
-        lines += ["", "▼ ▲: negative and positive flips differ beyond chance."]
+        lines += ["", "▼ ▲: negative and positive flips differ by more than chance."]
     rest = len(grouping) - len(shown)
     return [*lines, "", f"… and {plural(rest, 'more group')}."] if rest else lines
 
 
 def _worst(judgements: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
-    open_or_failed = [j for j in judgements if j.verdict in ("fail", "inconclusive")]
-    return tuple(open_or_failed[:GROUPS_SHOWN])
+    worst = [j for j in judgements if j.verdict in ("fail", "inconclusive")]
+    return tuple(worst[:GROUPS_SHOWN])
 
 
 def _other_groups(rule: RuleVerdict, listed: tuple[Judgement, ...]) -> list[list[str]]:
-    """A row for those groups of each outcome that have none of their own."""
+    """Return one row per outcome for the groups that are not listed one by one."""
     rows = []
-    for outcome, word in WORD.items():
+    for outcome, word in OUTCOME_WORDS.items():
         shown = sum(j.verdict == outcome for j in listed)
         rest = sum(j.verdict == outcome for j in rule.judgements) - shown
         if rest:
@@ -193,13 +186,13 @@ def _table(header: list[str], rows: list[list[str]], *, right: tuple[int, ...]) 
 
 
 def _cell(text: str) -> str:
-    """A name as code in a table's cell, where a pipe would start the next cell."""
-    # A backslash before a pipe would itself be read as escaped, so that pair gets another sign.
+    """Return a name as code for a table cell, where a pipe would start the next cell."""
+    # A backslash before a pipe would be read as an escape itself, so such a pipe is replaced.
     return _code(text.replace("\\|", "\\¦").replace("|", "\\|"))
 
 
 def _code(text: str) -> str:
-    """A name from a file as code: in there nothing is markup, a link or a mention.
+    """Return a name from a file as code, so that nothing in it is markup, a link or a mention.
 
     >>> _code("cat"), _code("a`b")
     ('`cat`', '``a`b``')
@@ -211,7 +204,7 @@ def _code(text: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    """A note that holds names from a file, with nothing in it that could become markup."""
+    """Return a sentence that may hold names from a file, with all markup escaped."""
     shown = re.sub(r"([\\`*_{}\[\]()+!|~$^])", r"\\\1", printable(text, longest=400))
     shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # Mentions, references and bare addresses become links after everything else was read.

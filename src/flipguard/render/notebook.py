@@ -1,48 +1,94 @@
-"""A comparison in a notebook: the few numbers that decide, without script and without an extra."""
+"""Comparisons and verdicts in a notebook: small tables without script."""
 
 from __future__ import annotations
 
 from html import escape
 
 from flipguard.comparison import Comparison
+from flipguard.gate import Verdict
 from flipguard.render.numbers import Card, key_numbers, visible
+from flipguard.render.words import (
+    OUTCOME_WORDS,
+    explanation,
+    interval,
+    limit,
+    number,
+    rule_name,
+    verdict_sentence,
+)
 
 GROUPS_SHOWN = 5
-TONES = {"harm": "#d4551d", "gain": "#2b8ac6", "plain": "inherit"}
+TONES = {"harm": "#d4551d", "plain": "inherit"}
 CELL = "text-align:right;padding:2px 14px 2px 0;font-variant-numeric:tabular-nums"
 NAME = "text-align:left;padding:2px 14px 2px 0;font-weight:600"
 
 
-def notebook_html(result: Comparison) -> str:
-    """The comparison as a small table."""
+def verdict_html(verdict: Verdict) -> str:
+    """Return the verdict with one row per rule, showing its worst group, and the comparison."""
+    rows = []
+    for rule in verdict.rules:
+        worst = rule.judgements[0]
+        metric = rule.rule.metric
+        name = rule_name(rule.rule) + (f" = {worst.group}" if worst.group is not None else "")
+        shown = [
+            OUTCOME_WORDS[rule.verdict],
+            limit(rule.rule),
+            number(metric, worst.value),
+            interval(metric, worst.low, worst.high),
+            explanation(worst),
+        ]
+        rows.append([_name(name), *(escape(text) for text in shown)])
+    if verdict.pinned is not None:
+        flipped = f"{len(verdict.pinned.flipped):,} of {verdict.pinned.n:,}"
+        word = OUTCOME_WORDS[verdict.pinned.verdict]
+        rows.append(["pinned samples", word, "no flip", flipped, "", ""])
+    word = OUTCOME_WORDS[verdict.verdict].capitalize()
+    return (
+        f'<div class="flipguard"><p><b>{word}</b>: {_text(verdict_sentence(verdict), 2_000)}</p>'
+        + _table(("rule", "verdict", "limit", "value", "interval", ""), rows)
+        + f"</div>{comparison_html(verdict.comparison)}"
+    )
+
+
+def comparison_html(result: Comparison) -> str:
+    """Return the headline and the key metrics as a small table."""
     numbers = key_numbers(result)
-    rows = "".join(_row(card) for card in numbers.cards)
+    rows = [_row(card) for card in numbers.cards]
     notes = "".join(f"<p><b>Note:</b> {_text(note, 400)}.</p>" for note in numbers.notes)
     return (
         '<div class="flipguard">'
         f"<p><b>{_name(result.old)} → {_name(result.new)}</b><br>{escape(numbers.headline)}</p>"
         f"{notes}"
-        '<table style="border-collapse:collapse"><thead><tr>'
-        + "".join(
-            f'<th scope="col" style="{CELL if i else NAME}">{title}</th>'
-            for i, title in enumerate(("metric", "value", "interval", "beside"))
-        )
-        + f"</tr></thead><tbody>{rows}</tbody></table>{_groups(result)}</div>"
+        f"{_table(('metric', 'value', 'interval', 'compared with'), rows)}{_groups(result)}</div>"
     )
 
 
-def _row(card: Card) -> str:
+def _row(card: Card) -> list[str]:
     number = card.number
+    value = f'<b style="color:{TONES[card.tone]}">{escape(number.text)}</b>'
+    return [escape(card.title), value, escape(number.interval), escape(card.control_text)]
+
+
+def _table(header: tuple[str, ...], rows: list[list[str]]) -> str:
+    """Return a table of cells that are HTML already; the first cell of a row names it."""
+    head = "".join(
+        f'<th scope="col" style="{CELL if i else NAME}">{title}</th>'
+        for i, title in enumerate(header)
+    )
+    body = "".join(
+        f'<tr><th scope="row" style="{NAME}">{name}</th>'
+        + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells)
+        + "</tr>"
+        for name, *cells in rows
+    )
     return (
-        f'<tr><th scope="row" style="{NAME}">{escape(card.title)}</th>'
-        f'<td style="{CELL};color:{TONES[card.tone]};font-weight:600">{escape(number.text)}</td>'
-        f'<td style="{CELL}">{escape(number.interval)}</td>'
-        f'<td style="{CELL}">{escape(card.control_text)}</td></tr>'
+        f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table>"
     )
 
 
 def _groups(result: Comparison) -> str:
-    """The groups that regress beyond chance, by column."""
+    """Return the groups that regress by more than chance, per column."""
     lines = []
     for grouping in result.by.values():
         regressed = [group.name for group in grouping if grouping.change(group) == "regressed"]
@@ -51,7 +97,7 @@ def _groups(result: Comparison) -> str:
             rest = len(regressed) - GROUPS_SHOWN
             more = f" and {rest:,} more" if rest > 0 else ""
             lines.append(f"<li>{_name(grouping.column)}: {shown}{more}</li>")
-    return f"<p>Regressed beyond chance:</p><ul>{''.join(lines)}</ul>" if lines else ""
+    return f"<p>Regressed by more than chance:</p><ul>{''.join(lines)}</ul>" if lines else ""
 
 
 def _name(text: str) -> str:

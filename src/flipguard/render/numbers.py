@@ -1,4 +1,4 @@
-"""The key numbers of a comparison in their one order, and text that a page may show safely."""
+"""The key numbers of a comparison as data for a page, and text that a page can show safely."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from flipguard.errors import UNPRINTABLE
 from flipguard.estimates import Estimate, GroupCounts
 from flipguard.metrics import METRICS
 from flipguard.render.words import (
+    KEY_RATIOS,
     compared_with_retrains,
     estimate_interval,
     headline,
     interval,
+    key_metrics,
+    known_metrics,
     left_out,
     number,
     what_controls_show,
@@ -38,26 +41,11 @@ _SCRIPT_ESCAPES = {
     ord(sign): f"\\u{ord(sign):04x}" for sign in ("<", ">", "&", "\u2028", "\u2029", "\x7f")
 }
 
-Tone = Literal["harm", "gain", "plain"]
-
-# The few numbers that tell the story, in the order in which it is told.
-CARDS: tuple[tuple[str, str, str, Tone], ...] = (
-    ("negative_flip_rate", "Negative flips", "worked before, fail now", "harm"),
-    ("positive_flip_rate", "Positive flips", "failed before, work now", "gain"),
-    ("accuracy_gain", "Accuracy gain", "the two together", "plain"),
-    ("error_rate_new", "Error of the new model", "all its mistakes, new and old", "plain"),
-    ("churn", "Churn", "other answers, right or wrong", "plain"),
-    (
-        "relative_negative_flip_rate",
-        "Relative negative flips",
-        "of those that unrelated models as good would have",
-        "plain",
-    ),
-)
+Tone = Literal["harm", "plain"]
 
 
 def visible(text: object, *, longest: int = LONGEST_NAME, lines: bool = False) -> str:
-    """Text with its control and direction characters made visible, shortened where it is long.
+    """Return text with its control and direction characters made visible, shortened if long.
 
     >>> visible("a\\x1b[31m"), visible("\\u202eexe"), visible("x" * 500, longest=4)
     ('a␛[31m', '‹U+202E›exe', 'xxxx… (500 characters)')
@@ -82,7 +70,7 @@ def _sign(character: str) -> str:
 
 
 def short_labels(names: list[str], *, longest: int = LONGEST_LABEL) -> list[str]:
-    """Names for the axis of a chart: short, and still as many different ones as there were.
+    """Return short names for the axis of a chart, all different if the names are.
 
     >>> short_labels(["stop", "a" * 40, "a" * 41], longest=6)
     ['stop', 'aaaaa…', 'aaaaa… (2)']
@@ -100,29 +88,29 @@ def short_labels(names: list[str], *, longest: int = LONGEST_LABEL) -> list[str]
 
 
 def script_json(value: Any) -> Markup:
-    """JSON that can stand inside a script element, whatever its strings hold."""
+    """Return JSON that is safe inside a script element, for any strings in it."""
     from markupsafe import Markup
 
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # Half of a surrogate pair, as in a file name that is no text, has no UTF-8.
+    # A lone surrogate, as in a file name that is not valid text, has no UTF-8.
     text = re.sub("[\ud800-\udfff]", "\ufffd", text)
-    return Markup(text.translate(_SCRIPT_ESCAPES))  # noqa: S704 (no sign is left that ends a script)
+    return Markup(text.translate(_SCRIPT_ESCAPES))  # noqa: S704 (no character is left that ends a script)
 
 
 def shown(text: object, *, longest: int = LONGEST_NAME) -> Markup:
-    """A name from a file, isolated: its direction does not leak into the sentence round it."""
+    """Return a name from a file, isolated so that its direction does not affect its sentence."""
     return isolated(visible(text, longest=longest))
 
 
 def isolated(text: str) -> Markup:
-    """What is visible and short already, isolated; shortened twice it would tell a wrong length."""
+    """Return text from `visible`, isolated; shortening it again would show a wrong length."""
     from markupsafe import Markup
 
     return Markup("<bdi>{}</bdi>").format(text)
 
 
 def web_address(text: str) -> str | None:
-    """The text if it is an address that a browser may open, else None.
+    """Return the text if it is an address that a browser may open, else None.
 
     >>> web_address("https://example.org/a.png"), web_address("javascript:alert(1)")
     ('https://example.org/a.png', None)
@@ -134,7 +122,7 @@ def web_address(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """A metric as it is shown, with the values that are behind it."""
+    """A metric as it is shown, with its exact values."""
 
     metric: str
     value: float | None
@@ -146,7 +134,7 @@ class Number:
 
     @classmethod
     def of(cls, metric: str, estimate: Estimate) -> Number:
-        """An estimate under its name."""
+        """Return an estimate with its metric's name and texts."""
         found = estimate.as_json()
         return cls(
             metric=metric,
@@ -161,7 +149,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """An interval as a strip from 0 to 100, with the value in it."""
+    """An interval and its value as positions from 0 to 100."""
 
     low: float
     high: float
@@ -170,7 +158,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One of the numbers that decide, beside the control's."""
+    """One key metric, and the same metric of the control."""
 
     title: str
     sentence: str
@@ -184,7 +172,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeCell:
-    """One of the four outcomes of old and new together."""
+    """Number and share of the samples with one of the four outcomes of old and new."""
 
     samples: int
     share: str
@@ -192,7 +180,7 @@ class OutcomeCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeTable:
-    """Right and wrong, old and new."""
+    """The samples by right and wrong of the old and the new model."""
 
     n: int
     both_right: OutcomeCell
@@ -204,7 +192,7 @@ class OutcomeTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """A rate and the range in which one more retrain would be expected."""
+    """A rate, and the range expected of one more retrain."""
 
     metric: str
     value: float | None
@@ -216,7 +204,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyNumbers:
-    """All that is said of the whole."""
+    """Everything that a page shows about all samples together."""
 
     headline: str
     notes: tuple[str, ...]
@@ -230,13 +218,12 @@ class KeyNumbers:
 
 
 def key_numbers(result: Comparison) -> KeyNumbers:
-    """The numbers of a comparison, the decisive ones first."""
-    known = [name for name in METRICS if METRICS[name].needs <= result.layout.available]
+    """Return the numbers of a comparison, the key metrics first."""
     return KeyNumbers(
         headline=headline(result),
         notes=(*left_out(result), *result.notes),
-        cards=tuple(_card(result, *row) for row in CARDS if row[0] in known),
-        metrics=tuple(Number.of(name, result[name]) for name in known),
+        cards=tuple(_card(result, name) for name in key_metrics(result) if name not in KEY_RATIOS),
+        metrics=tuple(Number.of(name, result[name]) for name in known_metrics(result)),
         controls=result.controls,
         ratios=what_ratios_say(result),
         noise=tuple(
@@ -260,49 +247,44 @@ def _known(value: float) -> float | None:
 
 
 def control_estimates(result: Comparison, metric: str) -> list[Estimate]:
-    """The metric of each control against old; without an interval where rows are clustered."""
+    """Return the metric of each control against old; without an interval if rows are clustered."""
     row = METRICS[metric]
     found = []
     for i in range(len(result.controls)):
         sample = GroupCounts(counts=result.counts.control(i))
         estimate = sample.estimate(row, result.confidence)
         if result.cluster is not None:
-            # The clusters of controls were not kept, and rows alone would promise too much.
+            # The clusters of controls are not kept; an interval of rows alone is too narrow.
             value, n = estimate.value, estimate.n
             estimate = Estimate(value=value, low=math.nan, high=math.nan, n=n)
         found.append(estimate)
     return found
 
 
-def _card(result: Comparison, metric: str, title: str, sentence: str, tone: Tone) -> Card:
+def _card(result: Comparison, metric: str) -> Card:
     estimate = result[metric]
     controls = [e for e in control_estimates(result, metric) if e.is_defined]
     control = Number.of(metric, controls[0]) if len(controls) == 1 else None
     spread = [estimate, *controls]
     bars = [_bar(e, spread, signed=metric == "accuracy_gain") for e in spread[:2]]
     return Card(
-        title=title,
-        sentence=sentence,
-        tone=tone,
+        title=metric.replace("_", " ").capitalize(),
+        sentence=METRICS[metric].sentence,
+        tone="harm" if metric == "negative_flip_rate" else "plain",
         number=Number.of(metric, estimate),
-        control_text=_control_text(result, metric, controls),
+        control_text=_control_text(metric, controls),
         bar=bars[0],
         control_bar=bars[1] if control is not None else None,
         control=control,
     )
 
 
-def _control_text(result: Comparison, metric: str, controls: Sequence[Estimate]) -> str:
-    """What a reader compares the number with."""
-    told = []
+def _control_text(metric: str, controls: Sequence[Estimate]) -> str:
+    """Return the same metric of the controls, in words."""
     if len(controls) > 1:
         values = [c.value for c in controls]
-        told.append(f"{len(controls)} controls {interval(metric, min(values), max(values))}")
-    elif controls:
-        told.append(f"control {_with_interval(metric, controls[0])}")
-    if metric == "error_rate_new":
-        told.append(f"old {_with_interval(metric, result['error_rate_old'])}")
-    return "; ".join(told)
+        return f"{len(controls)} controls {interval(metric, min(values), max(values))}"
+    return f"control {_with_interval(metric, controls[0])}" if controls else ""
 
 
 def _with_interval(metric: str, estimate: Estimate) -> str:

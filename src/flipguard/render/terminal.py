@@ -1,35 +1,42 @@
-"""Comparisons and verdicts on the terminal, readable at 80 columns and without colour."""
+"""Comparisons and verdicts for the terminal, readable at 80 columns and without colour."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from flipguard.comparison import Comparison
 from flipguard.errors import printable
-from flipguard.gate import Judgement, RuleVerdict, Verdict
+from flipguard.gate import SEVERITY, Judgement, RuleVerdict, Verdict
 from flipguard.groups import Group, Grouping
 from flipguard.metric_kinds import ControlRatioKind
 from flipguard.metrics import METRICS
 from flipguard.render.words import (
-    by_value_alone,
+    OUTCOME_WORDS,
+    SIGNED,
     compared_with_retrains,
     corrections,
     estimate_interval,
     explanation,
     headline,
     interval,
+    key_metrics,
+    known_metrics,
     left_out,
     limit,
     number,
     percent,
     plural,
+    rule_name,
+    verdict_sentence,
     what_controls_show,
     what_ratios_say,
 )
@@ -41,16 +48,12 @@ if TYPE_CHECKING:
 GROUPS_SHOWN = 10
 IDS_SHOWN = 10
 MODELS_ABREAST = 9
+WIDTH = 80
 OUTCOME = {
     "pass": ("PASS", "bold green"),
     "fail": ("FAIL", "bold red"),
-    "inconclusive": ("OPEN", "bold yellow"),
+    "inconclusive": ("INCONCLUSIVE", "bold yellow"),
     "not_judged": ("–", "dim"),
-}
-VERDICT = {
-    "pass": ("PASS", "bold green", "every rule holds"),
-    "fail": ("FAIL", "bold red", "a rule is broken"),
-    "inconclusive": ("INCONCLUSIVE", "bold yellow", "a rule is not decided"),
 }
 CHANGE = {"regressed": ("▼ regressed", "red"), "improved": ("▲ improved", "green"), None: ("", "")}
 CORRECTED = {
@@ -69,15 +72,30 @@ COLUMNS = {
 }
 
 
-def comparison_parts(result: Comparison) -> Iterator[RenderableType]:
-    """What `compare` prints, part by part."""
+def plain_text(parts: Iterable[RenderableType]) -> str:
+    """Return what a terminal of 80 columns without colour would show."""
+    page = io.StringIO()
+    console = Console(
+        file=page, width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False
+    )
+    for part in parts:
+        console.print(part)
+    return re.sub(r" +$", "", page.getvalue(), flags=re.MULTILINE).rstrip("\n")
+
+
+def comparison_parts(result: Comparison, *, all_metrics: bool = False) -> Iterator[RenderableType]:
+    """Yield what `compare` prints: the key metrics, or all of them."""
     yield _title(result)
     yield Text(headline(result))
     yield from _warnings(result)
     yield Text()
     if result.layout.has_target:
         yield Padding(_square(result), (0, 0, 1, 2), expand=False)
-    yield Padding(_metrics(result), (0, 0, 0 if result.controls else 1, 2), expand=False)
+    yield Padding(
+        _metrics(result, all_metrics=all_metrics),
+        (0, 0, 0 if result.controls else 1, 2),
+        expand=False,
+    )
     if result.controls:
         yield Padding(Text(what_ratios_say(result), style="dim"), (0, 0, 1, 2))
     if result.noise_floor:
@@ -88,22 +106,12 @@ def comparison_parts(result: Comparison) -> Iterator[RenderableType]:
 
 
 def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
-    """What `gate` prints: the verdict first, each rule, and of the comparison what was asked for.
+    """Yield what `gate` prints: the verdict, each rule, and the headline of the comparison.
 
-    The other metrics are what `compare` is for: under the rules they would only push the verdict
-    out of sight.
+    The table of metrics is left to `compare`, so that the verdict stays in sight.
     """
-    outcome = verdict.verdict  # counted over all rules at every look
-    word, style, meaning = VERDICT[outcome]
-    broken = [rule for rule in verdict.rules if rule.verdict == outcome != "pass"]
-    names = ", ".join(dict.fromkeys(_rule_name(rule) for rule in broken))
-    if verdict.pinned is not None and verdict.pinned.verdict == "fail":
-        names = f"{names}, pinned samples" if names else "pinned samples"
-    told = f"{meaning}: {names}" if names else meaning
-    alone = by_value_alone(verdict)
-    if outcome == "pass" and alone:
-        told = f"{told} ({alone})"
-    yield Text.assemble((word, style), f"  {told}", "\n")
+    word, style = OUTCOME[verdict.verdict]
+    yield Text.assemble((word, style), f"  {verdict_sentence(verdict)}", "\n")
     yield Padding(_rules(verdict), (0, 0, 1, 2), expand=False)
     if verdict.pinned is not None and verdict.pinned.flipped:
         flipped = verdict.pinned.flipped
@@ -130,7 +138,7 @@ def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
 
 
 def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:
-    """What `matrix` prints: three squares, a row an old model and a column a new one."""
+    """Yield what `matrix` prints: three squares, one row per old model, one column per new one."""
     yield Text(
         f"{len(matrix.names)} models, {plural(matrix.n, 'sample')}; "
         "rows are the old model, columns the new one\n"
@@ -145,18 +153,17 @@ def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:
     yield Padding(table, (0, 0, 1, 2), expand=False)
     if any(matrix.left_out):
         told = ", ".join(f"{n:,} of model {i}" for i, n in enumerate(matrix.left_out, 1) if n)
-        yield Padding(
-            Text(f"note: rows that not every model has were left out: {told}"), (0, 0, 1, 2)
-        )
+        yield Padding(Text(f"note: rows that some model lacks were left out: {told}"), (0, 0, 1, 2))
     for metric in ("negative_flip_rate", "churn", "accuracy_gain"):
         if np.isnan(getattr(matrix, metric)).all():
             continue
-        # Columns that do not fit beside each other go below each other, rather than being cut.
+        # A square that is too wide is split into parts, one below the other.
         for start in range(0, len(matrix.names), MODELS_ABREAST):
             shown = range(start, min(start + MODELS_ABREAST, len(matrix.names)))
             whole = len(shown) == len(matrix.names)
             part = "" if whole else f", new models {shown[0] + 1} to {shown[-1] + 1}"
-            yield Text(f"  {metric}, %{part}", style="italic")
+            unit = "points" if metric in SIGNED else "%"
+            yield Text(f"  {metric}, {unit}{part}", style="italic")
             yield Padding(_matrix_part(matrix, metric, shown), (0, 0, 1, 2), expand=False)
 
 
@@ -210,16 +217,14 @@ def _square(result: Comparison) -> Table:
     return table
 
 
-def _metrics(result: Comparison) -> Table:
+def _metrics(result: Comparison, *, all_metrics: bool) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("metric")
     table.add_column("value", justify="right")
     table.add_column("interval", justify="right")
     table.add_column("n", justify="right", style="dim")
-    for name in METRICS:
+    for name in known_metrics(result) if all_metrics else key_metrics(result):
         estimate = result[name]
-        if not METRICS[name].needs <= result.layout.available:
-            continue
         style = "bold" if name in ("negative_flip_rate", "accuracy_gain") else ""
         table.add_row(
             Text(name, style=style),
@@ -239,7 +244,7 @@ def _noise(result: Comparison) -> Iterator[RenderableType]:
     )
     table.add_column("metric")
     table.add_column("this update", justify="right")
-    table.add_column("a retrain", justify="right")
+    table.add_column("one more retrain", justify="right")
     table.add_column("so it changes")
     for floor in result.noise_floor:
         table.add_row(
@@ -297,64 +302,55 @@ def _group_row(grouping: Grouping, group: Group, rate: str) -> list[RenderableTy
 
 
 def _warnings(result: Comparison) -> Iterator[RenderableType]:
-    """What to know about the files before believing the numbers."""
+    """Yield the notes about the files that a reader needs before the numbers."""
     for note in [*left_out(result), *result.notes]:
         told = Text.assemble(("note: ", "bold yellow"), printable(note, longest=400))
         yield Padding(told, (0, 0, 0, 2))
 
 
 def _marks(result: Comparison) -> Iterator[RenderableType]:
-    """What the marks of groups mean, where there can be any."""
+    """Yield what the marks of groups mean, if there can be any."""
     corrections = {grouping.correction for grouping in result.by.values()}
     if corrections and result.layout.has_target:
         told = (
-            "groups are marked where negative and positive flips differ beyond chance, "
+            "groups are marked if negative and positive flips differ by more than chance, "
             + CORRECTED[corrections.pop()]
         )
         yield Padding(Text(told, style="dim"), (0, 0, 0, 2))
 
 
-def _rule_name(rule: RuleVerdict) -> str:
-    name = rule.rule.metric
-    return name if rule.rule.by is None else f"{name} by {printable(rule.rule.by, longest=40)}"
-
-
 def _rules(verdict: Verdict) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("")
-    # As wide as the longest metric: a name that is broken in two is hard to look up.
-    table.add_column("rule", overflow="fold", min_width=max(len(name) for name in METRICS))
-    table.add_column("limit", max_width=11, overflow="fold")
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("interval", justify="right", no_wrap=True)
+    # As wide as the longest metric, because a name on two lines is hard to look up.
+    longest = max((len(rule.rule.metric) for rule in verdict.rules), default=0)
+    table.add_column("rule", overflow="fold", min_width=longest)
+    table.add_column("limit", no_wrap=True)
+    # The interval is below its value: next to it, a row would not fit into eighty columns.
+    table.add_column("value, interval", justify="right", no_wrap=True)
     for rule in verdict.rules:
         _add_rule(table, rule)
     if verdict.pinned is not None:
         word, style = OUTCOME[verdict.pinned.verdict]
         flipped = len(verdict.pinned.flipped)
         told = f"{flipped} of {verdict.pinned.n:,}"
-        table.add_row(Text(word, style=style), "pinned samples", "no flip", told, "")
+        table.add_row(Text(word, style=style), "pinned samples", "no flip", told)
     return table
 
 
 def _add_rule(table: Table, rule: RuleVerdict) -> None:
     if rule.rule.by is None:
-        _add_judgement(table, rule.judgements[0], _rule_name(rule), limit(rule.rule))
+        _add_judgement(table, rule.judgements[0], rule_name(rule.rule), limit(rule.rule))
         return
     word, style = OUTCOME[rule.verdict]
     outcomes = [judgement.verdict for judgement in rule.judgements]
     tally = ", ".join(
-        f"{outcomes.count(outcome)} {name}"  # type: ignore[arg-type]
-        for outcome, name in (
-            ("fail", "fail"),
-            ("inconclusive", "open"),
-            ("pass", "pass"),
-            ("not_judged", "too small"),
-        )
-        if outcomes.count(outcome)  # type: ignore[arg-type]
+        f"{outcomes.count(outcome)} {OUTCOME_WORDS[outcome]}"
+        for outcome in SEVERITY
+        if outcome in outcomes
     )
-    told = Text.assemble(_rule_name(rule), (f"\n{tally}", "dim"))
-    table.add_row(Text(word, style=style), told, limit(rule.rule), "", "")
+    told = Text.assemble(rule_name(rule.rule), (f"\n{tally}", "dim"))
+    table.add_row(Text(word, style=style), told, limit(rule.rule), "")
     worst = [j for j in rule.judgements if j.verdict != "pass"]
     for judgement in worst[:GROUPS_SHOWN]:
         name = "  " + printable(str(judgement.group), longest=40)
@@ -367,16 +363,17 @@ def _add_judgement(table: Table, judgement: Judgement, name: str, told_limit: st
     word, style = OUTCOME[judgement.verdict]
     metric = judgement.rule.metric
     why = explanation(judgement)
-    shown = Text.assemble(name, (f"\n  {why}" if why else "", "dim"))
+    shown = Text.assemble(name, (f"\n{why}" if why else "", "dim"))
     ends = interval(metric, judgement.low, judgement.high)
-    table.add_row(Text(word, style=style), shown, told_limit, number(metric, judgement.value), ends)
+    value = Text.assemble(number(metric, judgement.value), (f"\n{ends}" if ends else "", "dim"))
+    table.add_row(Text(word, style=style), shown, told_limit, value)
 
 
 def metric_parts() -> Iterator[RenderableType]:
-    """What `metrics` prints: a line a metric."""
+    """Yield what `metrics` prints: one line per metric."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("metric", style="bold", no_wrap=True)
-    table.add_column("what it says")
+    table.add_column("what it measures")
     for metric in METRICS.values():
         table.add_row(metric.name, metric.sentence)
     yield table
@@ -385,20 +382,20 @@ def metric_parts() -> Iterator[RenderableType]:
 def candidate_parts(
     results: Mapping[str, Comparison], verdicts: Mapping[str, Verdict], *, control: str
 ) -> Iterator[RenderableType]:
-    """The numbers of every update with their intervals, and then the reasons for its verdict."""
+    """Yield the numbers of every update with intervals, and then the reasons for its verdict."""
     table = Table(box=None, pad_edge=False)
     table.add_column("update")
     for title in COLUMNS.values():
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("gate", no_wrap=True)
     for name, result in results.items():
-        word, style = OUTCOME[verdicts[name].verdict]
         values, intervals = _cells(result, is_control=name == control)
-        table.add_row(Text(name, style="bold"), *values, Text(word, style=style))
-        table.add_row("", *(Text(one, style="dim") for one in intervals), "")
+        table.add_row(Text(name, style="bold"), *values)
+        table.add_row("", *(Text(one, style="dim") for one in intervals))
     yield table
-    yield Text("NFR: negative flips, of all samples; relative, of what chance would flip.", "dim")
-    yield Text("NFR/control compares two models; another seed of either would change it.", "dim")
+    yield Text("NFR: negative flip rate. rel. NFR: relative to two independent models.", "dim")
+    yield Text(
+        "NFR/control: ratio to the control, which changes with the seed of either model.", "dim"
+    )
     yield ""
     for name, verdict in verdicts.items():
         yield _reasons(name, verdict)
@@ -418,8 +415,8 @@ def _cells(result: Comparison, *, is_control: bool) -> tuple[list[str], list[str
 
 
 def _reasons(name: str, verdict: Verdict) -> Text:
-    """Each rule that an update does not keep for certain; or that it keeps them all."""
-    word, style, _ = VERDICT[verdict.verdict]
+    """Return the rules that an update fails or leaves inconclusive; or that every rule holds."""
+    word, style = OUTCOME[verdict.verdict]
     said = []
     for rule in verdict.rules:
         worst = rule.judgements[0]

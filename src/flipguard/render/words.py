@@ -1,4 +1,7 @@
-"""Numbers, verdicts and corrections as a person reads them. Percent appears only here."""
+"""Numbers, verdicts and corrections in words; terminal, Markdown and HTML all take them from here.
+
+The layout of each output belongs to its own module. Percent and points appear only here.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,79 @@ import math
 
 from flipguard.comparison import Comparison
 from flipguard.controls import NoiseFloor
+from flipguard.errors import printable
 from flipguard.estimates import Estimate
-from flipguard.gate import Judgement, Outcome, RuleVerdict, Verdict
+from flipguard.gate import GroupOutcome, Judgement, RuleVerdict, Verdict
 from flipguard.inconclusive import expected_outcome, further_needed
 from flipguard.metrics import METRICS
 from flipguard.policy import Rule
 
+# Differences of rates, which are told in points.
 SIGNED = frozenset({"accuracy_gain"})
 
-VERDICT_WORDS: dict[Outcome, tuple[str, str]] = {
-    "pass": ("Pass", "Every rule of the policy holds"),
-    "fail": ("Fail", "At least one rule of the policy is broken"),
-    "inconclusive": (
-        "Inconclusive",
-        "No rule is broken, but these samples do not decide every rule",
-    ),
-}
-OUTCOME_WORDS = {
+OUTCOME_WORDS: dict[GroupOutcome, str] = {
     "pass": "pass",
     "fail": "fail",
-    "inconclusive": "open",
+    "inconclusive": "inconclusive",
     "not_judged": "not judged",
 }
+# The metrics that every output shows first, in this order. Ratios appear only if a control is
+# given, and nothing else asks for them.
+KEY_METRICS = (
+    "error_rate_old",
+    "error_rate_new",
+    "accuracy_gain",
+    "negative_flip_rate",
+    "relative_negative_flip_rate",
+    "churn",
+)
+KEY_RATIOS = ("churn_ratio", "negative_flip_ratio")
+
+
+def known_metrics(result: Comparison) -> list[str]:
+    """Return the names of all metrics that the inputs allow, in the order of the table."""
+    return [name for name in METRICS if METRICS[name].needs <= result.layout.available]
+
+
+def key_metrics(result: Comparison) -> list[str]:
+    """Return the names of the metrics to show first, without those that the inputs do not allow."""
+    known = known_metrics(result)
+    return [name for name in (*KEY_METRICS, *KEY_RATIOS) if name in known]
+
+
+def verdict_sentence(verdict: Verdict) -> str:
+    """Return which rules failed or are inconclusive, or that every rule holds.
+
+    Sampling error is named only if intervals alone decided.
+    """
+    outcome = verdict.verdict
+    deciding = [rule.rule for rule in verdict.rules if rule.verdict == outcome]
+    names = [rule_name(rule) for rule in deciding]
+    if outcome != "pass" and verdict.pinned is not None and verdict.pinned.verdict == outcome:
+        names.append("pinned samples")
+    by_interval = deciding and all(rule.judge == "interval" for rule in deciding)
+    error = ""
+    if outcome != "inconclusive" and by_interval and "pinned samples" not in names:
+        error = ", even allowing for sampling error"
+    if outcome == "pass":
+        alone = by_value_alone(verdict)
+        return f"Every rule holds{f' ({alone})' if alone else ''}{error}"
+    be = "is" if len(names) == 1 else "are"
+    verb = "failed" if outcome == "fail" else f"{be} inconclusive"
+    return f"{plural(len(names), 'rule')} {verb}{error}: {', '.join(names)}"
+
+
+def rule_name(rule: Rule) -> str:
+    """Return the metric of a rule and the column that it groups by.
+
+    >>> rule_name(Rule(metric="churn", max=0.1, by="weather"))
+    'churn by weather'
+    """
+    return rule.metric if rule.by is None else f"{rule.metric} by {printable(rule.by, longest=40)}"
 
 
 def compared_with_retrains(floor: NoiseFloor) -> str:
-    """Whether the update differs from what one more retrain would do, in words."""
+    """Return in words whether the update differs from what one more retrain would do."""
     if floor.verdict == "unknown":
         return "unknown"
     if floor.verdict == "within":
@@ -43,9 +93,9 @@ def compared_with_retrains(floor: NoiseFloor) -> str:
 
 
 def what_controls_show(result: Comparison) -> str:
-    """How large a change these controls can show, and how large a one five would; empty for five.
+    """Return how large a change these controls can show, and how large with five of them.
 
-    From five controls on, more of them change little.
+    The text is empty from five controls on, because more of them change little.
     """
     floors = [floor for floor in result.noise_floor if not math.isnan(floor.value)]
     k = len(result.controls)
@@ -67,7 +117,7 @@ def _listed(words: list[str]) -> str:
 
 
 def what_ratios_say(result: Comparison) -> str:
-    """What the intervals of ratios to a control allow for; empty without controls."""
+    """Return what the intervals of ratios to a control allow for; empty without controls."""
     k = len(result.controls)
     if not k:
         return ""
@@ -80,10 +130,10 @@ def what_ratios_say(result: Comparison) -> str:
 
 
 def number(metric: str, value: float, *, unit: bool = True) -> str:
-    """A metric's value: a percentage with two places, or a plain number.
+    """Return a metric's value: a percentage or points with two decimals, or a plain number.
 
     >>> number("negative_flip_rate", 0.02314), number("accuracy_gain", 0.0051)
-    ('2.31 %', '+0.51 %')
+    ('2.31 %', '+0.51 points')
     >>> number("churn_ratio", 0.5), number("mcnemar_p", 1e-9), number("churn", float("nan"))
     ('0.500', '<0.0001', '–')
     >>> number("negative_flip_ratio", float("inf")), number("relative_negative_flip_rate", 25.67)
@@ -99,12 +149,12 @@ def number(metric: str, value: float, *, unit: bool = True) -> str:
         return f"{value:.0f}"
     if not METRICS[metric].percent:
         return _plain_number(value)
-    sign = "+" if metric in SIGNED else ""
-    return f"{100 * value:{sign},.2f}" + (" %" if unit else "")
+    sign, word = ("+", " points") if metric in SIGNED else ("", " %")
+    return f"{100 * value:{sign},.2f}" + (word if unit else "")
 
 
 def _plain_number(value: float) -> str:
-    """A number without a unit: three places, and without them where it is large.
+    """Return a number without a unit: three decimals, or none if it is large.
 
     >>> _plain_number(2.5), _plain_number(123456.7), _plain_number(2.88e24)
     ('2.500', '123,457', '3e+24')
@@ -115,7 +165,7 @@ def _plain_number(value: float) -> str:
 
 
 def interval(metric: str, low: float, high: float) -> str:
-    """An interval in the units of its value.
+    """Return an interval in the unit of its value, without naming the unit.
 
     >>> interval("negative_flip_rate", 0.0203, 0.0262)
     '2.03 to 2.62'
@@ -130,12 +180,12 @@ def interval(metric: str, low: float, high: float) -> str:
 
 
 def estimate_interval(metric: str, estimate: Estimate) -> str:
-    """The interval of an estimate."""
+    """Return the interval of an estimate in words; empty if there is none."""
     return interval(metric, estimate.low, estimate.high)
 
 
 def plural(value: float, word: str) -> str:
-    """A count with its word in the right number.
+    """Return a count with its word in the singular or plural.
 
     >>> plural(1, "sample"), plural(12345, "sample")
     ('1 sample', '12,345 samples')
@@ -144,12 +194,12 @@ def plural(value: float, word: str) -> str:
 
 
 def percent(confidence: float) -> str:
-    """A confidence level without needless digits."""
+    """Return a confidence level in percent, without trailing zeros."""
     return f"{100 * confidence:.10g} %"
 
 
 def headline(result: Comparison) -> str:
-    """The update in one sentence."""
+    """Return the update in one sentence."""
     n = plural(result.n, "sample")
     churn = number("churn", result["churn"].value)
     if not result["negative_flip_rate"].is_defined:
@@ -164,7 +214,7 @@ def headline(result: Comparison) -> str:
 
 
 def left_out(result: Comparison) -> list[str]:
-    """How many rows were dropped because not every file has them."""
+    """Return how many rows were left out because some file lacks them."""
     rows = result.rows
     told = []
     if rows.only_old or rows.only_new:
@@ -173,12 +223,13 @@ def left_out(result: Comparison) -> list[str]:
             f"{plural(rows.only_new, 'row')} only in new were left out"
         )
     if rows.not_in_control:
-        told.append(f"{plural(rows.not_in_control, 'row')} that a control lacks were left out")
+        verb = "was" if rows.not_in_control == 1 else "were"
+        told.append(f"{plural(rows.not_in_control, 'row')} missing from a control {verb} left out")
     return told
 
 
 def limit(rule: Rule) -> str:
-    """A rule's limit, such as `≤ 2.00 %`."""
+    """Return the limit of a rule, such as `≤ 2.00 %` or `≥ -0.50 points`."""
     metric = rule.metric
     if rule.min is not None and rule.max is not None:
         return f"{number(metric, rule.min, unit=False)} to {number(metric, rule.max)}"
@@ -188,7 +239,7 @@ def limit(rule: Rule) -> str:
 
 
 def explanation(judgement: Judgement) -> str:
-    """The reason of a judgement, and how many more samples would decide an inconclusive one."""
+    """Return the reason of a judgement, and how many more samples an inconclusive one needs."""
     told = []
     if judgement.reason is not None:
         told.append(judgement.reason)
@@ -201,7 +252,7 @@ def explanation(judgement: Judgement) -> str:
 
 
 def fewer_than_min_n(rule: RuleVerdict) -> str:
-    """Why some groups of a rule were not judged, and what follows if none was."""
+    """Return why some groups of a rule were not judged, and the consequence if none was."""
     told = f"fewer than {rule.rule.min_n:,} samples"
     if all(judgement.verdict == "not_judged" for judgement in rule.judgements):
         told += "; no group is large enough, so the rule is inconclusive"
@@ -209,10 +260,13 @@ def fewer_than_min_n(rule: RuleVerdict) -> str:
 
 
 def by_value_alone(verdict: Verdict) -> str:
-    """Names the rules that were judged without their interval; empty if there are none."""
+    """Return which rules were judged without their interval; empty if there are none."""
     rules = [rule.rule for rule in verdict.rules if rule.rule.judge == "point"]
-    names = ", ".join(dict.fromkeys(rule.metric for rule in rules))
-    return f"judged by its value alone: {names}" if names else ""
+    names = list(dict.fromkeys(rule.metric for rule in rules))
+    if not names:
+        return ""
+    whose = "its value" if len(names) == 1 else "their values"
+    return f"judged by {whose} alone: {', '.join(names)}"
 
 
 CORRECTIONS = {
@@ -222,7 +276,7 @@ CORRECTIONS = {
 
 
 def corrections(verdict: Verdict) -> str:
-    """Sentences on the corrections for the numbers of rules and groups; empty without any."""
+    """Return which corrections for many rules or groups were applied; empty without any."""
     told = []
     over_rules = CORRECTIONS.get(verdict.policy.correction)
     if over_rules and sum(rule.rule.judge == "interval" for rule in verdict.rules) > 1:

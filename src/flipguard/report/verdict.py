@@ -10,8 +10,6 @@ from flipguard.groups import Correction, Group, Grouping, grouping_of
 from flipguard.render.numbers import Number
 from flipguard.render.words import (
     OUTCOME_WORDS,
-    VERDICT_WORDS,
-    by_value_alone,
     corrections,
     explanation,
     fewer_than_min_n,
@@ -19,6 +17,7 @@ from flipguard.render.words import (
     limit,
     number,
     plural,
+    verdict_sentence,
 )
 
 JUDGEMENTS_SHOWN = 6
@@ -88,28 +87,13 @@ def verdict_section(verdict: Verdict) -> VerdictSection:
     reasons.sort(key=lambda reason: order.index(reason.outcome))
     return VerdictSection(
         outcome=verdict.verdict,
-        word=VERDICT_WORDS[verdict.verdict][0],
-        sentence=_sentence(verdict),
+        word=OUTCOME_WORDS[verdict.verdict].capitalize(),
+        sentence=f"{verdict_sentence(verdict)}. {corrections(verdict)}".strip(),
         policy=verdict.policy.name,
         reasons=tuple(reasons),
         flipped=flipped[:IDS_SHOWN],
         more_flipped=max(len(flipped) - IDS_SHOWN, 0),
     )
-
-
-def _sentence(verdict: Verdict) -> str:
-    """What the verdict means; sampling error is named only if intervals decided."""
-    told = VERDICT_WORDS[verdict.verdict][1]
-    deciding = [rule for rule in verdict.rules if rule.verdict == verdict.verdict]
-    by_interval = [rule.rule.judge != "point" for rule in deciding]
-    holds = all(by_interval) if verdict.verdict == "pass" else any(by_interval)
-    whole = verdict.verdict != "inconclusive" and deciding and holds
-    alone = by_value_alone(verdict) if verdict.verdict == "pass" else ""
-    if whole:
-        told = f"{told}, even allowing for sampling error"
-    elif alone:
-        told = f"{told} ({alone})"
-    return f"{told}. {corrections(verdict)}".strip()
 
 
 def _reasons(rule: RuleVerdict) -> list[Reason]:

@@ -1,1 +1,1 @@
-"""What identifies a run: settings and keys. Nothing here needs torch or tables."""
+"""Settings, keys and folders of runs. Nothing here needs torch or tables."""

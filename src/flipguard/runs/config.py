@@ -1,4 +1,4 @@
-"""A run as one complete value: what is trained, on what, how, and with which seeds.
+"""The configuration of a run: what is trained, on which data, how, and with which seeds.
 
 Reading and writing a run's folder belongs to `folder`, its identity to `key`.
 """
@@ -24,18 +24,18 @@ from flipguard.runs.key import NO_KEY, key_settings, keyed, unkeyed
 
 Source: TypeAlias = Literal["init", "order", "augment", "dropout"]
 SOURCES: tuple[Source, ...] = get_args(Source)
-# A source too, but one that has no seed: a GPU adds numbers in the order in which they come.
+# A source without a seed: a GPU adds numbers in an order that varies.
 HARDWARE = "hardware"
-# What a fixed source is fixed to, whatever the seed.
+# The seed of a fixed source, in all runs.
 FIXED = 0
 
 Scalar: TypeAlias = bool | int | float | str | None
-NONE = "none"  # how a person writes that there is no value: TOML has no word for it
+NONE = "none"  # how a file or a flag says that there is no value, because TOML has no null
 RETIRED: Mapping[str, Scalar] = {
     "machine.widen": "off",
     **{f"options.{name}": kept for row in METHODS.values() for name, kept in row.retired.items()},
 }
-"""Settings that were removed, with the value that does what is always done now."""
+"""Settings that were removed, each with the value that equals today's behaviour."""
 
 # PyTorch's ImageNet example, which both papers follow.
 _IMAGENET: dict[str, Any] = {
@@ -90,7 +90,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "milestones": (30, 60, 80),
             "warmup": 5.0,
         },
-        # Not a paper's: minutes on one GPU.
+        # Not from a paper: takes minutes on one GPU.
         "cifar-short": _SHORT,
     }
 )
@@ -98,7 +98,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seeds:
-    """One seed for all, or one for each source of randomness.
+    """One seed for all sources of randomness, or one for each.
 
     >>> Seeds(seed=3).of("init") == Seeds(seed=3).of("order")
     False
@@ -113,13 +113,13 @@ class Seeds:
     dropout: int | None = None
 
     def of(self, source: Source, *place: int) -> int:
-        """The seed of a source, at a place such as an epoch and a step."""
+        """Return the seed of a source, for numbers such as an epoch and a step."""
         chosen: int | None = getattr(self, source)
         return derive_seed(self.seed if chosen is None else chosen, source, *place)
 
 
 def derive_seed(seed: int, *names: str | int) -> int:
-    """A seed of 63 bits that depends on all that it is given, and on nothing else.
+    """Return a seed of 63 bits that depends only on the arguments.
 
     >>> derive_seed(0, "member", 1)
     8629476636568601313
@@ -130,7 +130,7 @@ def derive_seed(seed: int, *names: str | int) -> int:
 
 
 class RetiredError(InputError):
-    """A configuration has a setting that was removed, with a value that asks for it."""
+    """Raised if a configuration sets a removed setting to a value that is no longer possible."""
 
     def __init__(self, setting: str, value: object) -> None:
         self.told = printable(f"`{setting} = {value!r}`")
@@ -157,7 +157,7 @@ class Recipe:
     warmup: float = 0.0  # epochs of linear growth from 0
     label_smoothing: float = 0.0
     augment: str = "none"
-    accumulate: int = 1  # batches a step
+    accumulate: int = 1  # batches per step
     linear_scaling: int | None = None  # the batch size that `learning_rate` is meant for
     clip: float | None = None  # the largest norm of a gradient
     # "shared": all members of an ensemble see the same batches, which costs less.
@@ -166,16 +166,16 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which part of the data the run may see: what an old model lacked."""
+    """The part of the data that a run may see, for example all that existed for an old model."""
 
     samples: float = 1.0  # the share of the training samples
-    classes: int | None = None  # the first so many classes
-    seed: int = 0  # of the share; the same in all runs that are to agree on it
+    classes: int | None = None  # how many classes, the first ones
+    seed: int = 0  # chooses the samples of the share; runs with the same seed have the same ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where and for how long it runs."""
+    """Where and for how long a run is trained."""
 
     device: str = unkeyed("auto")
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = keyed(
@@ -183,24 +183,24 @@ class Machine:
     )
     processes: int = unkeyed(1)
     threads: int | None = unkeyed(None)
-    # By torch.compile: what lies between convolutions, in seconds, or all of it, in minutes.
+    # torch.compile: the operations between convolutions, in seconds, or the whole, in minutes.
     compile: Literal["off", "parts", "whole"] = unkeyed("off")
-    # Steps captured once and replayed, on a GPU and where that is possible.
+    # Steps are captured once and replayed, on a GPU if possible.
     cuda_graphs: Literal["auto", "on", "off"] = unkeyed("auto")
     # Less memory: activations are computed again for the gradient.
     checkpointing: bool = unkeyed(False)
-    # Members of an ensemble: "on", as one network; "off", one after the other; "auto", as one
-    # network on a GPU, where that is faster, and on a CPU side by side, in processes of a thread.
+    # Members of an ensemble. "on": as one network; "off": one after the other; "auto": as one
+    # network on a GPU if that is faster, and on a CPU in several processes with one thread each.
     fuse: Literal["auto", "on", "off"] = unkeyed("auto")
-    fuse_chunk: int | None = unkeyed(None)  # at most so many members at once
-    # Of a GPU: members at once are so many networks, computed side by side. None: one, and several
-    # where a single network fills the GPU, but for the moments in which it waits.
+    fuse_chunk: int | None = unkeyed(None)  # the most members that are trained at once
+    # GPU streams, each with a network of some of the members. None: one stream, or several if a
+    # single member nearly fills the GPU.
     streams: int | None = unkeyed(None)
-    # The same bytes from every run, also on a GPU.
+    # The same bytes in every run, also on a GPU.
     deterministic: bool = keyed(False, key_default=False)
-    save_seconds: float = unkeyed(5.0)  # between states to resume from; 0 keeps every epoch
-    minutes: float | None = unkeyed(None)  # stop after so long, with a state to resume from
-    # Epochs from one row of the history to the next; the last epoch always has one.
+    save_seconds: float = unkeyed(5.0)  # between two checkpoints; 0 saves one after every epoch
+    minutes: float | None = unkeyed(None)  # stop after this time, with a checkpoint to resume from
+    # Epochs between two rows of the history; the last epoch always has one.
     measure_every: int = unkeyed(1)
 
 
@@ -215,10 +215,10 @@ class Config:
     model: str = "mlp"
     pretrained: bool = False  # start from the weights in a folder of Transformers, under a new head
     old: tuple[str, ...] = unkeyed(())
-    # Finished runs that are the ensemble, instead of new members.
+    # Finished runs that are used as the ensemble instead of new members.
     guides: tuple[str, ...] = unkeyed(())
     fine_tune: bool = False
-    preset: str | None = unkeyed(None)  # whose values the recipe has where nothing else is said
+    preset: str | None = unkeyed(None)  # gives the values that the recipe does not set
     recipe: Recipe = field(default_factory=Recipe)
     scope: Scope = field(default_factory=Scope)
     seeds: Seeds = field(default_factory=Seeds)
@@ -226,7 +226,7 @@ class Config:
 
 
 def needs_of(config: Config) -> Needs:
-    """Return what a run with these settings cannot do without.
+    """Return the needs of a run's method with these options.
 
     >>> needs_of(Config(method="elodi", options={"members": 3})).members.count
     3
@@ -235,7 +235,7 @@ def needs_of(config: Config) -> Needs:
 
 
 def is_measured(config: Config, epoch: int) -> bool:
-    """Whether the rates after an epoch, counted from 1, are measured.
+    """Return whether the rates after an epoch, counted from 1, are measured.
 
     >>> [epoch for epoch in range(1, 31) if is_measured(from_dict({}), epoch)] == [*range(1, 31)]
     True
@@ -244,7 +244,7 @@ def is_measured(config: Config, epoch: int) -> bool:
 
 
 def as_dict(config: Any) -> dict[str, Any]:
-    """A configuration as plain values, ready for JSON.
+    """Return a configuration as plain values for JSON.
 
     >>> as_dict(Seeds(seed=1))["seed"]
     1
@@ -262,9 +262,9 @@ def decisive(config: Config) -> dict[str, Any]:
 
 
 def from_dict(values: Mapping[str, Any]) -> Config:
-    """Return the configuration that plain values describe; refuse unknown keys.
+    """Return the configuration that plain values describe; raise on unknown keys.
 
-    A removed setting is left out if it has the value that does what is always done now.
+    A removed setting is ignored if its value equals today's behaviour.
 
     >>> from_dict({"preset": "churn-cifar", "recipe": {"epochs": 3}}).recipe.batch_size
     1024
@@ -295,7 +295,7 @@ def _without_retired(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """What a configuration file says."""
+    """Return the values in a configuration file."""
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError as problem:
@@ -310,7 +310,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def set_values(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Values with some of them set, each as ``key=value`` or ``table.key=value``.
+    """Return values with assignments applied, each ``key=value`` or ``table.key=value``.
 
     >>> set_values({"recipe": {"epochs": 3}}, ["recipe.learning_rate=0.1", "model=lenet5"])
     {'recipe': {'epochs': 3, 'learning_rate': 0.1}, 'model': 'lenet5'}
@@ -331,7 +331,7 @@ def set_values(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[st
 def with_entries(
     values: Mapping[str, Any], table: str, entries: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Values with entries set in one of their tables.
+    """Return values with entries set in one of their tables.
 
     >>> with_entries({"seeds": {"seed": 1, "init": 2}}, "seeds", {"seed": 3})
     {'seeds': {'seed': 3, 'init': 2}}
@@ -343,7 +343,7 @@ def with_entries(
 
 
 def fix_randomness(values: Mapping[str, Any], sources: Sequence[str]) -> dict[str, Any]:
-    """Values with some sources of randomness fixed, so that runs of other seeds share them."""
+    """Return values with some sources of randomness fixed, the same for runs with any seed."""
     known = (*SOURCES, HARDWARE)
     unknown = [source for source in sources if source not in known]
     if unknown:
@@ -359,7 +359,7 @@ def fix_randomness(values: Mapping[str, Any], sources: Sequence[str]) -> dict[st
 
 
 def _scalar(text: str) -> Any:
-    """A value as TOML reads it; what TOML cannot read as one value is text."""
+    """Return a value as TOML reads it, or the text if TOML cannot read it as one value."""
     try:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -386,7 +386,7 @@ def _built(kind: Any, values: Any, where: str) -> Any:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    """A value as its type, or a refusal that says what it must be."""
+    """Return a value converted to its type; raise if it does not fit."""
     origin = typing.get_origin(hint)
     if dataclasses.is_dataclass(hint):
         return _built(hint, value, f"{where}.")
@@ -433,7 +433,7 @@ def _plain(hint: type, value: Any, where: str) -> Any:
 
 
 def _scalar_type(value: Any) -> type:
-    """The type of a plain value; of anything else, text, which it then is not."""
+    """Return the type of a plain value, or `str` for anything else, which is then refused."""
     return type(value) if type(value) in (bool, int, float) else str
 
 

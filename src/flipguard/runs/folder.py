@@ -1,4 +1,4 @@
-"""A run as a folder: the names of its files, and reading them.
+"""The folder of a run: the names of its files, and reading and removing them.
 
 Training states and weights belong to `flipguard.training.checkpoint`.
 """
@@ -24,21 +24,21 @@ MODEL, CHECKPOINT = "model.safetensors", "checkpoints/last.pt"
 PREDICTIONS = "predictions/test.npz"
 STATUSES = ("training", "stopped", "finished")
 
-WRITTEN = (MODEL, PREDICTIONS, CHECKPOINT, HISTORY, TIMING)  # by a run, after its description
-# A temporary file: hidden, with the number of the process that writes it.
+WRITTEN = (MODEL, PREDICTIONS, CHECKPOINT, HISTORY, TIMING)  # by a run, after `run.json`
+# A temporary file: hidden, with the ID of the process that writes it.
 LEFT_OVER = re.compile(r"\..+\.(\d+)(?:\.[0-9a-f]+\.partial)?")
-# What safetensors writes before it is a file of weights; the name does not say by whom.
+# A temporary file of safetensors, whose name does not contain the process.
 UNNAMED = re.compile(r"\.tmp[A-Za-z0-9]{6}")
 
 
 def predictions_path(folder: Path, split: str) -> Path:
-    """Where the predictions of a split lie."""
+    """Return the path of the predictions of a split."""
     return folder / "predictions" / f"{split}.npz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run that was begun: its folder, and what `run.json` says."""
+    """A run that was started: its folder, and the contents of `run.json`."""
 
     folder: Path
     config: Config
@@ -49,7 +49,7 @@ class Run:
 
     @classmethod
     def read(cls, folder: Path) -> Run:
-        """The run in a folder."""
+        """Read the run in a folder."""
         path = folder / RUN
         try:
             document = json.loads(path.read_text())
@@ -88,34 +88,34 @@ class Run:
 
     @property
     def follows(self) -> Mapping[str, str]:
-        """Digests of the weights that it follows, by paths seen from its folder."""
+        """Digests of the weights that the run follows, by paths relative to its folder."""
         digests: Mapping[str, str] = self.document.get("follows", {})
         return digests
 
     @property
     def finished(self) -> bool:
-        """Whether it has a model."""
+        """Whether the run has finished and has a model."""
         return self.status == "finished"
 
 
 def is_whole(run: Run) -> bool:
-    """Whether a run is finished, and all that it ended in is there."""
+    """Return whether a run is finished and its weights and predictions exist."""
     return run.finished and all((run.folder / name).exists() for name in (MODEL, PREDICTIONS))
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether there is a run in a folder, and it has a model."""
+    """Return whether a folder has a finished run."""
     return (folder / RUN).exists() and Run.read(folder).finished
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes a file of one JSON object a line, whole."""
+    """Write a file with one JSON object per line, in one piece."""
     with atomic_write(path) as temporary:
         temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of such a file; none if there is none."""
+    """Return the JSON objects in the lines of a file; none if there is no file."""
     if not path.exists():
         return []
     try:
@@ -131,13 +131,13 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes what killed processes were writing: temporary files whose process is gone."""
+    """Remove temporary files of killed processes."""
     for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
         found = LEFT_OVER.fullmatch(path.name)
         if found is not None and path.is_file() and not _is_alive(int(found[1])):
             with suppress(OSError):
                 path.unlink()
-    # Only where a run was begun: there nobody but the run writes, and whoever sweeps is the run.
+    # Only in the folder of a run: there only the run writes, and this is its process.
     for path in folder.glob(".tmp*") if (folder / RUN).exists() else ():
         if UNNAMED.fullmatch(path.name) and path.is_file() and not path.is_symlink():
             with suppress(OSError):
@@ -150,13 +150,13 @@ def _is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        return True  # somebody else's
+        return True  # a process of another user
     return process != os.getpid()
 
 
 @contextmanager
 def begun_or_nothing(folder: Path, *, state: Path | None = None) -> Iterator[None]:
-    """Removes what a new run wrote if it fails before its `state` is kept.
+    """Context manager: remove a new run's files on an error before its first checkpoint, `state`.
 
     Only for the process that holds the folder's lock.
     """
@@ -170,10 +170,10 @@ def begun_or_nothing(folder: Path, *, state: Path | None = None) -> Iterator[Non
 
 
 def forget(folder: Path) -> None:
-    """Removes a run of which nothing is kept."""
+    """Remove the files of an unfinished run."""
     if not (folder / RUN).exists() or is_finished(folder):
         return
-    # The description comes last: without it, the others would be of an unknown run.
+    # `run.json` comes last: without it, the other files would belong to an unknown run.
     for name in (*WRITTEN, RUN):
         with suppress(OSError):
             (folder / name).unlink(missing_ok=True)
@@ -182,7 +182,7 @@ def forget(folder: Path) -> None:
 
 
 def check_place(folder: Path) -> None:
-    """Refuses a path that cannot be one."""
+    """Raise if a path cannot be the path of a folder."""
     try:
         os.lstat(folder / CHECKPOINT)  # the longest of the names in it
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Finished runs as reports need them: read as JSON, without the code that trains."""
+"""Read finished runs for reports: as JSON, without importing torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolder:
-    """A finished run: what it was, what it learned when, and what it cost."""
+    """A finished run: its settings, its history, and its training time."""
 
     name: str
     folder: Path
@@ -46,23 +46,23 @@ class RunFolder:
     points: tuple[Point, ...]
     seconds: float | None
     members: int
-    members_seconds: float | None  # of the ensemble that it learned from
+    members_seconds: float | None  # training time of its ensemble's members
     samples_a_second: float | None
     epochs: int
 
     @property
     def predictions(self) -> Path:
-        """Its prediction table of the test set."""
+        """Path of the prediction table of the test set."""
         return self.folder / PREDICTIONS_FILE
 
 
 def is_run(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a folder rather than a prediction file."""
+    """Return whether a path is a folder, not a prediction file."""
     return os.path.isdir(path)
 
 
 def read_run(path: str | os.PathLike[str]) -> RunFolder:
-    """The run in a folder."""
+    """Read the finished run in a folder."""
     folder = Path(path)
     file = folder / RUN
     try:
@@ -108,7 +108,7 @@ def _lines(path: Path) -> list[Any]:
     if not os.path.isfile(path):
         return []
     try:
-        # Only a line feed ends a line: other signs that do may stand inside a name.
+        # Only a line feed ends a line: other line separators may be part of a name.
         return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
     except DAMAGES as problem:
         raise _damaged(path, problem) from problem
@@ -126,7 +126,7 @@ def _points(rows: list[Any], path: Path) -> list[Point]:
                 points.append(Point(epoch=epoch, what=f"loss {name}", split="train", value=loss))
             for split in SPLITS:
                 rates = row.get(split) or {}
-                # Of several old models the last is the one that is replaced.
+                # If there are several old models, the last one is the one that is replaced.
                 olds = list((rates.get("old") or {}).values())
                 found = {**(olds[-1] if olds else {}), "error_rate": rates.get("error_rate")}
                 points += [
@@ -155,13 +155,13 @@ def _cost(rows: list[Any], path: Path) -> dict[str, Any]:
 
 
 def _seconds_of(members: Sequence[Path]) -> float | None:
-    """What the members took; unknown if one of them is no longer there."""
+    """Return the training time of the members; None if one of them no longer exists."""
     costs = [_cost(_lines(place / TIMING), place / TIMING)["seconds"] for place in members]
     return None if None in costs else float(sum(costs))
 
 
 def _whole(value: Any) -> int | None:
-    """A number that a run may leave out, and nothing else in its place."""
+    """Return a whole number or None; raise for anything else."""
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise TypeError(f"expected a whole number, not {type(value).__name__}")
     return value
@@ -176,6 +176,6 @@ def _damaged(path: Path, problem: BaseException) -> InputError:
 
 
 def run_files(place: str) -> list[str]:
-    """What a run is made of, which no page may take the place of; pages in its folder it may."""
+    """Return the files of a run that a page must not overwrite: all but HTML pages."""
     found = (Path(root, name) for root, _, names in os.walk(place) for name in names)
     return [str(path) for path in found if path.suffix.lower() not in (".html", ".htm")]

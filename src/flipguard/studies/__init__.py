@@ -1,1 +1,1 @@
-"""Studies: what the papers report, to be held beside what is measured here."""
+"""Studies: repeat the papers' tables and figures, and compare the results with the papers."""

@@ -1,25 +1,25 @@
-"""Whether a study comes out as the paper's table does: computed from numbers, not felt.
+"""Compute whether a study's results agree with the paper's table.
 
 For two rows of one update and one metric, three questions with a rule each:
 
-1. Does the paper separate them clearly? Where it prints deviations, if the values are further apart
-   than twice the root of the sum of their squares. Where it prints none, if they are further apart
+1. Does the paper separate them clearly? If it prints deviations: yes if the values differ by more
+   than twice the root of the sum of their squares. If it prints none: yes if they differ by more
    than twice the standard error of the difference of two shares of its test samples, each with the
    binomial variance p (1 - p) / n; a relative negative flip rate varies in proportion to its
-   negative flip rate. Cells that the paper leaves in doubt separate nothing.
-2. Do we separate them? If the 95 % interval of the mean difference, paired by seed, leaves 0 out.
-   With fewer than ten seeds its variance is drawn to those of the other pairs of the metric
-   (`noise`), as few seeds say little about it. One seed separates nothing.
-3. Then the pair agrees or disagrees by the signs; else it is undecided.
+   negative flip rate. Cells that are marked as unsure separate nothing.
+2. Do we separate them? Yes if the 95 % interval of the mean difference, paired by seed, excludes 0.
+   With fewer than ten seeds, its variance is shrunk towards those of the other pairs of the metric
+   (`noise`), because few seeds say little about it. One seed separates nothing.
+3. If both do, the pair agrees or disagrees by the signs; else it is undecided.
 
 The agreement is the share of agreeing pairs among those that the paper separates clearly.
 
 The same comparison is counted once in a study, and once over several studies (`Pair.question`).
-Seven rows that replace one and the same old model have one
-and the same old error, and to hold each of them against an eighth row asks one question, not
-seven. Two pairs of rows are the same comparison if they are of the same metric, and both sides have
-the same value in the paper and the same values of ours, seed by seed, whichever side comes first
-and whatever the update is. The first pair stays, and knows the others that it stands for.
+For example, seven rows that replace the same old model have the same old error, so comparing each
+of them with an eighth row is one question, not seven. Two pairs of rows are the same comparison if
+they have the same metric, and both sides have the same value in the paper and the same values of
+ours for each seed, in any order of the sides and for any update. The first pair is kept, and lists
+the others that it stands for.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ RATE, RELATIVE = "negative_flip_rate", "relative_negative_flip_rate"
 SHARES = frozenset({"accuracy", "error_rate_old", "error_rate_new", RATE, "churn"})
 
 
-# What one side of a comparison is known by: the paper's value, and ours seed by seed.
+# One side of a comparison: the paper's value, and ours for each seed.
 _Side: TypeAlias = tuple[float, tuple[float | None, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A row: what the paper prints, in its unit of percent, and our values as shares, by seed."""
+    """A row: the paper's values, in percent, and our values as shares, by seed."""
 
     label: str
     block: tuple[str, ...]
@@ -61,10 +61,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two rows that the paper separates by a metric, and how we order them: second less first.
+    """Two rows that the paper separates by a metric, and our difference: second minus first.
 
-    `same` are further pairs of rows that are the same comparison, the rows like first before those
-    like second.
+    `same` lists more pairs of rows that are the same comparison, in each of which the row like
+    `first` comes first.
     """
 
     metric: str
@@ -81,37 +81,37 @@ class Pair:
 
     @property
     def stands_for(self) -> tuple[tuple[int, int], ...]:
-        """All pairs of rows of which this is the comparison, its own first."""
+        """All pairs of rows that this comparison stands for, (first, second) first."""
         return ((self.first, self.second), *self.same)
 
     @property
     def rows(self) -> frozenset[int]:
-        """All rows that are in it."""
+        """All rows in these pairs."""
         return frozenset(itertools.chain.from_iterable(self.stands_for))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """All comparisons that the paper decides clearly, each of them once."""
+    """All comparisons that the paper decides clearly, each once."""
 
     pairs: tuple[Pair, ...]
 
     def count(self, verdict: Verdict) -> int:
-        """How many pairs have a verdict."""
+        """Return the number of pairs with a verdict."""
         return sum(pair.verdict == verdict for pair in self.pairs)
 
     @property
     def share(self) -> float:
-        """Agreeing pairs among all; nan if the paper separates none."""
+        """The share of pairs that agree; nan if the paper separates none."""
         return self.count("agree") / len(self.pairs) if self.pairs else math.nan
 
     def of(self, row: int) -> tuple[Pair, ...]:
-        """The pairs that a row is in, also by those that they stand for."""
+        """Return the pairs that contain a row, including the pairs that they stand for."""
         return tuple(pair for pair in self.pairs if row in pair.rows)
 
 
 def agreement(rows: Sequence[Measured], metrics: Sequence[str]) -> Agreement:
-    """Every two rows of the same update that the paper separates, each comparison once."""
+    """Compare every two rows of the same update that the paper separates, each comparison once."""
     pairs = []
     for metric in metrics:
         found: dict[frozenset[_Side], list[tuple[int, int]]] = {}
@@ -137,7 +137,7 @@ def _pair(
     same: Sequence[tuple[int, int]],
     interval: tuple[float, float],
 ) -> Pair:
-    """What becomes of pairs of rows that are all the same comparison."""
+    """Return the `Pair` for pairs of rows that are all the same comparison."""
     first, second = same[0]
     a, b = rows[first], rows[second]
     ours = a.values.get(metric, ()), b.values.get(metric, ())
@@ -158,13 +158,13 @@ def _pair(
 
 
 def _side(row: Measured, metric: str) -> _Side:
-    # Not a number is unlike itself; None is not.
+    # nan does not equal itself, but None does.
     ours = (None if math.isnan(value) else value for value in row.values.get(metric, ()))
     return _printed(row, metric), tuple(ours)
 
 
 def separated(first: Measured, second: Measured, metric: str) -> bool:
-    """Whether the paper's two values are clearly apart."""
+    """Return whether the paper separates two rows clearly."""
     cells = [row.paper.get(metric) for row in (first, second)]
     errors = [_standard_error(row, metric) for row in (first, second)]
     a, b = cells
@@ -176,7 +176,7 @@ def separated(first: Measured, second: Measured, metric: str) -> bool:
 
 
 def _standard_error(row: Measured, metric: str) -> float | None:
-    """In percent; None if nothing says how far the value may be off."""
+    """Return the standard error of the paper's value in percent; None if it is unknown."""
     cell = row.paper.get(metric)
     if cell is None or cell.value is None:
         return None
@@ -195,22 +195,22 @@ def _standard_error(row: Measured, metric: str) -> float | None:
 
 
 def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean of second less first, seed by seed; nan for one seed.
+    """Return the 95 % interval of the mean of second minus first, paired by seed; nan for one seed.
 
-    Of one comparison alone, with nothing beside it that says how much seeds do.
+    The variance is that of this comparison alone.
     """
     return difference_intervals([_apart(first, second)], confidence=CONFIDENCE)[0]
 
 
 def _apart(first: Sequence[float], second: Sequence[float]) -> NDArray[np.float64]:
-    """Second less first, seed by seed; nothing if they have not the same seeds."""
+    """Return second minus first for each seed; empty if they have different numbers of seeds."""
     if len(first) != len(second):
         return np.empty(0)
     return np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
 
 
 def verdict_of(paper: float, low: float, high: float) -> Verdict:
-    """The verdict on a pair from the paper's difference and the interval of ours.
+    """Return the verdict on a pair from the paper's difference and the interval of ours.
 
     >>> verdict_of(-2.1, -0.05, -0.01), verdict_of(-2.1, 0.01, 0.05), verdict_of(-2.1, -0.01, 0.02)
     ('agree', 'disagree', 'undecided')

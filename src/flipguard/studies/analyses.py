@@ -1,4 +1,4 @@
-"""Figures that count samples instead of naming rates, from what finished runs said of them."""
+"""Figures that count samples instead of showing rates, from the predictions of finished runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_RANKS = 20
 
 UNCERTAINTY_EDGES = np.linspace(0.0, 0.5, 26)
 FLIPPED, OTHERS = "negative flips", "other samples"
-# How uncertain every sample is, and whether it is a negative flip.
+# The uncertainty of every sample, and whether it is a negative flip.
 Seen: TypeAlias = tuple[Array, Array]
 
 
@@ -41,22 +41,22 @@ Seen: TypeAlias = tuple[Array, Array]
 class Analysed:
     """Values by seed, which are metrics of the line, and a histogram as plain values for JSON.
 
-    A histogram has `edges` of bins, and `counts`: by what is counted, a list a seed. It is `open`
-    if values beyond the last edge were counted with the last bin.
+    A histogram has `edges` of bins, and `counts`: by name, one list per seed. It is `open` if
+    values beyond the last edge were counted in the last bin.
     """
 
     values: dict[str, list[float]] = field(default_factory=dict)
     histogram: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # what is to be known of this line alone
+    notes: tuple[str, ...] = ()  # about this line alone
 
 
 def updates_of(plan: StudyPlan, place: int) -> list[ComparedPair]:
-    """The updates of a line, seed by seed; none if a scale leaves the line out."""
+    """Return the updates of a line, one per seed; none if a scale leaves the line out."""
     return [update for update in plan.updates if update.line == place]
 
 
 def counted(values: Array, edges: Array) -> list[int]:
-    """How many values lie in each bin; those beyond the last edge are in the last one."""
+    """Return the number of values in each bin; those beyond the last edge count in the last one."""
     inside = np.clip(values, edges[0], edges[-1])
     found: list[int] = np.histogram(inside, edges)[0].tolist()
     return found
@@ -65,25 +65,25 @@ def counted(values: Array, edges: Array) -> list[int]:
 def histogram(
     of: str, edges: Array, values: Mapping[str, Sequence[Array]], **more: Any
 ) -> dict[str, Any]:
-    """A histogram of values, an array a seed, ready for JSON."""
+    """Return a histogram of values, given one array per seed, as plain values for JSON."""
     every = [one for some in values.values() for one in some]
     return {
         "of": of,
         "edges": [round(float(edge), DIGITS) for edge in edges],
         "counts": {name: [counted(one, edges) for one in some] for name, some in values.items()},
-        # Not by a hair, which rounding alone can do.
+        # Values may exceed the last edge by rounding alone.
         "open": any(bool((one > edges[-1] + 10**-DIGITS).any()) for one in every),
         **more,
     }
 
 
 def mean_or_nan(values: Array) -> float:
-    """The mean; nan of nothing, without a warning."""
+    """Return the mean; nan of an empty array, without a warning."""
     return float(values.mean()) if len(values) else float("nan")
 
 
 def margins_of_new(plan: StudyPlan) -> dict[int, Analysed]:
-    """Histograms of the margins of new over the test samples."""
+    """Return histograms of the new models' margins on the test samples."""
     wanted = plan.study.histogram
     assert wanted is not None
     found = {}
@@ -100,7 +100,7 @@ def margins_of_new(plan: StudyPlan) -> dict[int, Analysed]:
 
 
 def displacements(plan: StudyPlan) -> dict[int, Analysed]:
-    """Norms of the displacement, as drawn and as the law has them, of each size of ensembles."""
+    """Return histograms of displacement norms, drawn and by the normal law, per ensemble size."""
     wanted = plan.study.histogram
     assert wanted is not None
     pools: dict[str | None, tuple[Array, Array]] = {}
@@ -135,7 +135,7 @@ def displacements(plan: StudyPlan) -> dict[int, Analysed]:
 
 
 def one_architecture(plan: StudyPlan, line: StudyRow) -> bool:
-    """Whether old and new differ by nothing but their seeds."""
+    """Return whether the old and the new model differ only by their seeds."""
     old, new = (
         (plan.scale.models(model.role or ""), dataclasses.replace(model, role="", generation=None))
         for model in (line.old, line.new)
@@ -144,11 +144,11 @@ def one_architecture(plan: StudyPlan, line: StudyRow) -> bool:
 
 
 def pools_of(plan: StudyPlan, group: str | None) -> tuple[Array, Array]:
-    """The sample's logits by every single model of old's side, and of new's."""
+    """Return the sample's logits by every single old model and every single new model."""
     places = [i for i, line in enumerate(plan.study.lines) if line.group == group]
     updates = [update for place in places for update in updates_of(plan, place)]
     old, new = (
-        # By name, since an ensemble of two has the members of an ensemble of one.
+        # By folder, because an ensemble of two contains the member of an ensemble of one.
         {member.resolve(): None for run in runs for member in member_folders(run)}
         for runs in ([update.old for update in updates], [update.new for update in updates])
     )
@@ -160,7 +160,7 @@ def _logits(members: dict[Path, None]) -> Array:
 
 
 def norms_within(pool: Array, size: int, random: np.random.Generator) -> Array:
-    """Norms between two ensembles of one pool that have no member in common."""
+    """Return norms between two ensembles from one pool without a common member."""
     order = _orders(pool, random)
     first, second = pool[order[:, :size]].mean(1), pool[order[:, size : 2 * size]].mean(1)
     found: Array = np.linalg.norm(second - first, axis=1)
@@ -168,25 +168,25 @@ def norms_within(pool: Array, size: int, random: np.random.Generator) -> Array:
 
 
 def norms_between(old: Array, new: Array, size: int, random: np.random.Generator) -> Array:
-    """Norms between ensembles of so many members, each drawn from its own pool."""
+    """Return norms between two ensembles of this size, each drawn from another pool."""
     first, second = (pool[_orders(pool, random)[:, :size]].mean(1) for pool in (old, new))
     found: Array = np.linalg.norm(second - first, axis=1)
     return found
 
 
 def _orders(pool: Array, random: np.random.Generator) -> Array:
-    """The models of a pool in an order of chance, draw by draw."""
+    """Return a random order of a pool's models for each draw."""
     found: Array = np.argsort(random.random((DRAWS, len(pool))), axis=1)
     return found
 
 
 def law_within(pool: Array, size: int, random: np.random.Generator) -> Array:
-    """The same as `norms_within` of displacements that follow the normal law."""
+    """Return the norms of `norms_within` for displacements that follow the normal law."""
     return _law(np.zeros(pool.shape[1]), 2 * np.cov(pool.T) / size, random)
 
 
 def law_between(old: Array, new: Array, size: int, random: np.random.Generator) -> Array:
-    """The same as `norms_between` of displacements that follow the normal law."""
+    """Return the norms of `norms_between` for displacements that follow the normal law."""
     spread = sum(np.cov(pool.T) / size * (1 - size / len(pool)) for pool in (old, new))
     return _law(new.mean(0) - old.mean(0), np.asarray(spread), random)
 
@@ -198,7 +198,7 @@ def _law(mean: Array, spread: Array, random: np.random.Generator) -> Array:
 
 
 def ranks(plan: StudyPlan) -> dict[int, Analysed]:
-    """How high the wrong class of a negative flip ranked in old, which was right."""
+    """Return the old model's ranks of the wrong classes of negative flips."""
     wanted = plan.study.histogram
     assert wanted is not None
     found = {}
@@ -215,7 +215,7 @@ def ranks(plan: StudyPlan) -> dict[int, Analysed]:
         found[place] = Analysed(
             values={
                 "flip_rank": [mean_or_nan(one) for one in of_seeds],
-                # Of a class drawn at random from all but the first, which is the right one.
+                # The mean rank of a random class other than the first, which is the right one.
                 "flip_rank_by_chance": [(classes + 2) / 2 for _ in of_seeds],
                 "flip_second": [mean_or_nan(one == 2) for one in of_seeds],
             },
@@ -225,11 +225,11 @@ def ranks(plan: StudyPlan) -> dict[int, Analysed]:
 
 
 def ranks_of_flips(old: RunLogits, new: RunLogits) -> Array:
-    """The rank in old of new's wrong class, from 1 on, a number a negative flip."""
+    """Return the old model's rank of the new model's wrong class, from 1, per negative flip."""
     said = new.said
     flips = flip_cells(old.said, said, new.target)["negative_flip"]
     place = {name: index for index, name in enumerate(old.class_names)}
-    # A class that old does not know has no rank there.
+    # A class that the old model does not know has no rank.
     wrong = np.array([place.get(str(name), -1) for name in said[flips]], dtype=np.int64)
     logits, wrong = old.logits[flips][wrong >= 0], wrong[wrong >= 0]
     own = logits[np.arange(len(wrong)), wrong]
@@ -238,10 +238,10 @@ def ranks_of_flips(old: RunLogits, new: RunLogits) -> Array:
 
 
 def uncertainties(plan: StudyPlan) -> dict[int, Analysed]:
-    """How uncertain flipped samples are, and how well uncertainty tells them from others."""
+    """Return the uncertainty of flipped samples, and how well it separates them from others."""
     wanted = plan.study.histogram
     assert wanted is not None
-    # Once a seed, though several lines are judged by it.
+    # Computed once per seed, although several lines use it.
     judged = {seed: uncertainty_of(judge) for seed, judge in plan.judges.items()}
     seen = {
         place: [_seen(update, *judged[update.seed]) for update in updates_of(plan, place)]
@@ -250,17 +250,17 @@ def uncertainties(plan: StudyPlan) -> dict[int, Analysed]:
     found = {}
     for place, of_seeds in seen.items():
         control = plan.study.control_of(place)
-        beside = seen.get(control, []) if control is not None and control != place else []
+        of_control = seen.get(control, []) if control is not None and control != place else []
         if of_seeds:
-            found[place] = _analysed(of_seeds, beside)
+            found[place] = _analysed(of_seeds, of_control)
     return found
 
 
 def uncertainty_of(ensemble: Path) -> tuple[Array, Array]:
-    """The ids of the test samples, and how uncertain each of them is."""
+    """Return the ids of the test samples, and the uncertainty of each."""
     members = member_folders(ensemble)
     ids = read_run_logits(members[:1]).ids
-    # Read twice and added up, since the probabilities of many classes take much memory.
+    # Read twice and summed, because the probabilities of many classes take much memory.
     together = sum(read_run_logits([member]).probabilities for member in members)
     top = np.asarray(together).argmax(1)
     every = np.arange(len(top))
@@ -269,7 +269,7 @@ def uncertainty_of(ensemble: Path) -> tuple[Array, Array]:
 
 
 def _seen(update: ComparedPair, ids: Array, uncertainty: Array) -> Seen:
-    """The uncertainty of every sample, and whether it is a negative flip."""
+    """Return the uncertainty of every sample, and whether it is a negative flip."""
     old, new = align_on_ids(*(read_run_logits(side) for side in update.sides))
     order = np.argsort(ids)
     places = order[np.searchsorted(ids, new.ids, sorter=order)]
@@ -278,7 +278,7 @@ def _seen(update: ComparedPair, ids: Array, uncertainty: Array) -> Seen:
 
 
 def _analysed(seen: list[Seen], control: list[Seen]) -> Analysed:
-    """By seed, also against the untreated update where there is one beside this."""
+    """Return the values of each seed, with the ratio to the control if there is one."""
     values: dict[str, list[float]] = {}
     for number, (uncertainty, flipped) in enumerate(seen):
         sure, unsure = rates_of_halves(uncertainty, flipped)
@@ -291,7 +291,7 @@ def _analysed(seen: list[Seen], control: list[Seen]) -> Analysed:
         }
         if control:
             was_sure, was_unsure = rates_of_halves(*control[number])
-            # Of a half without flips, nothing can be left.
+            # If the control has no flips in a half, there is no ratio.
             left = [
                 now / was if was else float("nan")
                 for now, was in ((sure, was_sure), (unsure, was_unsure))
@@ -308,13 +308,13 @@ def _analysed(seen: list[Seen], control: list[Seen]) -> Analysed:
 
 
 def rates_of_halves(uncertainty: Array, flipped: Array) -> tuple[float, float]:
-    """The share of flips in the surer half of the samples, and in the other one."""
+    """Return the share of flips in the less uncertain half of the samples, and in the other."""
     sure = uncertainty <= np.median(uncertainty)
     return mean_or_nan(flipped[sure]), mean_or_nan(flipped[~sure])
 
 
 def area_under_curve(values: Array, marked: Array) -> float:
-    """The chance that a marked sample has a higher value than another: a half is no difference.
+    """Return the chance that a marked sample has a higher value than another; 0.5 if alike.
 
     >>> area_under_curve(np.array([1.0, 2.0, 3.0]), np.array([False, False, True]))
     1.0
@@ -339,6 +339,6 @@ ANALYSES: Mapping[str, Callable[[StudyPlan], dict[int, Analysed]]] = MappingProx
 
 
 def analyses_of(plan: StudyPlan) -> dict[int, Analysed]:
-    """What a study's histogram shows, by the places of its lines; nothing if it has none."""
+    """Return the analyses of a study's histogram by its lines' indices; empty if it has none."""
     wanted = plan.study.histogram
     return {} if wanted is None else ANALYSES[wanted.of](plan)

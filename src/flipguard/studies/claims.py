@@ -1,4 +1,4 @@
-"""What a paper says in words, and whether it holds here by the interval of its own seeds."""
+"""Claims that a paper makes in words, and whether they hold here by an interval over seeds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_claim(
     metrics: Collection[str] = DEFAULT_METRICS,
     curves: Collection[str] = (),
 ) -> Claim:
-    """A claim of a study's file about some of its metrics; its sides are found among the lines."""
+    """Return a claim from a study's file, with its sides found among the study's lines."""
     only(given, _CLAIM, f"{place}: claims")
     if absent := sorted(_NEEDED - given.keys()):
         raise InputError(f"{place}: expected a claim to have {absent[0]}, but got {dict(given)}.")
@@ -100,7 +100,7 @@ def _is_number(given: object) -> bool:
 
 
 def places_of(wanted: Mapping[str, Any], lines: Sequence[StudyRow], place: str) -> tuple[int, ...]:
-    """The lines that say what is wanted, at least one; a list stands for any of its values."""
+    """Return the indices of lines with the wanted values, at least one; a list means any of it."""
     only(wanted, _LINE, f"{place}: a line")
     found = tuple(
         i
@@ -117,7 +117,7 @@ def places_of(wanted: Mapping[str, Any], lines: Sequence[StudyRow], place: str) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimResult:
-    """Whether a claim holds, and for how many of the lines that it is about this was asked."""
+    """Whether a claim holds, and for how many of its lines there are values."""
 
     verdict: ClaimVerdict
     judged: int
@@ -125,9 +125,9 @@ class ClaimResult:
 
 
 def check_claim(claim: Claim, values: Callable[[int, ClaimSide], Sequence[float]]) -> ClaimResult:
-    """Whether a claim holds, from the values of a line and a side, seed by seed.
+    """Return whether a claim holds, from the values of a line and a side for each seed.
 
-    Of many lines, it holds if it holds for each that was run.
+    A claim about several lines holds if it holds for each that was run.
     """
 
     def of_side(side: ClaimSide) -> list[Sequence[float]]:
@@ -138,7 +138,7 @@ def check_claim(claim: Claim, values: Callable[[int, ClaimSide], Sequence[float]
         lower = [[claim.lower.number] * len(one) for one in higher]
     if claim.higher.number is not None:
         higher = [[claim.higher.number] * len(one) for one in lower]
-    # One line stands against each of the other side.
+    # One line is compared with each line of the other side.
     many = max(len(lower), len(higher))
     lower, higher = (side * many if len(side) == 1 else side for side in (lower, higher))
     pairs = list(zip(lower, higher, strict=True))
@@ -162,7 +162,7 @@ def _verdict(claim: Claim, lower: Sequence[float], higher: Sequence[float]) -> V
     low, high = paired_interval([a for a, _ in pairs], [b for _, b in pairs])
     against_number = claim.lower.number is not None or claim.higher.number is not None
     if against_number and low == high == 0:
-        return "disagree"  # every seed is exactly at the number, and so on no side of it
+        return "disagree"  # every seed equals the number, so none is below or above it
     return verdict_of(1.0, low, high)
 
 
@@ -171,9 +171,9 @@ def _known(values: Sequence[float]) -> list[float]:
 
 
 def spread_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the logarithm of second's variance over first's, by the F law.
+    """Return the 95 % interval of the logarithm of second's variance over first's, by the F law.
 
-    It leaves 0 out where one of them clearly varies more; nan if a variance is not to be had.
+    It excludes 0 if one of them clearly varies more; nan if a variance is undefined.
 
     >>> spread_interval([1, 2, 3], [10, 30, 50])[0] > 0
     True

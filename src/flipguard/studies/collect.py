@@ -1,4 +1,4 @@
-"""From finished runs to the rows of a study, and what differs from the paper."""
+"""Collect the rows of a study from finished runs, and its differences from the paper."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ NAMES: Final = {
 PAPERS_PRESETS: Final = ("pct-", "elodi-", "churn-")
 
 DIGITS = 10
-# What was measured of an update, by the runs of its sides and the metrics: studies share updates.
+# Metrics of updates, by the runs of both sides and the names of metrics: studies share updates.
 Updates: TypeAlias = dict[
     tuple[tuple[Path, ...], tuple[Path, ...], tuple[str, ...]], dict[str, float]
 ]
 
 
 def differences(plan: StudyPlan) -> list[str]:
-    """Each once, such as ``elodi: k = 3 for 10`` or ``kd: weight = 6 (1 by default)``."""
+    """Return the differences from the paper, such as ``kd: weight = 6 (1 by default)``."""
     nodes = {node.folder: node for node in plan.nodes}
     found: dict[str, None] = {}  # a set that keeps its order
     for update in plan.updates:
@@ -63,7 +63,7 @@ def _changed(model: ModelSpec, config: Config) -> Iterator[str]:
     defaults = {option.name: option.default for option in method.options}
     stated = {**model.printed, **model.options, **named}
     for name, value in config.options.items():
-        # No value is all of them, as the paper's K = 1000 is.
+        # None means all classes, as the paper's K = 1000 does.
         if value is None or value == stated.get(name, defaults.get(name)):
             continue
         told = f"{method.name}: {name} = {_said(value)}"
@@ -74,14 +74,14 @@ def _changed(model: ModelSpec, config: Config) -> Iterator[str]:
 
 
 def _of_formula(config: Config) -> Iterator[str]:
-    """Where a method computes another function than the paper prints."""
+    """Yield where a method's formula differs from the printed one."""
     method, named = method_of(config.method)
     for one in method.departures({**config.options, **named}, formula_only=True):
         yield f"{config.method}: {one}"
 
 
 def _of_scope(plan: StudyPlan) -> Iterator[str]:
-    """How old's part of the data is chosen."""
+    """Yield how the old model's part of the data is chosen."""
     for line in _lines(plan):
         if line.old.classes is not None:
             count = round(plan.scale.classes * line.old.classes)
@@ -91,7 +91,7 @@ def _of_scope(plan: StudyPlan) -> Iterator[str]:
 
 
 def _of_models(plan: StudyPlan) -> Iterator[str]:
-    """Other models than those that the paper names."""
+    """Yield models that differ from those that the paper names."""
     for line in _lines(plan):
         if line.paper is None:
             continue
@@ -123,7 +123,7 @@ def _of_data(plan: StudyPlan) -> Iterator[str]:
 
 
 def _of_recipe(plan: StudyPlan) -> Iterator[str]:
-    """What no preset can set."""
+    """Yield differences in the recipe that no preset can set."""
     yield "recipe: weight decay leaves out biases and norms"
     yield "recipe: the last incomplete batch of every epoch is dropped"
     yield "inputs: pixels from -1 to 1, not by each channel's mean and deviation"
@@ -146,10 +146,10 @@ def _said(value: Scalar) -> str:
 
 
 def setting_of(plan: StudyPlan) -> dict[str, Any]:
-    """On what it was trained, how long, and what stands here for the paper's architectures."""
+    """Return the data, epochs and recipe, and the models that stand for the paper's."""
     scale = plan.scale
     names: dict[str, str] = {}
-    # The cells of a matrix are named by roles.
+    # The cells of a matrix have the names of roles.
     for place in () if plan.study.matrix else {update.line: 0 for update in plan.updates}:
         line = plan.study.lines[place]
         if line.paper is not None:
@@ -170,7 +170,7 @@ def setting_of(plan: StudyPlan) -> dict[str, Any]:
 
 
 def recipe_of(plan: StudyPlan) -> dict[str, Any]:
-    """How it was trained, beside for how long: by which optimizer, and what the scale says."""
+    """Return the optimizer and the scale's recipe, except the number of epochs."""
     scale = plan.scale
     return {
         **({} if scale.preset is None else {"preset": scale.preset}),
@@ -180,13 +180,13 @@ def recipe_of(plan: StudyPlan) -> dict[str, Any]:
 
 
 def samples_of(plan: StudyPlan) -> dict[str, int]:
-    """How many samples a set of that name held; some of the runs may have seen only a part."""
+    """Return the sizes of the training and test sets; some runs may have seen only a part."""
     sizes = [Run.read(node.folder).document["data"] for node in plan.nodes]
     return {part: max(size[part] for size in sizes) for part in ("train", "test")}
 
 
 def collect_rows(plan: StudyPlan, known: Updates | None = None) -> tuple[Row, ...]:
-    """The rows of a study whose runs are all finished; what is measured is added to `known`."""
+    """Return the rows of a study whose runs are all finished; add the metrics to `known`."""
     known = {} if known is None else known
     study = plan.study
     analysed = analyses_of(plan)
@@ -227,7 +227,7 @@ def collect_rows(plan: StudyPlan, known: Updates | None = None) -> tuple[Row, ..
 
 
 def curves(updates: Sequence[ComparedPair], split: str) -> dict[str, Any]:
-    """Rates after every epoch, a list a seed."""
+    """Return the rates after every epoch, one list per seed."""
     found: dict[str, Any] = {
         "error_rate_new": [],
         "negative_flip_rate": [],
@@ -250,7 +250,7 @@ def curves(updates: Sequence[ComparedPair], split: str) -> dict[str, Any]:
 
 
 def _against(old: dict[str, Any], folder: Path) -> dict[str, float]:
-    """A run's rates against one old run, wherever that lay when it was trained."""
+    """Return a run's rates against one old run, which may have been moved since."""
     found: dict[str, float] = next(
         rates for name, rates in old.items() if Path(name).name == folder.name
     )

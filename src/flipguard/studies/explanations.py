@@ -1,8 +1,8 @@
-"""Why pairs come out the other way than in the paper: explanations that were tested, and only such.
+"""Tested explanations of pairs that come out the other way than in the paper.
 
-They are entries of `explanations.toml`, each with the sentence that explains, and with what was run
-to test it and what came out. One that did not hold is kept as well, so that nobody has to try it
-again: it is shown, but what it was about stays unexplained.
+They are entries of `explanations.toml`, each with the explanation, the test and its outcome. One
+that did not hold is kept, so that it is not tried again: it is shown, but its pairs count as
+unexplained.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flipguard.studies.scales import scales
 from flipguard.studies.study import Study, StudyRow
 
 FILE, ENTRIES = "explanations.toml", "explained"
-# Settings that committed results have themselves, or that say how and not what is trained.
+# Settings that committed results have themselves, or that do not change what is trained.
 BESIDE_THE_POINT = ("machine.", "model=", "options.elodi.views=")
 
 
@@ -32,7 +32,7 @@ BESIDE_THE_POINT = ("machine.", "model=", "options.elodi.views=")
 class Explanation:
     """One entry: which pairs it is about, why they come out so, and how that was tested.
 
-    Without `metrics` or `rows` it is about all of them.
+    Without `metrics` or `rows` it is about all metrics or rows.
     """
 
     study: str
@@ -45,14 +45,14 @@ class Explanation:
     against: tuple[str, ...] = ()
     evidence: str | None = None  # a path in the repository
     tested_at: str | None = None  # the scale of the test, if it is another one
-    # What all pairs of the test run came to: same way, other way, undecided.
+    # The counts of all pairs in the test run: same way, other way, undecided.
     whole: tuple[int, ...] = ()
 
     def is_about(self, result: Result, pair: Pair) -> bool:
-        """Whether a pair of a result, or one of those that it stands for, is meant."""
+        """Return whether it is about a pair of a result, or a pair that this one stands for."""
         if self.study != result.study.id or result.scale not in self.scales:
             return False
-        # Of other settings nobody tested why.
+        # Explanations were not tested with other settings.
         if any(not given.startswith(BESIDE_THE_POINT) for given in result.given):
             return False
         if self.metrics and pair.metric not in self.metrics:
@@ -76,7 +76,7 @@ _LISTS = ("scales", "metrics", "rows", "against")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contradictions:
-    """Pairs that come out the other way, for which there are the same explanations, or none."""
+    """Pairs that come out the other way and have the same explanations, or none."""
 
     pairs: tuple[Pair, ...]
     explanations: tuple[Explanation, ...] = ()
@@ -88,13 +88,13 @@ class Contradictions:
 
     @property
     def is_explained_elsewhere(self) -> bool:
-        """Whether those that held were all tested at another scale."""
+        """Whether all explanations that held were tested at another scale."""
         held = [one for one in self.explanations if one.holds]
         return bool(held) and all(one.tested_at is not None for one in held)
 
 
 def row_names(study: Study, line: StudyRow) -> frozenset[str]:
-    """What a line may be called: by its label, or as it is shown; also with its group before."""
+    """Return the names of a line: its label and its shown name, also with its group before."""
     names = {line.label, study.name_of(line)}
     return frozenset(names | {f"{line.group}, {name}" for name in names if line.group})
 
@@ -102,16 +102,16 @@ def row_names(study: Study, line: StudyRow) -> frozenset[str]:
 def contradictions(
     result: Result, known: Sequence[Explanation] | None = None
 ) -> list[Contradictions]:
-    """What comes out the other way, by explanation; what is not explained comes last.
+    """Return the pairs that come out the other way by explanation, the unexplained ones last.
 
-    Every pair is in one of them. `known` are the explanations of the file unless told.
+    Every pair is in one group. `known` are the explanations, by default those of the file.
     """
     known = explanations() if known is None else known
     groups: dict[tuple[Explanation, ...], list[Pair]] = {}
     for pair in result.agreement().pairs:
         if pair.verdict == "disagree":
             about = [one for one in known if one.is_about(result, pair)]
-            # What held comes before what did not.
+            # Explanations that held come first.
             about.sort(key=lambda one: not one.holds)
             groups.setdefault(tuple(about), []).append(pair)
     found = [
@@ -123,12 +123,12 @@ def contradictions(
 
 @cache
 def explanations() -> tuple[Explanation, ...]:
-    """All explanations that were tested."""
+    """Return all explanations that were tested."""
     return read_explanations(files(__package__).joinpath(FILE).read_text(encoding="utf-8"))
 
 
 def read_explanations(text: str) -> tuple[Explanation, ...]:
-    """The explanations in the text of a file; what they name has to be there."""
+    """Return the explanations in the text of a file; raise if they name unknown things."""
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
@@ -168,18 +168,18 @@ def _read(given: Any, place: str) -> Explanation:
                 f"{listed(unknown)}."
             )
     if "against" in given and "rows" not in given:
-        raise InputError(f"{place}: expected `rows` beside `against`, but got none.")
+        raise InputError(f"{place}: expected `rows` with `against`, but got none.")
     if given.get("tested_at") in given["scales"]:
         raise InputError(
             f"{place}: expected `tested_at` to be another scale than {listed(given['scales'])}; "
-            "leave it out where the test was at the scale itself."
+            "leave it out if the test was at the same scale."
         )
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
     return Explanation(**values)
 
 
 def _check_kinds(given: Mapping[str, Any], place: str) -> None:
-    """Refuses a value of another kind, and a list that is empty and so would mean all."""
+    """Raise on a value of another type, and on an empty list, which would mean all."""
     for key, value in given.items():
         if key in _LISTS:
             expected = "a list of names"

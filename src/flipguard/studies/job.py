@@ -1,4 +1,4 @@
-"""Several studies as one job: all their runs, each once, their costs, and their data."""
+"""Plan several studies as one job: all their runs, each once, their costs, and their data."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ Kind: TypeAlias = tuple[str, str, str, str]
 AVERAGING = 2.0  # seconds: an ensemble only loads its members
 
 ALL = "all"
-"""In place of names: every study that can be had at a scale."""
+"""Instead of names: every study that a scale allows."""
 
-# Small nets leave room on a GPU; more than two processes are worth a try, by `--processes`.
+# Small nets leave room on a GPU; more than two processes may be faster (`--processes`).
 PROCESSES_A_GPU = 2
 UNKNOWN_SECONDS = 60.0
 
@@ -52,7 +52,7 @@ class Costs:
 
     @classmethod
     def of(cls, scale: Scale, folders: Iterable[Path]) -> Costs:
-        """With what the runs in some folders have taken."""
+        """Return the costs of a scale, with the times of the runs in some folders."""
         costs = cls(scale)
         for folder in folders:
             for path in sorted(folder.glob(f"*/{RUN}")):
@@ -60,22 +60,22 @@ class Costs:
         return costs
 
     def learn(self, folder: Path) -> None:
-        """Notes how long the epochs of a run took."""
+        """Add the time of a run's epochs."""
         try:
             rows = read_lines(folder / TIMING)
             if rows:
-                # The mean, since not all epochs are measured, which takes as long as training.
+                # The mean, because only some epochs include a measurement, which takes long.
                 seconds = statistics.fmean(float(row["seconds"]) for row in rows)
                 self.seen[_kind(Run.read(folder).config)].append(seconds)
         except (FlipguardError, OSError, ValueError, KeyError):
-            return  # a run that is damaged teaches nothing, and is told of when it is needed
+            return  # a damaged run is ignored here, and reported when it is needed
 
     def measured(self, node: PlannedRun) -> bool:
-        """Whether runs like this one were timed."""
+        """Return whether runs like this one were timed."""
         return bool(self.seen.get(_kind(node.config)))
 
     def seconds(self, node: PlannedRun) -> float | None:
-        """How long a run takes; None if nothing is known."""
+        """Return the seconds that a run takes; None if they are unknown."""
         config = node.config
         if method_of(config.method)[0].is_mean:
             return AVERAGING
@@ -88,7 +88,7 @@ class Costs:
 
 
 def trained_seconds(folder: Path) -> float:
-    """How long the epochs of a run took, all together."""
+    """Return the seconds of all epochs of a run."""
     return sum(float(row["seconds"]) for row in read_lines(folder / TIMING))
 
 
@@ -105,15 +105,15 @@ def _kind(config: Config) -> Kind:
 
 
 def _factor(config: Config) -> float:
-    """What a method costs, in trainings of an untreated model."""
+    """Return the cost of a method in training runs without a method."""
     references = len(config.old) + (len(config.guides) or member_count(config))
     return method_of(config.method)[0].cost(config.options, references)
 
 
 def check_data_of(nodes: Sequence[PlannedRun]) -> None:
-    """Refuses data that is missing, or is not that of runs that were begun or finished before.
+    """Raise if data are missing, or differ from those of runs started before.
 
-    Where all runs are finished, their data need not be here any more.
+    If all runs are finished, their data may be missing.
     """
     by_data: dict[tuple[str, str | None], list[PlannedRun]] = {}
     for node in nodes:
@@ -135,21 +135,21 @@ def check_data_of(nodes: Sequence[PlannedRun]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyJob:
-    """Plans, and with what they are carried out, all of them by one pool of processes."""
+    """Plans of studies, and the pool of processes that trains all of their runs."""
 
     plans: tuple[StudyPlan, ...]
     nodes: tuple[PlannedRun, ...]  # of all plans, each once; those of the first plan first
-    costs: Mapping[Path, Costs]  # by the run's folder, since papers may differ in their nets
+    costs: Mapping[Path, Costs]  # by the run's folder, because papers may use different nets
     pool: PoolSettings
-    fuse: bool  # untreated runs that differ by seed alone become one network
+    fuse: bool  # runs without a method that differ only by seed become one network
     out: Path
     device: str
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)  # studies, and why
-    no_data: str | None = None  # why a plan could not be carried out here and now
+    no_data: str | None = None  # why the runs cannot be trained here: their data are missing
 
     @property
     def scale(self) -> Scale:
-        """The size of all of it."""
+        """The scale of all plans."""
         return self.plans[0].scale
 
     @property
@@ -158,11 +158,11 @@ class StudyJob:
         return tuple(node for node in self.nodes if not node.is_finished)
 
     def seconds_of(self, node: PlannedRun) -> float:
-        """How long a run takes, or what is taken for it where nothing is known."""
+        """Return the seconds that a run takes, or a default if they are unknown."""
         return self.costs[node.folder].seconds(node) or UNKNOWN_SECONDS
 
     def seconds(self, nodes: Sequence[PlannedRun]) -> float:
-        """How long runs take, all processes at work."""
+        """Return the seconds that runs take with all processes."""
         at_once = max(len(self.pool.gpus), 1)
         if self.device == "cpu":
             at_once = max(min(self.pool.processes, cores()), 1)
@@ -194,9 +194,9 @@ def prepare_job(
     fuse: str = "auto",
     plan_only: bool = False,
 ) -> StudyJob:
-    """All that can be refused is refused here, before anything is trained.
+    """Return the job of some studies; raise on any bad input before training.
 
-    With `plan_only` the device need not be here: a plan trains nothing.
+    With `plan_only`, the device may be missing, because nothing is trained.
     """
     chosen = (
         list(studies().values()) if ALL in ids else [study_of(one) for one in dict.fromkeys(ids)]
@@ -243,21 +243,21 @@ def prepare_job(
 def _pool(
     device: str, devices: str | None, processes: int | None, *, needed: bool
 ) -> tuple[str, PoolSettings]:
-    """Return the kind of device and the processes on it; unless `needed`, it need not be here."""
+    """Return the kind of device and the processes on it; it may be missing if not `needed`."""
     kind = _device(device, needed=needed)
     gpus = tuple(devices.split(",")) if devices else ()
     if gpus and (kind != "cuda" or not all(gpu.isdecimal() for gpu in gpus)):
         raise InputError(
-            f"Expected `--devices` to be numbers of GPUs that are here, such as 0,1, but got "
+            f"Expected `--devices` to be numbers of GPUs of this machine, such as 0,1, but got "
             f"{devices!r}."
         )
     if processes is None:
         processes = cores() if kind == "cpu" else PROCESSES_A_GPU * max(len(gpus), 1)
     return kind, PoolSettings(
         processes=processes,
-        # On a GPU, what is worked out on the CPU crawls where processes fight for its cores. On a
-        # CPU, numbers are added in an order that depends on the threads, and a run must not become
-        # another one, under the same name, by how many are trained at once.
+        # On a GPU, work on the CPU is slow if processes compete for cores. On a CPU, the number of
+        # threads changes the order of sums, so it must not depend on how many runs are trained at
+        # once: a run with the same key would have other weights.
         threads=1 if kind == "cpu" else max(cores() // processes, 1),
         gpus=gpus,
     )
@@ -267,8 +267,9 @@ def _seeds(first: int, count: int) -> range:
     chosen = range(first, first + count)
     if chosen[-1] >= SEEDS_A_GENERATION:
         raise InputError(
-            f"Expected seeds below {SEEDS_A_GENERATION}, since old and new models have others from "
-            f"there on, but got {first} to {chosen[-1]}; choose a lower `--first-seed`, or fewer."
+            f"Expected seeds below {SEEDS_A_GENERATION}, because higher ones are used for old "
+            f"models, but got {first} to {chosen[-1]}; choose a lower `--first-seed`, or fewer "
+            "`--seeds`."
         )
     return chosen
 
@@ -276,7 +277,7 @@ def _seeds(first: int, count: int) -> range:
 def _plans(
     chosen: Sequence[Study], scale: Scale, *, skips: bool, **settings: Any
 ) -> tuple[list[StudyPlan], dict[str, str]]:
-    """Return the plans of studies, and with `skips` why others cannot be had at the scale."""
+    """Return the plans of studies, and with `skips` why the scale does not allow others."""
     plans: list[StudyPlan] = []
     left_out: dict[str, str] = {}
     for study in chosen:
@@ -301,7 +302,7 @@ def _plans(
 def _merged(
     plans: Sequence[StudyPlan], out: Path
 ) -> tuple[tuple[PlannedRun, ...], dict[Path, Costs]]:
-    """The runs of all plans, each once, with what is known of their costs."""
+    """Return the runs of all plans, each once, and their costs."""
     first = Costs.of(plans[0].scale, [out / RUNS, out / RUNS / FOLDER])
     nodes: dict[Path, PlannedRun] = {}
     costs: dict[Path, Costs] = {}
@@ -314,7 +315,7 @@ def _merged(
 
 
 def plan_rows(task: StudyJob) -> Iterator[tuple[str, str, int, int, str, str]]:
-    """Runs by what they are: method, model, how many, how many are there, how long each and all."""
+    """Yield method, model, number of runs, finished ones, time per run, and total time."""
     runs: Counter[tuple[str, str]] = Counter()
     left: dict[tuple[str, str], list[PlannedRun]] = defaultdict(list)
     for node in task.nodes:
@@ -331,7 +332,7 @@ def plan_rows(task: StudyJob) -> Iterator[tuple[str, str, int, int, str, str]]:
 
 
 def plan_summary(task: StudyJob) -> str:
-    """How much there is to do, and how long it should take."""
+    """Return a sentence about how many runs are left, and how long they should take."""
     nodes, left = task.nodes, task.left
     there = len(nodes) - len(left)
     told = f"{len(nodes)} runs, {there} of them finished"
@@ -346,20 +347,20 @@ def plan_summary(task: StudyJob) -> str:
     if not measured and "CPU" not in timed_on and task.device == "cpu":
         return (
             f"{told}: about {format_seconds(task.seconds(left))} on {timed_on}; with {with_what} "
-            "far longer, and nobody knows how long."
+            "far longer, for an unknown time."
         )
     basis = (
-        "timed by finished runs like them"
+        "timed by similar finished runs"
         if measured == len(left)
         else guess
         if not measured
-        else f"{measured} of them timed by runs like them, the others guessed"
+        else f"{measured} of them timed by similar runs, the others guessed"
     )
     return f"{told}: about {format_seconds(task.seconds(left))} with {with_what} ({basis})."
 
 
 def _check_model(settings: Sequence[str]) -> None:
-    """A folder without a model would be found out by the first run, in the words of a library."""
+    """Raise if the folder of `--set model` has no model, before a library does in the first run."""
     for setting in settings:
         name, _, folder = setting.partition("=")
         if name == "model" and folder and not (Path(folder) / "config.json").is_file():

@@ -1,4 +1,4 @@
-"""Metrics of finished runs from their logits, with numpy alone."""
+"""Compute metrics of finished runs from their logits, with numpy alone."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ class RunLogits:
 
     ids: Array
     logits: Array
-    targets: Array  # places among the class names
+    targets: Array  # indices into the class names
     class_names: tuple[str, ...]
 
     @property
     def said(self) -> Array:
-        """The class that is predicted, by name."""
+        """The predicted classes, by name."""
         found: Array = np.asarray(self.class_names)[self.logits.argmax(1)]
         return found
 
     @property
     def target(self) -> Array:
-        """The true class, by name."""
+        """The true classes, by name."""
         return np.asarray(self.class_names)[self.targets]
 
     @property
     def probabilities(self) -> Array:
-        """Softmax, in double precision."""
+        """The softmax of the logits, in double precision."""
         logits = self.logits.astype(np.float64)
         weights = np.exp(logits - logits.max(1, keepdims=True))
         found: Array = weights / weights.sum(1, keepdims=True)
         return found
 
     def at(self, places: Array) -> RunLogits:
-        """Those of some samples."""
+        """Return the logits of some samples."""
         return dataclasses.replace(
             self, ids=self.ids[places], logits=self.logits[places], targets=self.targets[places]
         )
 
 
 def read_run_logits(folders: Sequence[Path]) -> RunLogits:
-    """What a run said; of several runs, the mean of their logits."""
+    """Return the logits of a run, or the mean logits of several runs."""
     first = _read(folders[0])
     if len(folders) == 1:
         return first
-    # One after the other, since those of many classes take much memory.
+    # One after the other, because the logits of many classes take much memory.
     total = first.logits.astype(np.float64)
     for folder in folders[1:]:
         total += _read(folder).logits
@@ -70,12 +70,12 @@ def read_run_logits(folders: Sequence[Path]) -> RunLogits:
 
 
 def member_folders(ensemble: Path) -> list[Path]:
-    """The runs that an ensemble is the mean of."""
+    """Return the folders of an ensemble's members."""
     return [ensemble / place for place in Run.read(ensemble).document["members"]]
 
 
 def align_on_ids(old: RunLogits, new: RunLogits) -> tuple[RunLogits, RunLogits]:
-    """Both on the samples that both have, in one order."""
+    """Return both on the samples that both have, in the same order."""
     if np.array_equal(old.ids, new.ids):
         return old, new
     _, first, second = np.intersect1d(old.ids, new.ids, assume_unique=True, return_indices=True)
@@ -96,22 +96,22 @@ def _read(folder: Path) -> RunLogits:
 
 
 def entropy(of: RunLogits) -> float:
-    """The mean entropy of the predicted probabilities, in nats."""
+    """Return the mean entropy of the predicted probabilities, in nats."""
     shares = of.probabilities
     return float(-(shares * np.log(np.maximum(shares, np.finfo(float).tiny))).sum(1).mean())
 
 
 def accuracy(of: RunLogits) -> float:
-    """The share of samples that are right."""
+    """Return the share of correct predictions."""
     return float((of.said == of.target).mean())
 
 
-# Of new alone, and no metrics of the library.
+# Metrics of the new model alone that are not in the library.
 OWN: dict[str, Callable[[RunLogits], float]] = {"accuracy": accuracy, "entropy_new": entropy}
 
 
 def measured(old: Sequence[Path], new: Sequence[Path], names: Sequence[str]) -> dict[str, float]:
-    """Metrics of an update from the prediction files of its runs, on the samples both know.
+    """Return metrics of an update from its runs' prediction files, on the common samples.
 
     A side of several runs is the mean of their logits.
     """
@@ -124,7 +124,7 @@ def measured(old: Sequence[Path], new: Sequence[Path], names: Sequence[str]) -> 
 
 
 def counts_of(old: RunLogits, new: RunLogits) -> FlipCounts:
-    """What two models said of the same samples, counted."""
+    """Return the counts of two models' predictions on the same samples."""
     first, second, pair = side_and_pair_rows(
         old.logits,
         new.logits,
@@ -135,7 +135,7 @@ def counts_of(old: RunLogits, new: RunLogits) -> FlipCounts:
     assert first is not None
     assert second is not None
     assert pair is not None
-    # All by name, because a class may have another place once there are more of them.
+    # Classes are compared by name, because their indices may change when classes are added.
     target = new.target
     said = [np.asarray(one.class_names)[side.top] for one, side in ((old, first), (new, second))]
     known = np.ones(len(target), dtype=bool)

@@ -1,7 +1,7 @@
-"""Results of the same study that differ in their seeds alone become one.
+"""Merge results of the same study that differ only in their seeds.
 
-So a study can be run a few seeds at a time, also on several machines: whoever copies the results of
-one to the other, and goes on there with other seeds, has all of them in one table.
+So a study can be run a few seeds at a time, also on several machines: copy the results to another
+machine and run other seeds there, to have all seeds in one table.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from flipguard.errors import InputError
 from flipguard.studies.plan import StudyPlan, plan_study
 from flipguard.studies.results import Result, Row, archive_result, read_result
 
-# What has to be there to be added up.
+# The facts that both results need to be added up.
 ADDED = ("command", "runs", "seconds")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """What is to be written, and what became of the result that was there."""
+    """The result to write, and what happened to the result that existed before."""
 
     result: Result
     told: str | None = None
 
 
 def merge_with_existing(path: Path, new: Result, plan: StudyPlan) -> Joined:
-    """A new result with the seeds of the one that is there, if only its seeds are others.
+    """Return a new result, merged with the existing one if they differ only in their seeds.
 
-    Where both have a seed, the new one's values are taken. A result that cannot be joined is put
-    aside, and nothing is lost.
+    If both have a seed, the new values are used. An existing result that cannot be merged is moved
+    aside, so nothing is lost.
     """
     if not path.exists():
         return Joined(result=new)
@@ -101,7 +101,7 @@ def _samples(result: Result) -> Any:
 
 
 def run_names(plan: StudyPlan) -> dict[int, dict[str, list[str]]]:
-    """Names of runs by line and side of the update, one per seed."""
+    """Return the names of runs by line and side of the update, one per seed."""
     names: dict[int, dict[str, list[str]]] = {}
     for update in plan.updates:
         for side, name in update.names.items():
@@ -110,7 +110,7 @@ def run_names(plan: StudyPlan) -> dict[int, dict[str, list[str]]]:
 
 
 def matches_plan(result: Result, plan: StudyPlan) -> bool:
-    """Whether a result comes from the runs that the plan would make for its seeds."""
+    """Return whether a result comes from the runs that the plan would make for its seeds."""
     planned = plan_study(
         plan.study, plan.scale, seeds=result.seeds, out=Path(), machine=plan.machine
     )
@@ -124,7 +124,7 @@ def matches_plan(result: Result, plan: StudyPlan) -> bool:
 
 
 def _shape(row: Row, seeds: Sequence[int]) -> Any:
-    """What has to be the same in two rows; None if values and seeds are not as many."""
+    """Return what must be equal in two rows; None if the numbers of values and seeds differ."""
     lists = [*row.values.values(), *row.runs.values()]
     lists += [values for curves in row.curves.values() for values in curves.values()]
     if any(len(values) != len(seeds) for values in lists):
@@ -155,7 +155,7 @@ def _joined(
 
 
 def _facts(before: Mapping[str, Any], new: Mapping[str, Any], *, added: bool) -> dict[str, Any]:
-    """Where and when: of the new one, with what the runs of both cost."""
+    """Return the facts of the merged result: those of the new one, with the costs of both."""
     if not added:
         return {**before, "written": new["written"]}
     facts = {

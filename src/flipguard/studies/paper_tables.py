@@ -7,9 +7,9 @@ Each paper is a TOML file in `papers`, written to be read next to the paper::
     churn.toml    On the Reproducibility of Neural Network Predictions
 
 A row is one update by one method, and its cells are named as flipguard names its metrics. Numbers
-are those that are printed, in the unit that is printed: percent stays percent. Two things are said
-beside them: ``unsure`` marks a cell whose place or value the paper does not confirm, and ``notes``
-hold where a paper contradicts itself.
+are those that are printed, in the printed unit: percent stays percent. Two things are added:
+``unsure`` marks a cell whose position or value the paper does not confirm, and ``notes`` say where
+a paper contradicts itself.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _ROW_MAY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperCell:
-    """A printed number, and its standard deviation where one is printed.
+    """A printed number, and its standard deviation if one is printed.
 
     ``value`` is None if the paper prints nothing there, or nothing that can be read.
     """
@@ -76,10 +76,10 @@ class PaperCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperRow:
-    """One update by one method: what was done, and what came out.
+    """One update by one method, with the printed numbers.
 
-    ``method`` and ``options`` are flipguard's, ``method`` None where it has no such method;
-    ``where`` is what else was varied, and ``also`` what else is printed.
+    ``method`` and ``options`` are flipguard's; ``method`` is None if flipguard has no such method.
+    ``where`` has other settings that were varied, and ``also`` other values that are printed.
     """
 
     label: str
@@ -96,7 +96,7 @@ class PaperRow:
     why: str | None
 
     def value(self, metric: str) -> float:
-        """The number of a metric that this row prints."""
+        """Return the number that this row prints for a metric."""
         cell = self.cells.get(metric)
         if cell is None or cell.value is None:
             raise InputError(
@@ -110,8 +110,8 @@ class PaperRow:
 class PaperTable:
     """A table or figure of a paper.
 
-    ``numbers`` is False for a figure that is only a picture; ``says`` is then all there is, but
-    for ``see``, the table that holds its numbers.
+    ``numbers`` is False for a figure that is only a picture. It then has only ``says``, and
+    ``see``, the table that has its numbers.
     """
 
     id: str
@@ -131,11 +131,11 @@ class PaperTable:
 
     @property
     def is_figure(self) -> bool:
-        """Whether the paper draws it."""
+        """Whether it is a figure and not a table."""
         return self.id.partition(".")[2].startswith("figure")
 
     def find(self, **wanted: Scalar) -> tuple[PaperRow, ...]:
-        """The rows whose fields, options or conditions are as wanted.
+        """Return the rows whose fields, options or conditions have the wanted values.
 
         >>> table = paper_tables()["pct.table3"]
         >>> [row.value("negative_flip_rate") for row in table.find(method="fd-lm", focus=5)]
@@ -149,7 +149,7 @@ def _has(row: PaperRow, name: str, value: Scalar) -> bool:
         return bool(getattr(row, name) == value)
     for values in (row.options, row.where):
         if name in values:
-            # True is 1 in Python, and not here.
+            # True equals 1 in Python, but not here.
             return values[name] == value and isinstance(values[name], bool) == isinstance(
                 value, bool
             )
@@ -158,7 +158,7 @@ def _has(row: PaperRow, name: str, value: Scalar) -> bool:
 
 @cache
 def paper_tables() -> Mapping[str, PaperTable]:
-    """All tables and figures by id, such as ``elodi.table1``.
+    """Return all tables and figures by id, such as ``elodi.table1``.
 
     >>> row = paper_tables()["elodi.table1"].rows[-1]
     >>> row.label, row.value("negative_flip_rate")
@@ -178,7 +178,7 @@ def paper_tables() -> Mapping[str, PaperTable]:
 
 
 def read_tables(text: str, *, paper: str) -> tuple[PaperTable, ...]:
-    """The tables of one paper, from the text of its TOML file."""
+    """Return the tables of one paper from the text of its TOML file."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
@@ -245,7 +245,7 @@ def _row(
 ) -> PaperRow:
     _only(given, {*_ROW_NEEDS, *_ROW_MAY}, place)
     _all(given, _ROW_NEEDS, place)
-    # What a row does not say of itself holds for the whole table.
+    # Values that a row leaves out are those of the table.
     merged = {key: table[key] for key in ("data", "scenario", "old", "new") if key in table}
     merged.update(given)
 

@@ -1,4 +1,4 @@
-"""A study at a scale: all runs that it needs, and which of them each of its lines compares."""
+"""Plan a study at a scale: all runs that it needs, and the runs that each of its lines compares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flipguard.studies.study import OLD, Study, StudyRow
 
 
 class NotAtScaleError(InputError):
-    """A study that a scale cannot show; `why` is the reason alone, where others are shown."""
+    """Raised if a scale cannot show a study; `why` is the reason alone, for lists of studies."""
 
     def __init__(self, said: str, *, why: str) -> None:
         super().__init__(said)
@@ -25,31 +25,31 @@ class NotAtScaleError(InputError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedPair:
-    """What a line of a study compares, for one seed."""
+    """The runs that a line of a study compares, for one seed."""
 
-    line: int  # its place in the study
+    line: int  # its index in the study
     seed: int
     old: Path
     new: Path
-    # A side that is the mean of several runs, and no run of its own; `old` is then the first.
+    # The runs of a side that is the mean of several runs; `old` or `new` is then the first.
     old_parts: tuple[Path, ...] = ()
     new_parts: tuple[Path, ...] = ()
 
     @property
     def sides(self) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-        """All runs of old and of new."""
+        """All runs of the old and of the new side."""
         return self.old_parts or (self.old,), self.new_parts or (self.new,)
 
     @property
     def names(self) -> dict[str, str]:
-        """The same by name, those that are parts of one model together."""
+        """The names of the runs by side; the parts of one model are joined."""
         joined = ("+".join(run.name for run in runs) for runs in self.sides)
         return dict(zip(("old", "new"), joined, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPlan:
-    """All runs of a study at a scale, those that others need first, and what is compared."""
+    """All runs of a study at a scale, those that others need first, and the pairs to compare."""
 
     study: Study
     scale: Scale
@@ -57,7 +57,7 @@ class StudyPlan:
     nodes: tuple[PlannedRun, ...]
     updates: tuple[ComparedPair, ...]
     machine: Mapping[str, Any]
-    left_out: Mapping[int, str] = field(default_factory=dict)  # places of lines, and why
+    left_out: Mapping[int, str] = field(default_factory=dict)  # indices of lines, and why
     judges: Mapping[int, Path] = field(default_factory=dict)  # by seed, if a histogram needs one
 
 
@@ -70,7 +70,7 @@ def plan_study(
     machine: Mapping[str, Any],
     most_members: int | None = None,
 ) -> StudyPlan:
-    """What a study needs at a scale; `most_members` is the user's limit instead of the scale's."""
+    """Return the plan of a study at a scale; `most_members` replaces the scale's limit."""
     places = study.chosen(scale.stands_for)
     scale = scale.of_study(study.paper, study.id)
     if most_members is not None:
@@ -131,7 +131,7 @@ def _update(graph: Graph, place: int, line: StudyRow, seed: int) -> ComparedPair
 
 
 def _missing(study: Study, scale: Scale, line: StudyRow) -> str | None:
-    """Why a line cannot be trained at a scale."""
+    """Return why a line cannot be trained at a scale; None if it can."""
     roles = {guide.role for model in (line.old, line.new) for guide in model.guides}
     for model in (line.old, line.new):
         followed = [study.models[name] for name in model.follows if name != OLD]
@@ -140,7 +140,7 @@ def _missing(study: Study, scale: Scale, line: StudyRow) -> str | None:
     if absent:
         return f"{scale.name} has no model for the role {absent[0]}."
     members = method_of(line.new.method)[0].asked_members(line.new.options)
-    # A point of a series that would be another point of it.
+    # With the limit, this point of a series would equal another point.
     if members is not None and members > scale.members and line.x is not None:
         return f"Ensembles have at most {scale.members} members at {scale.name}."
     return None

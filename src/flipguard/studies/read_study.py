@@ -1,4 +1,4 @@
-"""Studies from their files: every row of a table is found, once, or the file is refused."""
+"""Read studies from their files; each row of the paper's table must match exactly once."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _ROWS = {"match", "old", "new", "why_not", "x", "unjudged"}
 _SERIES = {"label", "group", "option", "x", "old", "new"}
 _HISTOGRAM = {"of", "lines", "judge"}
 _MODEL = {field.name for field in dataclasses.fields(ModelSpec)} - {"printed"} | {"take"}
-# Old saw half of the samples, or knew half of the classes, in all of the papers.
+# In all papers the old model saw half of the samples, or knew half of the classes.
 HALF = 0.5
 
 
 def matrix_lines(roles: Sequence[str], table: PaperTable) -> Iterator[StudyRow]:
-    """An untreated update for each old and each new model, also for two of one role."""
+    """Yield an update without a method for each old and each new model, also for equal roles."""
     for old, new in itertools.product(roles, repeat=2):
         yield StudyRow(
             label=f"{old} to {new}",
@@ -58,7 +58,7 @@ def matrix_lines(roles: Sequence[str], table: PaperTable) -> Iterator[StudyRow]:
 
 @cache
 def studies() -> Mapping[str, Study]:
-    """Every study by id, in the order of the papers."""
+    """Return all studies by id, in the order of the papers."""
     folder = files(__package__).joinpath(CATALOG)
     found = {}
     for table in paper_tables():
@@ -70,13 +70,13 @@ def studies() -> Mapping[str, Study]:
 
 @cache
 def without_study() -> Mapping[str, str]:
-    """The tables and figures that have no study, and why."""
+    """Return the tables and figures that have no study, and why."""
     text = files(__package__).joinpath(WITHOUT).read_text(encoding="utf-8")
     return MappingProxyType({str(k): str(v) for k, v in tomllib.loads(text).items()})
 
 
 def study_of(id: str) -> Study:
-    """The study of a name; an unknown one is refused, with the known ones."""
+    """Return the study with an id; raise if there is none, with a hint."""
     found = studies().get(id)
     if found is not None:
         return found
@@ -87,7 +87,7 @@ def study_of(id: str) -> Study:
 
 
 def read_study(text: str, *, id: str) -> Study:
-    """A study from the text of its file."""
+    """Return a study from the text of its file."""
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
@@ -172,7 +172,7 @@ def _paper_lines(
 
 
 def matches(table: PaperTable, row: PaperRow, wanted: Mapping[str, Any]) -> bool:
-    """Whether a row says what is wanted; a list stands for any of its values."""
+    """Return whether a row has the wanted values; a list means any of its values."""
     for name, values in wanted.items():
         choices = values if isinstance(values, list) else [values]
         if not any(row in table.find(**{name: value}) for value in choices):
@@ -254,7 +254,7 @@ def _series_lines(
 
 
 def _varied(line: StudyRow, series: Mapping[str, Any], x: Any) -> StudyRow:
-    """A point of a series: an option of new, and of an old model that is like it, is x."""
+    """Return a point of a series, with an option of new set to x, and of old if it is like new."""
     option = series.get("option")
     if option is None:
         return line
@@ -269,7 +269,7 @@ def _varied(line: StudyRow, series: Mapping[str, Any], x: Any) -> StudyRow:
 
 
 def _old(given: Any, new: ModelSpec, models: Mapping[str, ModelSpec], place: str) -> ModelSpec:
-    """Untreated unless told, and one generation before new."""
+    """Return the old model of a line: by default without a method, one generation before new."""
     if isinstance(given, str) and given in models:
         return models[given]
     wanted = {"method": given} if isinstance(given, str) else given
@@ -284,7 +284,7 @@ def _old(given: Any, new: ModelSpec, models: Mapping[str, ModelSpec], place: str
         old = dataclasses.replace(
             new,
             role=old.role,
-            # What new does to stay near old, old itself did not do.
+            # The old model does not follow itself.
             follows=old.follows or tuple(name for name in new.follows if name != OLD),
             fine_tune=old.fine_tune,
             watch=False,

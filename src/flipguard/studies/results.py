@@ -1,4 +1,4 @@
-"""What a study found: one JSON document a study and scale, and how it compares with the paper."""
+"""The result of a study: one JSON document per study and scale, and how it compares."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from flipguard.studies.scales import scales
 from flipguard.studies.study import ClaimSide, Study, StudyRow
 
 RESULTS = "results"
-EARLIER = "earlier"  # a folder in it, for what newer ones of other settings replaced
-# The sources of randomness of a study's own runs; augmentation is fixed or removed beside them.
+EARLIER = "earlier"  # a folder in it, for results that were replaced by those of other settings
+# The sources of randomness that a study may fix; augmentation is fixed or removed as well.
 ALL_FIXED = frozenset({"init", "order"})
-# What two models are measured by, held against each other.
+# Metrics that compare two models.
 BETWEEN_MODELS = frozenset(
     {
         *("negative_flip_rate", "relative_negative_flip_rate", "logit_displacement"),
@@ -40,7 +40,7 @@ BETWEEN_MODELS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A line of the study with its values, seed by seed; without any if it was left out."""
+    """A line of the study with its values for each seed; without values if it was left out."""
 
     place: int
     values: Mapping[str, tuple[float, ...]]
@@ -53,11 +53,11 @@ class Row:
     made_before: tuple[str, ...] = ()
 
     def known(self, metric: str) -> tuple[float, ...]:
-        """The values of the seeds that have one: without flips, say, flips have no mean rank."""
+        """Return the values of the seeds that have one; without flips there is no mean rank."""
         return tuple(value for value in self.values.get(metric, ()) if not math.isnan(value))
 
     def of_side(self, side: ClaimSide) -> Sequence[float]:
-        """What a side of a claim compares, seed by seed: a metric, or a part of its curve."""
+        """Return the values of a claim's side for each seed: a metric, or a part of its curve."""
         if side.curve is None:
             return self.values.get(side.metric, ())
         curves = self.curves.get(side.curve, {}).get(side.metric, ())
@@ -66,12 +66,12 @@ class Row:
         return [float(np.mean(one)) for one in rates]
 
     def mean(self, metric: str) -> float:
-        """The mean over the seeds that have a value."""
+        """Return the mean over the seeds that have a value."""
         values = self.known(metric)
         return float(np.mean(values)) if values else math.nan
 
     def error(self, metric: str) -> float:
-        """Its standard error; nan for one seed."""
+        """Return the standard error of the mean; nan for one seed."""
         values = self.known(metric)
         return (
             float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
@@ -91,42 +91,42 @@ class Result:
 
     @property
     def pretrained(self) -> bool:
-        """Whether models start from pretrained weights; a scale that is gone does not say so."""
+        """Whether models start from pretrained weights; False if the scale no longer exists."""
         scale = scales().get(self.scale)
         return scale is not None and scale.of_study(self.study.paper, self.study.id).pretrained
 
     @property
     def title(self) -> str:
-        """What was studied at this scale."""
+        """The title of the study at this scale."""
         return self.study.title_at(pretrained=self.pretrained)
 
     @property
     def uncounted(self) -> str | None:
-        """Why no pair of rows counts as agreement or contradiction; None if they count."""
+        """Why no pair of rows is counted; None if they are counted."""
         scratch = self.study.from_scratch
         return None if scratch is None or self.pretrained else scratch.note
 
     def line(self, row: Row) -> StudyRow:
-        """The line of the study that a row is."""
+        """Return the study's line of a row."""
         return self.study.lines[row.place]
 
     def name_of(self, row: Row) -> str:
-        """What a row is called where it is shown."""
+        """Return the name under which a row is shown."""
         return self.study.name_of(self.line(row))
 
     def ratio(self, row: Row, metric: str) -> float:
-        """Its mean over that of the untreated line of the same update."""
+        """Return the ratio to control: a row's mean over that of the control of its update."""
         untreated = self.untreated(row)
         base = math.nan if untreated is None else untreated.mean(metric)
         return row.mean(metric) / base if base else math.nan
 
     def untreated(self, row: Row) -> Row | None:
-        """The row without treatment of the same update, if it is here."""
+        """Return the control of the same update; None if it is not in the result."""
         control = self.study.control_of(row.place)
         return next((one for one in self.rows if one.place == control), None)
 
     def paper_ratio(self, row: Row, metric: str) -> float:
-        """The same of the paper's numbers."""
+        """Return the ratio to control of the paper's numbers."""
         control = self.study.control_of(row.place)
         if control is None:
             return math.nan
@@ -134,26 +134,26 @@ class Result:
         return printed[0] / printed[1] if printed[1] else math.nan
 
     def printed(self, row: Row, metric: str) -> float:
-        """What the paper prints, rates in percent; nan if it prints nothing."""
+        """Return the value that the paper prints, rates in percent; nan if it prints none."""
         return _printed(self.line(row), metric)
 
     def is_repeated(self, row: Row) -> bool:
-        """Whether a device made the same model twice, where nothing was left to differ but itself.
+        """Return whether all randomness was fixed and the device repeated the same model exactly.
 
-        It then shows nothing of what the paper's own device did to two such runs.
+        Such a row says nothing about the randomness of the paper's device.
         """
         moved = row.values.get("logit_displacement", ())
         return set(self.line(row).new.fix) >= ALL_FIXED and len(moved) > 0 and not any(moved)
 
     def agreement(self, *, repeated: bool = False) -> Agreement:
-        """How far the order of rows is the paper's; also of what a device repeated, if asked."""
+        """Return the agreement with the paper; rows that a device repeats count if `repeated`."""
         if self.uncounted is not None:
             return Agreement(pairs=())
         rows = [
             Measured(
                 label=(line := self.line(row)).label,
                 block=line.block,
-                # What was not run is neither undecided nor decided.
+                # Rows that were not run count neither as decided nor as undecided.
                 paper=_compared(line, between=repeated or not self.is_repeated(row))
                 if row.values
                 else {},
@@ -165,7 +165,7 @@ class Result:
         return agreement(rows, self.study.metrics)
 
     def claims(self) -> list[tuple[str, ClaimResult]]:
-        """What the paper says in words, and whether it holds."""
+        """Return the paper's claims in words, and whether they hold."""
         by_place = {row.place: row for row in self.rows}
 
         def values(place: int, side: ClaimSide) -> Sequence[float]:
@@ -175,7 +175,7 @@ class Result:
 
 
 def _compared(line: StudyRow, *, between: bool) -> dict[str, PaperCell]:
-    """The paper's cells that an agreement is computed from; some are of what is between models."""
+    """Return the paper's cells that count; those that compare two models only if `between`."""
     cells = {} if line.paper is None else line.paper.cells
     left_out = {*line.unjudged, *(() if between else BETWEEN_MODELS)}
     return {name: cell for name, cell in cells.items() if name not in left_out}
@@ -187,18 +187,18 @@ def _printed(line: StudyRow, metric: str) -> float:
 
 
 def result_path(out: Path, study: str, scale: str) -> Path:
-    """Where the result of a study at a scale is."""
+    """Return the path of the result of a study at a scale."""
     return out / RESULTS / f"{study}.{scale}.json"
 
 
 def check_out(out: Path) -> None:
-    """Refuses a file where the folder of runs and results should be."""
+    """Raise if the folder of runs and results is a file."""
     if out.exists() and not out.is_dir():
         raise InputError(f"Expected `--out` to be a folder, but {out} is a file; name another one.")
 
 
 def archive_result(path: Path, *, written: str) -> Path:
-    """Moves a result out of the way of a new one, to a name that is free; returns that."""
+    """Move a result aside to a free name, and return its new path."""
     stem = f"{path.stem}.{written.replace(':', '')}"
     names = itertools.chain([stem], (f"{stem}.{number}" for number in itertools.count(2)))
     places = (path.parent / EARLIER / f"{name}.json" for name in names)
@@ -209,14 +209,14 @@ def archive_result(path: Path, *, written: str) -> Path:
 
 
 def write_result(result: Result, path: Path) -> None:
-    """Writes a result, whole or not at all."""
+    """Write a result, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial:
         partial.write_text(json.dumps(as_document(result), indent=1, ensure_ascii=False) + "\n")
 
 
 def as_document(result: Result) -> dict[str, Any]:
-    """A result as plain values, ready for JSON; rates are shares, and undefined is null."""
+    """Return a result as plain values for JSON; rates are shares, and undefined is null."""
     found = result.agreement()
     return {
         "schema": SCHEMA,
@@ -260,13 +260,13 @@ def _row(result: Result, row: Row) -> dict[str, Any]:
 
 
 def read_result(path: Path, study: Study) -> Result:
-    """The result in a file."""
+    """Read the result of a study from a file."""
     try:
         found = checked(load(path), study)
     except FileNotFoundError as problem:
         raise InputError(
-            f"Expected the result {path}, but there is none; make it by `flipguard study run "
-            f"{study.id}` with the same `--scale` and `--out`, or name others."
+            f"Expected the result {path}, but there is none; make it with `flipguard study run "
+            f"{study.id}` and the same `--scale` and `--out`, or name others."
         ) from problem
     except (ValueError, OSError) as problem:
         check_out(path.parent.parent)
@@ -286,18 +286,18 @@ def read_result(path: Path, study: Study) -> Result:
 
 
 def result_in(path: Path) -> Result:
-    """The result in a file of any name, which says itself of what study it is."""
+    """Read a result from a file with any name; its study is in the file."""
     try:
         study = study_in(load(path))
     except FileNotFoundError as problem:
         raise InputError(
-            f"Expected {path} to be a study's result, but there is no such file; name one that is "
-            "there, or a study by its ID."
+            f"Expected {path} to be a study's result, but there is no such file; name one that "
+            "exists, or a study by its ID."
         ) from problem
     except (ValueError, OSError) as problem:
         raise InputError(
             f"Expected {path} to be a study's result, as `flipguard study run` writes it, but it "
-            "is none; name another file, or a study by its ID."
+            "is not one; name another file, or a study by its ID."
         ) from problem
     return read_result(path, study_of(study))
 
@@ -325,9 +325,9 @@ def result_facts(
     seconds: float,
     setting: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Where, when and with what a study was run.
+    """Return where, when and with what a study was run.
 
-    `seconds` are those of all its runs, added up; each took longer for those that ran beside it.
+    `seconds` is the sum over all its runs, each of which shared the device with others.
     """
     import torch
 
@@ -352,7 +352,7 @@ def result_facts(
 
 
 def _processor() -> str:
-    """The name of the CPU, where the system tells it."""
+    """Return the name of the CPU, if the system tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
@@ -361,7 +361,7 @@ def _processor() -> str:
 
 
 def results_in(out: Path) -> Sequence[Path]:
-    """All results in a folder."""
+    """Return the paths of all results in a folder."""
     return sorted((out / RESULTS).glob("*.json"))
 
 

@@ -1,4 +1,4 @@
-"""From a job to results: train what is missing in worker processes, measure, write."""
+"""Run a job: train the missing runs in worker processes, measure them, and write results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flipguard.studies.train import ProgressCallback, train_runs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What there is now: a result a study whose runs are all finished, and what is missing."""
+    """One result for each study whose runs are all finished, and the studies that lack runs."""
 
     results: tuple[Result, ...]
     missing: tuple[str, ...]  # studies that still lack runs
@@ -35,9 +35,9 @@ def run_studies(
     progress: ProgressCallback = lambda _done, _total: None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """Trains what is missing, for so many minutes at most, and writes what came out.
+    """Train missing runs, for at most some minutes, and write the results.
 
-    A study's result is written as soon as its runs are there, while those of others are trained.
+    A study's result is written as soon as its runs are finished, while others are trained.
     """
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     failed = None
@@ -56,7 +56,7 @@ def run_studies(
                 report=report,
             )
         except InputError as problem:
-            # Raised by whoever called, once what is complete is written.
+            # The caller raises it, after complete results are written.
             failed = str(problem)
         not_written = writing.end()
     written = writing.results
@@ -68,40 +68,39 @@ def run_studies(
 
 
 class _Writing:
-    """Measures and writes studies, each once all of its runs are finished."""
+    """Measures and writes each study when all of its runs are finished."""
 
     def __init__(self, task: StudyJob, command: str, report: Callable[[str], None]) -> None:
         self.results: dict[str, Result] = {}
         self._task, self._command, self._report = task, command, report
         self._measured: Updates = {}
         there = {node.folder for node in task.nodes if node.is_finished}
-        # What every study waits for; those that wait for nothing were trained before.
+        # The unfinished runs of every study; studies without any were trained before.
         self._open = {p.study.id: {n.folder for n in p.nodes} - there for p in task.plans}
         self._trained = {study for study, folders in self._open.items() if folders}
         self._tried: set[str] = set()
 
     def go_on(self, finished: Collection[Path]) -> None:
-        """Writes the studies that these runs complete, or that were complete before."""
+        """Write the studies that these runs complete, or that were complete before."""
         for plan in self._task.plans:
             study = plan.study.id
             self._open[study] -= set(finished)
             if self._open[study] or study in self._tried:
                 continue
             self._tried.add(study)
-            # Whatever it is that cannot be measured or written is said at the end, when it is tried
-            # again: other studies are being trained.
+            # An error must not stop the training of other studies: `end` tries again and reports.
             with suppress(Exception):
                 self._write(plan)
 
     def end(self) -> str | None:
-        """Writes whatever is complete and not written; why one of them could not be."""
+        """Write all complete studies not written yet; return why one could not be written."""
         problems: list[Exception] = []
         for plan in self._task.plans:
             done = plan.study.id in self.results
             if not done and all(node.is_finished for node in plan.nodes):
                 try:
                     self._write(plan)
-                except Exception as problem:  # the others are written all the same
+                except Exception as problem:  # the others are still written
                     problems.append(problem)
         for found in problems:
             if not isinstance(found, InputError):
@@ -136,7 +135,7 @@ class _Writing:
 
 
 def _processes(task: StudyJob, plan: StudyPlan, *, trained: bool) -> int | None:
-    """How many runs shared the device, where this call trained some; else what was noted before."""
+    """Return how many runs shared the device, from this call or from an earlier result."""
     if trained:
         return min(task.pool.processes, len(plan.nodes))
     path = result_path(task.out, plan.study.id, plan.scale.name)

@@ -1,7 +1,7 @@
-"""From a study to runs: each stored once, by what it is, however many studies need it.
+"""Make the runs of a study: each is stored once by its key, and shared by all studies.
 
 The folder of a run is ``OUT/runs/<key of the run>``. Methods that do not use an old model are
-trained without one, so that an untreated network of a seed is the same run in all studies.
+trained without one, so a control with a seed is the same run in all studies.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from flipguard.training.record import facts_for
 from flipguard.training.reuse import start_paths
 
 RUNS = "runs"
-# Models of one generation and seed share their randomness; those of two never do.
+# Models of one generation and seed share their randomness; models of two generations never do.
 SEEDS_A_GENERATION = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRun:
-    """A run, and the folders of those that must be finished before it is begun."""
+    """A run, and the folders of the runs that must be finished before it starts."""
 
     folder: Path
     config: Config
     after: frozenset[Path]
     role: str
     seed: int
-    members: tuple[Path, ...] = ()  # that it trains for itself, in their order
+    members: tuple[Path, ...] = ()  # those that it trains, in order
     changes: tuple[str, ...] = ()  # changes of its method's formula that apply to this run
 
     @property
     def name(self) -> str:
-        """What it is, for people."""
+        """Its name for people."""
         old = " against old" if self.config.old else ""
         return f"{self.config.method}, {self.config.model}{old}, seed {self.seed}"
 
     @property
     def is_finished(self) -> bool:
-        """Whether it is there already."""
+        """Whether it is finished already."""
         return is_finished(self.folder)
 
 
@@ -61,7 +61,7 @@ class Graph:
         self, study: Study, scale: Scale, *, out: Path, machine: Mapping[str, Any]
     ) -> None:
         self._study, self._scale = study, scale
-        # Absolute, since a run that is resumed elsewhere must still name the same old one.
+        # Absolute, because a run that is resumed from another folder must find the same old run.
         self._runs = out.absolute() / RUNS
         self._machine = machine
         self._every_epoch = {"measure_every": 1} if study.curves else {}
@@ -75,7 +75,7 @@ class Graph:
         old: PlannedRun | None = None,
         follower: ModelSpec | None = None,
     ) -> PlannedRun:
-        """The run of a model and a seed, and all runs that it needs."""
+        """Add the run of a model and a seed, and all runs that it needs; return the run."""
         if follower is not None:
             model = _inherited(model, follower)
         method, named = method_of(model.method)
@@ -106,7 +106,7 @@ class Graph:
         return self._keep(folder, config, after, model.role, seed, members, changes)
 
     def parts(self, model: ModelSpec, *, seed: int) -> list[PlannedRun]:
-        """The runs whose mean a model is, where it is an ensemble of given ones; else none."""
+        """Return the runs of a model that is the mean of given runs; else an empty list."""
         method, named = method_of(model.method)
         if not method.is_mean or not model.guides:
             return []
@@ -136,7 +136,7 @@ class Graph:
     def _options(
         self, model: ModelSpec, method: Method, named: Mapping[str, Scalar]
     ) -> dict[str, Scalar]:
-        """All options: a paper's, as the scale has them, then the study's own."""
+        """Return all options: the paper's, changed by the scale, then those of the study."""
         scale, base = self._scale, method.name
         printed = {name: scale.option(base, name, v) for name, v in model.printed.items()}
         options = method.complete({**printed, **scale.defaults(base), **model.options, **named})
@@ -180,7 +180,7 @@ class Graph:
     def _guides(
         self, model: ModelSpec, method: Method, options: Mapping[str, Scalar], seed: int
     ) -> Iterator[PlannedRun]:
-        """Given members: those that a student of their own role would train for itself."""
+        """Yield given members: those that a student of the guides' role would train."""
         members = method.needs(options).members
         if not model.guides or members is None:
             return
@@ -195,16 +195,16 @@ class Graph:
             specs = self._scale.models(guide.role)
             first = first_of(len(specs), seed, generation or 0)
             for index in range(share):
-                # Of many architectures, a seed begins with another one, and each is there once.
+                # With many architectures, each seed starts with another one, and none is repeated.
                 spec = specs[(first + index) % len(specs)]
                 _, config = complete_config(self._config(plain, options, seed, [], [], spec))
-                # By its place, so that members of two architectures share no order of samples.
+                # By its index, so that members of two architectures have different sample orders.
                 yield self._member(config, index, guide.role, seed)
 
     def _members(
         self, config: Config, model: ModelSpec, seed: int, olds: Sequence[PlannedRun]
     ) -> list[Path]:
-        """The members that a run trains for itself; here each is a run like others."""
+        """Add the members that a run trains, as runs of the graph; return their folders."""
         if config.guides:
             return []
         count = member_count(config)
@@ -215,8 +215,8 @@ class Graph:
     def _started(
         self, config: Config, role: str | None, seed: int, old: PlannedRun
     ) -> Iterator[PlannedRun]:
-        """The members that start each from a member of old's, which must be there by then."""
-        # As the training names them, which looks behind links.
+        """Yield the members that start each from an old member, which must be finished before."""
+        # Real paths, because training resolves links too.
         by_place = {os.path.realpath(folder): folder for folder in old.members}
         places = [Path(place) for place in by_place]
         for index, start in enumerate(start_paths(config, old.folder, places)):
@@ -235,10 +235,10 @@ class Graph:
 
 
 def first_of(count: int, seed: int, generation: int) -> int:
-    """With which of several architectures an ensemble begins.
+    """Return the index of the architecture that an ensemble starts with.
 
-    New ones go forwards and old ones backwards, a step further after every round: else each old
-    ensemble would meet the same new one again and again.
+    New ensembles go forwards and old ones backwards, one step further after every round. Otherwise
+    each old ensemble would be compared with the same new one again and again.
 
     >>> [(first_of(8, seed, 1), first_of(8, seed, 0)) for seed in (0, 1, 2, 8)]
     [(0, 0), (7, 1), (6, 2), (7, 0)]
@@ -247,7 +247,7 @@ def first_of(count: int, seed: int, generation: int) -> int:
 
 
 def _inherited(model: ModelSpec, follower: ModelSpec) -> ModelSpec:
-    """What a model that is followed does not say of itself is as in whoever follows it."""
+    """Copy settings that a followed model leaves open from the follower."""
     return dataclasses.replace(
         model,
         role=follower.role if model.role is None else model.role,
@@ -259,7 +259,7 @@ def _inherited(model: ModelSpec, follower: ModelSpec) -> ModelSpec:
 
 
 def _grows(config: Config, olds: Iterable[PlannedRun]) -> bool:
-    """Whether an old run knows fewer classes than this one."""
+    """Return whether an old run knows fewer classes than this one."""
 
     def known(one: Config) -> float:
         return math.inf if one.scope.classes is None else one.scope.classes

@@ -1,4 +1,4 @@
-"""How large a study is: which data, which models by role, which recipe, how many seeds."""
+"""Scales of studies: data, models by role, recipe, and number of seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """One size of all studies. `given` is what was set for it, as it was typed."""
+    """One size of all studies; `given` are the assignments of `--set`, as typed."""
 
     name: str
     sentence: str
@@ -49,12 +49,12 @@ class Scale:
     precision: str = "32-true"
     pretrained: bool = False
     data_root: str | None = None
-    # By role, several architectures of about the same accuracy, for ensembles of them.
+    # By role: several architectures of about the same accuracy, for ensembles of them.
     many: Mapping[str, Sequence[str]] = field(default_factory=dict)
     given: tuple[str, ...] = ()
 
     def of_study(self, paper: str, study: str) -> Scale:
-        """As a study of a paper has it; what the user set comes last."""
+        """Return the scale for a study of a paper; the user's settings come last."""
         own = {**self.papers.get(paper, {}), **self.studies.get(study, {})}
         scale = dataclasses.replace(self, **own, papers={}, studies={})
         for text in self.given:
@@ -64,7 +64,7 @@ class Scale:
 
     @property
     def given_beside_places(self) -> tuple[str, ...]:
-        """What was set, less where files are, which changes nothing that is trained."""
+        """The user's settings without the paths of files, which do not change results."""
         return tuple(text for text in self.given if not text.startswith("data_root="))
 
     def precision_on(self, device: str) -> dict[str, str]:
@@ -72,11 +72,11 @@ class Scale:
         return {} if device == "cpu" else {"precision": self.precision}
 
     def models(self, role: str) -> Sequence[str]:
-        """The model of a role, or its several ones; none if this scale lacks it."""
+        """Return the model or models of a role; empty if this scale lacks the role."""
         return self.many.get(role, [self.roles[role]] if role in self.roles else [])
 
     def check_filled(self, roles: Sequence[str]) -> None:
-        """Refuses a model that the user has to name and has not."""
+        """Raise if the user has to name a model and has not."""
         blank = [name for role in roles for name in BLANK.findall(self.roles.get(role, ""))]
         if blank:
             raise InputError(
@@ -85,7 +85,7 @@ class Scale:
             )
 
     def option(self, method: str, name: str, printed: Scalar) -> Scalar:
-        """What an option that a paper's row states becomes here."""
+        """Return this scale's value for an option that a paper's row states."""
         ours = self.options.get(method, {}).get(name)
         if isinstance(ours, Mapping):
             return _value(
@@ -94,12 +94,12 @@ class Scale:
         return printed if ours is None else _value(ours)
 
     def defaults(self, method: str) -> dict[str, Scalar]:
-        """The options that this scale sets whatever a row states."""
+        """Return the options that this scale sets for all rows."""
         ours = self.options.get(method, {})
         return {name: _value(v) for name, v in ours.items() if not isinstance(v, Mapping)}
 
     def set(self, assignments: Sequence[str]) -> Scale:
-        """The scale with some of it set, each as ``key=value`` or ``table.key=value``.
+        """Return the scale with assignments applied, each ``key=value`` or ``table.key=value``.
 
         >>> scale_of("mnist1d").set(["recipe.epochs=3", "roles.small=lenet5"]).roles["small"]
         'lenet5'
@@ -150,7 +150,7 @@ class Scale:
 
 @cache
 def scales() -> Mapping[str, Scale]:
-    """Every scale by name."""
+    """Return all scales by name."""
     text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
     return MappingProxyType(
         {
@@ -161,7 +161,7 @@ def scales() -> Mapping[str, Scale]:
 
 
 def scale_of(name: str) -> Scale:
-    """The scale of a name."""
+    """Return the scale with a name."""
     if name not in scales():
         raise InputError(
             f"Expected `--scale` to be one of the scales, but got {listed([name])}; "
@@ -171,7 +171,7 @@ def scale_of(name: str) -> Scale:
 
 
 def _check_role(name: str) -> None:
-    """A role that no study has would be set to no avail."""
+    """Raise if no study has a role, because setting it would have no effect."""
     known = dict.fromkeys(role for scale in scales().values() for role in scale.roles)
     if name not in known:
         raise InputError(
@@ -181,7 +181,7 @@ def _check_role(name: str) -> None:
 
 
 def _check_option(method: str, option: str) -> None:
-    """So would an option that the method does not have."""
+    """Raise if a method does not have an option."""
     base = method_of(method)[0]
     if base.name != method:
         raise InputError(
@@ -204,7 +204,7 @@ def _value(given: Any) -> Scalar:
 
 
 def _parsed(text: str) -> Any:
-    """A value as TOML reads it; what TOML cannot read is text."""
+    """Return a value as TOML reads it, or the text if TOML cannot read it."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -1,6 +1,6 @@
-"""The runs of a plan as jobs of a pool, and what is told of them.
+"""Train the runs of a plan as jobs of a pool, and report their progress.
 
-Nothing is lost by stopping: a run that was begun resumes from its state, and a finished one is
+Nothing is lost by stopping: an unfinished run resumes from its checkpoint, and a finished one is
 never trained again.
 """
 
@@ -21,9 +21,9 @@ from flipguard.worker_pool import Ending, Job, PoolMonitor, PoolSettings, Worker
 ProgressCallback = Callable[[int, int], None]
 Finished = Callable[[Collection[Path]], None]
 Group = tuple[PlannedRun, ...]  # trained by one job
-# The share that must be done before progress is told: before, it is the time of starting.
+# The share that must be done before progress is shown: earlier estimates include the start.
 TELLING = 0.05
-# Runs in one network: with more, a GPU is full, and all of them would end together and late.
+# The most runs in one network: more would fill a GPU, and would all end together and late.
 MOST_FUSED = 16
 
 
@@ -40,13 +40,13 @@ def train_runs(
 ) -> int:
     """Train every run that is not finished; return how many there were.
 
-    They are begun in this order where it can be kept. `finished` is given the folders of runs as
-    they finish, while others are under way. With `fuse`, untreated runs that differ by seed alone
-    become one network.
+    They are started in this order as far as their needs allow. `finished` gets the folders of runs
+    that have finished, while others are running. With `fuse`, runs without a method that differ
+    only by seed become one network.
 
-    A run that diverges is left out with all that need it, and named at the end. Any other refusal
-    or failure would meet other runs too, as a full disk does: no further run is begun then, and
-    those that are under way are finished.
+    If a run diverges, it is skipped with all runs that need it, and named at the end. Any other
+    error, such as a full disk, would affect other runs too: no more runs are started, and the
+    running ones are finished.
     At the deadline, by `time.monotonic`, all stop after their current epoch.
     """
     left = [node for node in nodes if not node.is_finished]
@@ -63,7 +63,7 @@ def train_runs(
 
 
 class _StudyMonitor(PoolMonitor):
-    """Tells how far all runs have come, and what could not be trained."""
+    """Reports the progress of all runs, and collects what could not be trained."""
 
     def __init__(
         self,
@@ -80,16 +80,16 @@ class _StudyMonitor(PoolMonitor):
         self._share = dict.fromkeys(self._units, 0.0)  # of a job that is done
         self._total, self._done = sum(self._units.values()), 0.0
         self._under_way: set[str] = set()
-        self._finished: set[Path] = set()  # and not told yet
+        self._finished: set[Path] = set()  # and not reported yet
         self._diverged: list[str] = []
         self._failed: str | None = None
 
     def begun(self, job: Job) -> None:
-        """Count it."""
+        """Count a running job."""
         self._under_way.add(job.key)
 
     def epoch(self, job: Job, done: int, of: int) -> None:
-        """Tell how much is done."""
+        """Report the share that is done."""
         self._reach(job, done / of)
 
     def ended(self, job: Job | None, ending: Ending) -> None:
@@ -104,15 +104,15 @@ class _StudyMonitor(PoolMonitor):
             self._diverged += [
                 f"{_name(node)} could not be trained: {ending.text}" for node in lost
             ]
-            self._report(f"{self._diverged[-1]} What needs it is left out, and the others go on.")
+            self._report(f"{self._diverged[-1]} Runs that need it are skipped, others continue.")
             self._reach(job, 1.0)
         elif ending.kind != "stopped" and self._failed is None:
             self._failed = self._failure(job, ending)
             if self._under_way:
-                self._report(f"{self._failed} Runs that are under way are finished first.")
+                self._report(f"{self._failed} Running jobs are finished first.")
 
     def made(self, job: Job, ending: Ending) -> Collection[str]:
-        """Return its finished runs: of several, those that did not diverge are trained alone."""
+        """Return its finished runs; in a group, those that did not diverge were trained alone."""
         if ending.kind == "diverged":
             return [str(node.folder) for node in self._groups[job.key] if node.is_finished]
         return super().made(job, ending)
@@ -122,18 +122,18 @@ class _StudyMonitor(PoolMonitor):
         self._reach(job, 1.0)
 
     def meanwhile(self) -> None:
-        """Tell which runs are finished."""
+        """Report the runs that have finished."""
         if self._finished:
             self._tell_finished(frozenset(self._finished))
             self._finished.clear()
 
     def raise_problems(self) -> None:
-        """Raise what could not be trained, if anything."""
+        """Raise if a run could not be trained."""
         if self._failed is not None:
             raise InputError(self._failed)
         if self._diverged:
             others = len(self._diverged) - 1
-            more = f" So it was with {others} other run{'s'[: others - 1]}." if others else ""
+            more = f" {others} other run{'s'[: others - 1]} diverged as well." if others else ""
             raise InputError(self._diverged[0] + more)
 
     def _reach(self, job: Job, share: float) -> None:
@@ -148,12 +148,12 @@ class _StudyMonitor(PoolMonitor):
             return f"{where} could not be trained: {ending.text}"
         if ending.kind == "gone":
             return (
-                f"{where} could not be trained: its process was ended from outside "
-                f"({ending.text}), perhaps for want of memory; run the same command again with "
-                "fewer `--processes`, and it goes on from there."
+                f"{where} could not be trained: its process was killed ({ending.text}), perhaps "
+                "because memory ran out; run the same command again with fewer `--processes` to "
+                "resume."
             )
         last = (ending.text.strip().splitlines() or [ending.kind])[-1]
-        return f"{where} could not be trained ({last}); what is finished stays as it is."
+        return f"{where} could not be trained ({last}); finished runs are kept."
 
 
 def _job(group: Group, cost: Callable[[PlannedRun], float], deadline: float | None) -> Job:
@@ -167,7 +167,7 @@ def _job(group: Group, cost: Callable[[PlannedRun], float], deadline: float | No
 
 
 def _groups(nodes: Sequence[PlannedRun], gpus: int) -> list[Group]:
-    """Return the runs, with those in one group that can be one network; each GPU gets a share."""
+    """Return groups of runs that can be one network; each GPU gets a share of a large group."""
     alike: defaultdict[str, list[PlannedRun]] = defaultdict(list)
     for node in nodes:
         alike[_kind(node)].append(node)
@@ -180,13 +180,13 @@ def _groups(nodes: Sequence[PlannedRun], gpus: int) -> list[Group]:
 
 
 def _kind(node: PlannedRun) -> str:
-    """Return the same text for runs that can be one network: they differ by their seeds alone."""
+    """Return the same text for runs that can be one network: they differ only by their seeds."""
     config = node.config
     if config.method != "none" or config.old or config.fine_tune:
-        return str(node.folder)  # none but itself
+        return str(node.folder)  # a group of one
     return repr(as_dict(dataclasses.replace(config, seeds=Seeds())))
 
 
 def _name(node: PlannedRun) -> str:
-    """Return how refusals name a run: what it is, and where."""
+    """Return the name of a run in errors, with its folder."""
     return f"{node.name} ({node.folder})"

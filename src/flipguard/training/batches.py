@@ -1,4 +1,4 @@
-"""Samples as a model takes them: on its device, encoded, scaled, augmented, in batches."""
+"""Batches of samples for a model: on its device, encoded, scaled and augmented."""
 
 from __future__ import annotations
 
@@ -34,17 +34,16 @@ from flipguard.runs.folder import Run
 AT_ONCE = 1000
 WIDTHS = 16  # a batch's width is a multiple of it, so that few widths occur
 MOST = 2**30  # bytes that are kept on the device
-TRIED = 100  # texts by which tokenizers are held against each other
+TRIED = 100  # texts on which tokenizers are compared
 
-# Held out from training for the methods that have to measure something along the way.
 EVALUATED = 5000  # samples in a batch without gradients, at most
 AHEAD = 32 * 2**20  # bytes of inputs that are prepared at once
-AHEAD_ON_CPU = 2**18  # what still lies in the cache when it is used
+AHEAD_ON_CPU = 2**18  # fits into the cache
 FLOAT = 4  # bytes
 
 
 def check_tokens(model: str, runs: Sequence[Run], texts: Sequence[str]) -> None:
-    """Refuses runs that would take the model's tokens for other words: all get the same batches."""
+    """Raise if a run has another tokenizer than the model, because all get the same tokens."""
     for run in runs:
         if run.config.model == model:
             continue
@@ -59,7 +58,7 @@ def check_tokens(model: str, runs: Sequence[Run], texts: Sequence[str]) -> None:
 
 
 class EncodedTexts:
-    """The tokens of all texts of a split, on the device if they are not too many.
+    """The tokens of all texts of a split, on the device if they fit into `MOST` bytes.
 
     Shorter texts are padded on the right and masked, so a narrower batch gives the same logits, to
     rounding. A tokenizer that pads on the left gets full width.
@@ -82,12 +81,12 @@ class EncodedTexts:
         self._lengths = self._lengths.to(device)
 
     def widths(self, pieces: Sequence[Tensor]) -> list[int]:
-        """How wide batches are; all at once, since a device is waited for."""
+        """Return the widths of batches, all at once so that the device is waited for only once."""
         longest = torch.stack([self._lengths[piece].amax() for piece in pieces])
         return [-(-one // WIDTHS) * WIDTHS for one in longest.tolist()]
 
     def batch(self, where: Tensor, width: int) -> dict[str, Tensor]:
-        """The named tensors of some texts."""
+        """Return the named tensors of some texts."""
         found = {}
         for name, tokens in self._tokens.items():
             found[name] = tokens[where.to(tokens.device), :width].to(self._device)
@@ -108,8 +107,8 @@ class Batch:
 
     inputs: Inputs
     target: Tensor
-    # Of the samples among the training samples; with stored views, among those of all views, one
-    # view after the other. None for several models, whose losses need none.
+    # Indices into the training samples. With stored views, indices into the samples of all views,
+    # one view after the other. None for several models, whose losses need none.
     indices: Tensor | None
     share: float  # of the samples of the step
     dropout_seed: int | None  # None: dropout goes on from the batch before
@@ -233,13 +232,13 @@ def _stacked(given: Sequence[tuple[Inputs, Tensor]]) -> tuple[Inputs, Tensor]:
 
 
 def data_of(config: Config) -> DataSet:
-    """The data of a run: what it may see of it."""
+    """Return the part of the data that a run may see."""
     root = None if config.data_root is None else Path(config.data_root)
     return scoped(load_data(config.data, root=root), config.scope)
 
 
 def scoped(data: DataSet, scope: Scope) -> DataSet:
-    """The part of the data that a run may see; the test set has all samples of its classes."""
+    """Return the part of the data in a scope; the test set has all samples of its classes."""
     train, test, names = data.train, data.test, data.class_names
     if scope.classes is not None:
         if not 1 <= scope.classes <= len(names):
@@ -259,7 +258,7 @@ def scoped(data: DataSet, scope: Scope) -> DataSet:
 
 
 def input_shape_of(data: DataSet) -> tuple[int, ...] | None:
-    """The shape of one input, or None for texts."""
+    """Return the shape of one input, or None for texts."""
     if isinstance(data.train, TextSplit):
         return None
     first = data.train.inputs(torch.tensor([0]))
@@ -303,7 +302,7 @@ class BatchSource:
     def batch(
         self, indices: Tensor, *, epoch: int | None = None, width: int | None = None
     ) -> tuple[Inputs, Tensor]:
-        """The inputs and targets of some samples, augmented if an epoch is given."""
+        """Return the inputs and targets of some samples, augmented if an epoch is given."""
         where = indices.to(self.device)
         target = self.targets[where]
         if self._texts is not None:
@@ -325,10 +324,10 @@ class BatchSource:
     def epoch_batches(
         self, pieces: Sequence[Tensor], *, epoch: int
     ) -> Iterator[tuple[Inputs, Tensor]]:
-        """The batches of an epoch, in turn.
+        """Yield the batches of an epoch.
 
-        What lies on a device is prepared several batches at a time: a sample is augmented in the
-        same way whatever others are beside it, and many small ones take the time of a few.
+        Samples on a device are prepared several batches at a time, which is faster. It changes no
+        number, because the augmentation of a sample does not depend on the other samples.
         """
         if self._texts is not None:
             for piece, width in zip(pieces, self._texts.widths(pieces), strict=True):
@@ -347,13 +346,13 @@ class BatchSource:
             yield from zip(torch.split(inputs, sizes), torch.split(target, sizes), strict=True)
 
     def with_seed(self, seed: int) -> BatchSource:
-        """The same samples, augmented by another seed."""
+        """Return a source of the same samples, augmented with another seed."""
         other = copy.copy(self)
         other._seed = seed
         return other
 
     def evaluation_batch_size(self) -> int:
-        """How many samples a batch without gradients has."""
+        """Return the number of samples of a batch without gradients."""
         if self._texts is not None:
             return 250
         if not len(self):
@@ -363,32 +362,32 @@ class BatchSource:
         return min(EVALUATED, max(AHEAD // (first.numel() * FLOAT), 1))
 
     def batches(self, places: Tensor | None = None) -> Iterator[tuple[Inputs, Tensor]]:
-        """The samples at some places, or all in order, without augmentation."""
+        """Yield batches of the samples with some indices, or of all in order, not augmented."""
         wanted = torch.arange(len(self)) if places is None else places
         for some in torch.split(wanted, self.evaluation_batch_size()):
             yield self.batch(some)
 
 
 def _scaled(inputs: Tensor) -> Tensor:
-    """Bytes of an image as numbers from -1 to 1."""
+    """Return the bytes of an image as numbers from -1 to 1."""
     return inputs.float().div_(127.5).sub_(1) if inputs.dtype == torch.uint8 else inputs
 
 
 def without_held_out(scope: Scope) -> Scope:
-    """The scope of a run that must not see what others measure on."""
+    """Return the scope without the samples that are held out for calibration."""
     return dataclasses.replace(scope, samples=scope.samples * (1 - HELD_OUT))
 
 
 def calibrates(config: Config) -> bool:
-    """Whether a run holds samples out, on which the temperatures of its members are fitted."""
+    """Return whether a run holds out samples, to fit the temperatures of its members on."""
     members = needs_of(config).members
     return members is not None and members.calibrated
 
 
 def held_out_of(split: Split, scope: Scope) -> tuple[Split, Split]:
-    """Training samples to learn from, and some apart from them to measure on.
+    """Return the training samples to learn from, and those held out to measure on.
 
-    What is learned from is what a run of a scope that much smaller would see.
+    The samples to learn from are those that a run with the scope of `without_held_out` sees.
     """
     apart = ~part(split.ids, seed=scope.seed, fraction=without_held_out(scope).samples)
     if not bool(apart.any()) or bool(apart.all()):

@@ -1,4 +1,4 @@
-"""Training states and weights: saved, read back, and taken over from an old model."""
+"""Save and read training states and weights, and copy weights from an old model."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Progress:
 
 
 class CheckpointStore:
-    """The state after an epoch, in a folder: all that a restart needs.
+    """Saves and restores the training state after an epoch, which is all that a restart needs.
 
     Args:
         folder: The run's folder, or the group's.
-        digest: What decides the state: of one model, or of each model of a group.
-        save_seconds: At least so long between two states, unless training ends.
-        writes_history: Whether the folder is a run's, which shows what is kept in the state. The
-            histories of a group are written into its members' folders when it ends.
+        digest: The `state_digest` of one model, or of each model of a group.
+        save_seconds: The minimal time between two states, except at the end of training.
+        writes_history: Whether the folder is that of a run, which gets the history of the state.
+            The histories of a group are written into its members' folders when it ends.
     """
 
     def __init__(
@@ -120,14 +120,14 @@ class CheckpointStore:
 
 
 class EnsembleModel(nn.Module):
-    """Several models as one that returns the mean of their logits."""
+    """A model that returns the mean of the logits of several models."""
 
     def __init__(self, members: Sequence[nn.Module]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
 
     def forward(self, inputs: Inputs | None = None, /, **named: Tensor) -> Tensor:
-        """Called as its members are: with one tensor, or with several by name, as texts are."""
+        """Return the mean logits for one input tensor, or for named tensors, as texts have."""
         given = named if inputs is None else inputs
         return torch.stack(
             [loss_precision(classify(member, given)) for member in self.members]
@@ -143,7 +143,7 @@ def save_model(out: Path, model: nn.Module) -> None:
 
 
 def load_model(run: Run, machine: Machine | None = None) -> nn.Module:
-    """Return the model of a finished run, in a machine's precision or in that of its training."""
+    """Return the model of a finished run, by default in the precision that it was trained in."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -197,10 +197,10 @@ def load_old_model(run: Run, data: DataSet, device: torch.device, machine: Machi
 
 
 def state_digest(config: Config, *, data: str, follows: Mapping[str, str], formula: int = 0) -> str:
-    """A digest of everything that decides a state: settings, formula, data, weights followed.
+    """Return a digest of all that decides a state: settings, formula, data, followed weights.
 
     The keys of `follows` are paths. The digest does not depend on them, so a folder of runs may be
-    moved. Without a change of the method's formula, `formula` does not change the digest.
+    moved. If the method's formula has never changed, `formula` is 0 and not part of the digest.
     """
     what = [decisive(config), data, list(follows.values()), *([formula] if formula else [])]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
@@ -208,7 +208,7 @@ def state_digest(config: Config, *, data: str, follows: Mapping[str, str], formu
 
 @contextmanager
 def read_checkpoint(path: Path, *, of: Path, digest: str | list[str]) -> Iterator[dict[str, Any]]:
-    """The state in a file; what fails to be taken over from it is damage, and told as such."""
+    """Context manager that gives the state in a file; any error inside means a damaged file."""
     try:
         with zipfile.ZipFile(path) as archive:
             altered = archive.testzip()  # which torch does not look at
@@ -239,7 +239,7 @@ def _damaged(path: Path, of: Path, problem: Exception) -> InputError:
 
 
 def weight_mismatch(old: OldModelInfo, new: nn.Module) -> str | None:
-    """Why new cannot start from old's weights, in words; None if it can."""
+    """Return why the new model cannot start from the old model's weights; None if it can."""
     was, now = old.model.state_dict(), new.state_dict()
     if old.classes is None:
         return same_layout(was, now)
@@ -249,12 +249,12 @@ def weight_mismatch(old: OldModelInfo, new: nn.Module) -> str | None:
 
 
 def load_old_weights(old: OldModelInfo, new: nn.Module) -> None:
-    """Gives new the weights of old that it can have, in place."""
+    """Copy the old model's weights into the new model; rows of unknown classes stay as they are."""
     state: dict[str, Tensor] = dict(old.model.state_dict())
     if old.classes is not None:
         own = new.state_dict()
-        known = [place for place, at in enumerate(old.classes.new_to_old) if at >= 0]
-        of_old = [old.classes.new_to_old[place] for place in known]
+        known = [index for index, at in enumerate(old.classes.new_to_old) if at >= 0]
+        of_old = [old.classes.new_to_old[index] for index in known]
         for name in _class_wise(old, new):
             rows = own[name].clone()
             rows[known] = state[name][of_old].to(rows)
@@ -263,7 +263,7 @@ def load_old_weights(old: OldModelInfo, new: nn.Module) -> None:
 
 
 def _class_wise(old: OldModelInfo, new: nn.Module) -> frozenset[str]:
-    """The tensors that have a row a class."""
+    """Return the names of the tensors that have one row per class."""
     assert old.classes is not None
     was, now = old.model.state_dict(), new.state_dict()
     counts = old.classes.old_count, len(old.classes.new_to_old)
@@ -278,10 +278,10 @@ def _class_wise(old: OldModelInfo, new: nn.Module) -> frozenset[str]:
 
 
 def _of_head(new: nn.Module, classes: int) -> frozenset[str]:
-    """The head's tensors, if nothing else could have a row a class.
+    """Return the names of the head's tensors; raise if other tensors may have one row per class.
 
-    Where old and new have equally many classes, shapes do not tell: a hidden layer may be as wide.
-    Of flipguard's own networks, which know their inputs' shape, the head is known.
+    If both models have equally many classes, shapes do not say which tensors belong to the head: a
+    hidden layer may have that many rows as well. The head of flipguard's own networks is known.
     """
     try:
         head = head_of(new)
@@ -299,6 +299,7 @@ def _of_head(new: nn.Module, classes: int) -> frozenset[str]:
 
 def _unclear(got: str) -> InputError:
     return InputError(
-        "Expected fine-tuning with old's classes in the same order, or a model with one linear "
-        f"head, which alone has a row a class, but got {got}; give the data old's order."
+        "Expected fine-tuning with the old model's classes in the same order, or a model whose "
+        f"linear head alone has one row per class, but got {got}; give the data the old model's "
+        "order of classes."
     )

@@ -1,4 +1,4 @@
-"""What a configuration means in full, and what is refused before anything is trained."""
+"""Complete a configuration, and check everything that can be checked before training."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from flipguard.training.reuse import refuse_start, start_runs
 from flipguard.training.stored_views import FOLDER as VIEWS
 from flipguard.training.trainee import LARGEST
 
-# Above these a number is a mistake: it would not fit into what counts with it, or into a machine.
+# Larger numbers are mistakes: counters overflow, or no machine has so much.
 MOST, MOST_AT_ONCE = 10**9, 1024
 
 
 def complete_config(config: Config) -> tuple[Method, Config]:
-    """The method of a configuration, and the configuration with all of its options."""
+    """Return the method of a configuration, and the configuration with all of its options."""
     method, named = method_of(config.method)
     complete = method.complete({**config.options, **named})
     model, options = method.model_spec(config.model, config.options, complete)
-    # Methods that stay near old's weights start from them.
+    # Methods that stay near the old model's weights start from them.
     fine_tune = config.fine_tune or method.needs(options).same_layout
     return method, dataclasses.replace(config, options=options, model=model, fine_tune=fine_tune)
 
 
 def trains_members(config: Config) -> bool:
-    """Whether a run has members of its own that are trained before it."""
+    """Return whether a run trains members before its student."""
     return needs_of(complete_config(config)[1]).members is not None and not config.guides
 
 
 def check_numbers(config: Config) -> None:
-    """Refuses numbers that mean nothing, before any work."""
+    """Raise if a number of the configuration is out of range."""
     recipe, machine = config.recipe, config.machine
     bounds: list[tuple[str, float | None, float, float]] = [
         ("recipe.epochs", recipe.epochs, 1, MOST),
@@ -71,14 +71,14 @@ def check_numbers(config: Config) -> None:
     for name, value, least, most in bounds:
         if value is None or least <= value <= most:
             continue
-        # Of the largest numbers, only that there is an end is worth telling.
+        # The upper bound is named only if the value is above it.
         above = value > least and math.isfinite(value)
         rule = f"from {least:g} to {most:g}" if above or most == 1 else f"from {least:g} on"
         raise InputError(f"Expected `{name}` to be {rule}, but got {value:g}.")
     if recipe.schedule == "steps" and not recipe.milestones:
         raise InputError(
-            "Expected `recipe.milestones` to say at which epochs `recipe.schedule=steps` changes "
-            "the learning rate, but got none; give them, or choose another schedule."
+            "Expected `recipe.milestones` to list the epochs at which `recipe.schedule=steps` "
+            "changes the learning rate, but got none; give them, or choose another schedule."
         )
     if recipe.batch_size < machine.processes:
         raise InputError(
@@ -93,19 +93,19 @@ def check_numbers(config: Config) -> None:
 
 
 def check_data(out: Path, config: Config, data: DataSet) -> None:
-    """A run that goes on must see what it saw before."""
+    """Raise if the data of a run that is resumed have changed."""
     if not (out / RUN).exists():
         return
     was = Run.read(out).document["data"].get("fingerprint")
     if was != data.fingerprint:
         raise InputError(
-            f"Expected the data that {out} was begun with, but {config.data} has changed; restore "
-            "it, or choose another `--out`."
+            f"Expected the data that {out} was started with, but {config.data} has changed; "
+            "restore it, or choose another `--out`."
         )
 
 
 def check_calibration(config: Config, data: DataSet, olds: list[Run]) -> None:
-    """Refuses members that have learned the samples on which their temperatures are fitted."""
+    """Raise if members were trained on the samples on which their temperatures are fitted."""
     if not calibrates(config):
         return
     _, apart = held_out_of(data.train, config.scope)
@@ -128,7 +128,7 @@ def check_calibration(config: Config, data: DataSet, olds: list[Run]) -> None:
 
 
 def _learned(run: Run, ids: Ids) -> Tensor:
-    """Which samples a run has learned, by itself or by the run that it started from."""
+    """Return a mask of the samples that a run, or the run that it started from, was trained on."""
     found = part(ids, seed=run.config.scope.seed, fraction=run.config.scope.samples)
     for old in run.config.old if run.config.fine_tune else ():
         found |= _learned(Run.read(Path(old)), ids)
@@ -136,7 +136,7 @@ def _learned(run: Run, ids: Ids) -> Tensor:
 
 
 def check_model(config: Config, data: DataSet) -> None:
-    """Refuses a net for vectors or images where there are texts."""
+    """Raise if the data are texts and the model takes vectors or images."""
     if isinstance(data.train, TextSplit) and config.model.partition(":")[0] not in ("hf", "python"):
         raise InputError(
             f"Expected a model of texts for {config.data}, but got {listed([config.model])}; name "
@@ -145,15 +145,15 @@ def check_model(config: Config, data: DataSet) -> None:
 
 
 def check_folder(out: Path, config: Config, *, resume: bool) -> None:
-    """Refuses a folder that holds something else than this run."""
+    """Raise if a folder holds something else than this run."""
     if (name := out.absolute().name) in (MEMBERS, VIEWS):
         raise InputError(
             f"Expected `--out` to be a folder for a run, but got {printable(str(out))}, and "
-            f"{name!r} is what flipguard calls the folder of {name} beside the runs that use them; "
-            "choose another name."
+            f"flipguard uses the name {name!r} for the folder of {name} next to the runs that use "
+            "them; choose another name."
         )
     if not (out / RUN).exists():
-        # Of an unknown run: it would be overwritten, or taken for this run's.
+        # Files of an unknown run would be overwritten, or taken for files of this run.
         if found := [name for name in WRITTEN if (out / name).exists()]:
             raise InputError(
                 f"Expected {out} to be a new folder or a run, but it contains {listed(found)} "
@@ -162,7 +162,7 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
         return
     if not resume:
         raise InputError(
-            f"Expected {out} to be a new folder, but there is a run in it; go on with it by "
+            f"Expected {out} to be a new folder, but there is a run in it; resume it with "
             "`--resume`, or choose another `--out`."
         )
     run = Run.read(out)
@@ -173,15 +173,15 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
             changed.append(name)
     if changed:
         raise InputError(
-            f"Expected the configuration that {out} was begun with, but {listed(changed)} changed; "
-            "resume it unchanged, or choose another `--out`."
+            f"Expected the configuration that {out} was started with, but {listed(changed)} "
+            "changed; resume it unchanged, or choose another `--out`."
         )
     if not is_whole(run):
         check_follows(run)
 
 
 def check_needs(method: Method, config: Config, olds: list[Run]) -> None:
-    """Refuses a method that lacks what it needs, or is given what it cannot use."""
+    """Raise if a method lacks something that it needs, or is given something it cannot use."""
     unfinished = [str(run.folder) for run in olds if not run.finished]
     if unfinished:
         raise InputError(
@@ -200,8 +200,8 @@ def check_needs(method: Method, config: Config, olds: list[Run]) -> None:
         )
     if needs.one_old and len(olds) != 1:
         raise InputError(
-            f"Expected `{method.name}` to be given one `--old`, but got {len(olds)}; several are "
-            "understood by naive, kd, fd-kl, fd-lm and elodi."
+            f"Expected `{method.name}` to be given one `--old`, but got {len(olds)}; methods that "
+            "take several are naive, kd, fd-kl, fd-lm and elodi."
         )
     if config.guides and not _takes_guides(needs):
         able = ", ".join(r.name for r in METHODS.values() if _takes_guides(r.default_needs()))
@@ -213,7 +213,7 @@ def check_needs(method: Method, config: Config, olds: list[Run]) -> None:
     if config.fine_tune:
         refuse_start(method, olds[0])
         if trains_members(config):
-            start_runs(config, olds[0])  # refuses what members cannot start from, before any work
+            start_runs(config, olds[0])  # raises, before any training, if members cannot start
 
 
 def _takes_guides(needs: Needs) -> bool:
@@ -223,14 +223,14 @@ def _takes_guides(needs: Needs) -> bool:
 def check_layouts(
     method: Method, config: Config, student: nn.Module, olds: tuple[OldModelInfo, ...]
 ) -> None:
-    """Refuses old models whose classes or weights the method cannot take over."""
+    """Raise if the method cannot use the classes or the weights of an old model."""
     needs = method.needs(config.options)
     if needs.same_classes and olds[0].classes is not None:
         raise InputError(
-            f"Expected `{method.name}` to keep old's classes, but they are others; where classes "
-            "are added, use fd-lm, fd-kl or elodi."
+            f"Expected `{method.name}` to have the old model's classes, but it has others; if "
+            "classes are added, use fd-lm, fd-kl or elodi."
         )
-    # An ensemble has no weights but its members', which are looked at when each of them begins.
+    # An ensemble has only its members' weights, which are checked when each member begins.
     if config.fine_tune and not method.is_mean:
         near = needs.same_layout
         old = olds[0]
@@ -238,11 +238,11 @@ def check_layouts(
         if difference is not None:
             what = f"`{method.name}`" if near else "fine-tuning"
             raise InputError(
-                f"Expected {what} to have old's architecture, but {difference}; across "
+                f"Expected {what} to have the old model's architecture, but {difference}; across "
                 "architectures, use fd-lm, fd-kl or elodi without fine-tuning."
             )
         if near and old.classes is not None:
             raise InputError(
-                f"Expected `{method.name}` to keep old's classes and their order, but they are "
-                "others; where they change, use another method with `fine_tune`."
+                f"Expected `{method.name}` to have the old model's classes in the same order, but "
+                "it has others; if classes change, use another method with `fine_tune`."
             )

@@ -1,4 +1,4 @@
-"""Where a run runs: the fabric, precision, exactness, and whether its steps are captured."""
+"""Devices of a run: the fabric, precision, kernels, memory, and whether steps are captured."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from flipguard.training.batches import BatchSource
 
 M = TypeVar("M", bound=nn.Module)
 
-# Others may ask the host for a number in the middle of a step.
+# Other models may ask the host for a number in the middle of a step.
 KNOWN = (*NETS, "timm", "torchvision")
 
 
 def fabric_of(machine: Machine) -> Any:
-    """Devices, precision and processes, as Lightning Fabric has them."""
+    """Return the Lightning Fabric with the machine's device, precision and processes."""
     from lightning.fabric import Fabric
     from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-    # Its advice is for whoever writes the loop, and would stand between the lines of a run.
+    # Its advice is for the author of the loop, and would appear among the lines of a run.
     for name in ("lightning.fabric", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.WARNING)
     if machine.threads is not None:
         torch.set_num_threads(machine.threads)
     try:
         with warnings.catch_warnings():
-            # It would compute in another precision than the one asked for, which is refused below.
+            # Lightning would change the precision. This precision is refused below instead.
             warnings.filterwarnings("ignore", message="You passed .*16-mixed")
             fabric = Fabric(
                 accelerator=machine.device,
@@ -61,21 +61,21 @@ def fabric_of(machine: Machine) -> Any:
 
 
 def in_precision(model: M, machine: Machine) -> M:
-    """A model whose weights have the precision that a run computes in.
+    """Return a model with weights in the precision that a run computes in.
 
-    Each model of a run passes here before it is asked or trained: weights and inputs of two
-    precisions cannot be multiplied. In mixed precision weights stay as they are.
+    Call it for each model of a run before use, because weights and inputs of different precisions
+    cannot be multiplied. In mixed precision weights stay as they are.
     """
     return model.double() if machine.precision == "64-true" else model
 
 
 def input_type(machine: Machine) -> torch.dtype:
-    """The type of inputs that fits the weights of `in_precision`."""
+    """Return the dtype of inputs that fits the weights of `in_precision`."""
     return torch.float64 if machine.precision == "64-true" else torch.float32
 
 
 def compile_as(machine: Machine, model: nn.Module) -> None:
-    """Compile a model as `machine.compile` says; it is called as before."""
+    """Compile a model in place as `machine.compile` says."""
     if machine.compile == "parts":
         model.train()
         compile_parts(model)
@@ -84,22 +84,22 @@ def compile_as(machine: Machine, model: nn.Module) -> None:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return max(len(os.sched_getaffinity(0)), 1)
     return os.cpu_count() or 1
 
 
 def to_device(model: M, device: torch.device) -> M:
-    """A model on its device, laid out as convolutions are fastest: channels last."""
-    # Only the order in memory changes, and only of what has four axes.
+    """Return a model on a device, in the memory format that convolutions are fastest in."""
+    # Channels last changes only the order in memory, and only of tensors with four axes.
     return model.to(device).to(memory_format=torch.channels_last)
 
 
 def seed_dropout(seed: int, device: torch.device) -> None:
-    """Seeds what a step may draw on its device and on the host.
+    """Seed the random generators of a device and of the host.
 
-    As `torch.manual_seed` does, which however asks all kinds of devices, for half a millisecond.
+    `torch.manual_seed` does the same for all kinds of devices, but takes half a millisecond.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -110,7 +110,7 @@ def seed_dropout(seed: int, device: torch.device) -> None:
 
 @contextmanager
 def kernel_settings(machine: Machine, device: torch.device) -> Iterator[None]:
-    """The fastest kernels that a GPU has, or those that give the same bytes in every run."""
+    """Context manager: use the fastest GPU kernels, or those with the same bytes in every run."""
     if device.type != "cuda":
         yield
         return
@@ -122,7 +122,7 @@ def kernel_settings(machine: Machine, device: torch.device) -> Iterator[None]:
     try:
         torch.backends.cudnn.benchmark = not machine.deterministic
         if machine.deterministic:
-            # Read when the first product is computed; without it, torch refuses to go on.
+            # cuBLAS reads it at the first matrix product. Without it, torch raises an error.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True)
         yield
@@ -134,14 +134,14 @@ def kernel_settings(machine: Machine, device: torch.device) -> Iterator[None]:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes of a GPU that could be had, what torch keeps for later included."""
+    """Return the free bytes of a GPU, after torch has given back the memory in its cache."""
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)
     return free
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes that were in use so far: of the GPU's, or of this process's."""
+    """Return the peak memory so far in bytes, of the GPU or of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -151,7 +151,7 @@ def peak_memory(device: torch.device) -> int:
 def captures_steps(
     config: Config, objective: Objective, material: BatchSource, fabric: Any
 ) -> bool:
-    """Whether a student's steps are replayed; refuses where that was asked for in vain."""
+    """Return whether a student's steps are replayed; raise if `on` is set and they cannot be."""
     what = _machine_refuses(config, material.device)
     if what is None and fabric.world_size > 1:
         what = f"{fabric.world_size} processes"
@@ -163,12 +163,15 @@ def captures_steps(
 
 
 def can_capture(config: Config, device: torch.device) -> bool:
-    """Whether the steps of any network could be replayed, such as those of fused members."""
+    """Return whether the machine and the recipe allow that steps are replayed.
+
+    Raise if `on` is set and they do not.
+    """
     return _decided(config, _machine_refuses(config, device))
 
 
 def note_or_raise(config: Config, report: Callable[[str], None]) -> Callable[[str], None] | None:
-    """What is told why steps cannot be captured; nothing, where that is then an error."""
+    """Return a function that reports why steps cannot be captured; None if that is an error."""
     if config.machine.cuda_graphs == "on":
         return None
     return lambda why: report(f"steps are not replayed: {why}")
@@ -185,7 +188,7 @@ def _machine_refuses(config: Config, device: torch.device) -> str | None:
     if machine.checkpointing:
         return "`machine.checkpointing`"
     if machine.cuda_graphs == "auto" and config.model.partition(":")[0] not in KNOWN:
-        return f"the model {config.model}, of which nothing is known"
+        return f"the model {config.model}, which may not be replayable"
     return None
 
 

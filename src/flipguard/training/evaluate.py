@@ -1,4 +1,4 @@
-"""What models answer on a split, and how their answers differ from those of old models."""
+"""Logits of models on a split, and their error rates, flips and churn against old models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flipguard.models import Inputs, classify
 from flipguard.references import Reference
 from flipguard.training.batches import BatchSource
 
-# Training samples that the rates of an epoch are measured on, at most.
+# The most training samples that the rates of an epoch are measured on.
 SEEN = 5_000
 
 
@@ -45,15 +45,15 @@ def classes_of(model: nn.Module) -> Callable[[Inputs], Tensor]:
 class FlipTracker:
     """The classes that old models predict on a split, and the flips of new models against them.
 
-    What old models predict is computed once. Rates against an old model are those of the samples
-    whose class it knows: the rates that `compare` gives for both runs' prediction files, in which
-    an old run has no other samples.
+    The old models' predictions are computed once. Rates against an old model use only the samples
+    whose class it knows. They equal the rates that `compare` gives for the prediction files of both
+    runs, because an old run's file has no samples of other classes.
 
     Args:
         material: The split.
         olds: The old models of each new model; all new models have equally many.
-        most: Of a larger split this many samples are measured, each class with its share.
-        autocast: The precision in which new models answer.
+        most: The most samples that are measured; a larger split is sampled by class.
+        autocast: The precision in which new models are computed.
     """
 
     def __init__(
@@ -126,6 +126,6 @@ class FlipTracker:
 
 
 def _shares(mask: Tensor, among: Tensor) -> list[float | None]:
-    """Return the share of `among` in which a mask is true, row by row; None of nothing."""
+    """Return the share of `among` in which a mask is true, per row; None if `among` is empty."""
     hits, counts = (mask & among).sum(1).tolist(), among.sum(1).tolist()
     return [hit / count if count else None for hit, count in zip(hits, counts, strict=True)]

@@ -1,8 +1,9 @@
-"""Members trained as one network: one loop for all of them, and a run folder for each.
+"""Train members as one network: one loop for all of them, and a run folder for each.
 
-Each member has the start, the order and the augmentations that it would have alone, and ends where
-it would, to rounding; only dropout draws other numbers, because all masks are drawn at once.
-Everything that a restart needs is in one joint state; the members' folders are written at the end.
+Each member has the initial weights, the order and the augmentations that it would have alone, and
+ends with the same weights up to rounding. Only dropout draws other numbers, because all masks are
+drawn at once. One shared checkpoint has everything that a restart needs; the members' folders are
+written at the end.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _train(
     first = configs[0]
     batches = EpochBatches(setup.sources, [config.seeds for config in configs], first.recipe)
     captured = can_capture(first, batches.device)
-    if not first.machine.deterministic:  # which kernels are fastest is measured anew every time
+    if not first.machine.deterministic:  # measuring may choose other kernels every time
         tune(setup.fused, batches.example(), fabric.autocast)
     compile_as(first.machine, setup.fused)
     digests = [
@@ -110,7 +111,7 @@ def _finish(
     facts: Facts,
     ended: Progress,
 ) -> None:
-    """Write the folder of each member, and remove the joint state."""
+    """Write the folder of each member, and remove the shared checkpoint."""
     states = setup.fused.split()
     for index, (folder, config) in enumerate(zip(group.folders, configs, strict=True)):
         if is_finished(folder):

@@ -1,4 +1,4 @@
-"""Members that are trained as one network: which they are, and where their joint state lies."""
+"""Groups of members that are trained as one network, and the folders of their checkpoints."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from flipguard.files import atomic_write
 from flipguard.runs.config import Config, Machine
 from flipguard.runs.folder import CHECKPOINT, begun_or_nothing, is_finished, remove_leftovers
 
-# Convolutions with more channels fill a GPU alone; side by side in groups they are slower.
+# Convolutions with more channels fill a GPU alone; as grouped convolutions they are slower.
 WIDEST = 128
-# Such members at once, each a network on a stream of its own: one computes while another waits.
+# How many such members are trained at once, each on its own stream: one computes while others wait.
 APART = 4
-# Hidden beside the members, and gone when they are finished.
+# A hidden folder next to the members' folders, removed when they are finished.
 TOGETHER, LIST = ".together-", "members.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedGroup:
-    """Members that are trained as one network, and where their joint state lies."""
+    """Members that are trained as one network, with one shared checkpoint."""
 
     configs: tuple[Config, ...]
     folders: tuple[Path, ...]
-    streams: int = 1  # of the GPU: as so many networks; what was begun goes on so
-    begun: bool = False  # before: their joint state is of all of them, and of no fewer
+    streams: int = 1  # GPU streams, each with its own network; a resumed group keeps the number
+    begun: bool = False  # before: then the shared checkpoint fits only all of the members
 
     @property
     def folder(self) -> Path:
-        """Where their joint state lies: beside them, by which they are."""
+        """Path of the group's shared checkpoint: next to the members' folders, named after them."""
         names = "/".join(folder.name for folder in self.folders)
         name = hashlib.sha256(names.encode()).hexdigest()[:16]
         return self.folders[0].parent / f"{TOGETHER}{name}"
 
     def begin(self) -> None:
-        """Says which members they are, for whoever goes on with them."""
+        """Write the list of members, which a resumed training reads."""
         with atomic_write(self.folder / LIST) as path:
             names = [folder.name for folder in self.folders]
             path.write_text(json.dumps({"members": names, "streams": self.streams}) + "\n")
 
     @contextmanager
     def begun_or_nothing(self) -> Iterator[None]:
-        """Removes what was written of new members if they fail before their state is kept."""
+        """Context manager: remove new members' folders on an error before the first checkpoint."""
         state = self.folder / CHECKPOINT
         try:
             with ExitStack() as stack:
@@ -64,8 +64,8 @@ class FusedGroup:
             raise
 
     def end(self) -> None:
-        """Removes the joint state, once every member has its own folder."""
-        # The list comes last: while it is there, whoever comes next finds what is left to remove.
+        """Remove the shared checkpoint, once every member has its own folder."""
+        # The list comes last: while it exists, the next process finds what is left to remove.
         for path in self.folder.glob("*"):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -76,7 +76,10 @@ class FusedGroup:
 
 
 class CannotFuse(InputError):
-    """Why members are not trained as one network; `fitting` of them might be, on `streams`."""
+    """Raised if members cannot be trained as one network.
+
+    `fitting` of them may fit, on `streams`.
+    """
 
     def __init__(self, said: str, *, fitting: int = 0, streams: int = 1) -> None:
         super().__init__(said)
@@ -85,22 +88,22 @@ class CannotFuse(InputError):
 
 
 def fuses(machine: Machine, device: torch.device) -> bool:
-    """Whether members are to be one network, if they can."""
+    """Return whether members are to be trained as one network if that is possible."""
     return machine.fuse == "on" or (machine.fuse == "auto" and device.type == "cuda")
 
 
 def fills_gpu(model: nn.Module) -> bool:
-    """Whether its convolutions are so wide that several as one network would be slower."""
+    """Return whether convolutions are so wide that one network of several models is slower."""
     return max((p.shape[0] for p in model.parameters() if p.dim() > 2), default=0) > WIDEST
 
 
 def begun_groups(
     configs: Sequence[Config], folders: Sequence[Path], ours: Iterable[Path]
 ) -> Iterator[FusedGroup]:
-    """Groups that were begun before, all of whose members are wanted now and are `ours`."""
+    """Yield the groups begun before whose members are all wanted now and are `ours` or finished."""
     for path in folders[0].parent.glob(f"{TOGETHER}*"):
         remove_leftovers(path)
-        _remove_empty(path)  # whoever was making or removing it was killed
+        _remove_empty(path)  # a process was killed while it made or removed the folder
     by_name = {
         folder.name: index
         for index, folder in enumerate(folders)
@@ -119,22 +122,22 @@ def begun_groups(
         if (group.folder / CHECKPOINT).exists():
             yield group
         else:
-            group.end()  # nothing was reached yet
+            group.end()  # no epoch was finished
 
 
 def listed_groups(parent: Path) -> Iterator[dict[str, Any]]:
-    """The groups that were begun in a folder of members, as they were written down."""
+    """Yield the recorded groups in a folder of members."""
     for path in sorted(parent.glob(f"{TOGETHER}*/{LIST}")):
         try:
             told = json.loads(path.read_text())
         except (OSError, ValueError):
             continue
-        # A list is what was written before there were streams.
+        # Older versions, which had no streams, wrote only the list of members.
         yield {"members": told, "streams": 1} if isinstance(told, list) else told
 
 
 def forget_groups(configs: Sequence[Config], folders: Sequence[Path]) -> None:
-    """Removes the joint states of members, so that each begins anew and alone."""
+    """Remove the shared checkpoints of members, so that each starts again alone."""
     for group in begun_groups(configs, folders, folders):
         group.end()
 

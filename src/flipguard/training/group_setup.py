@@ -1,4 +1,4 @@
-"""What the members of a group are trained with: data, old models, and one network."""
+"""Set up the training of a group: data, old models, members, and the fused network."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class GroupSetup:
     """What the members of a group are trained with."""
 
     data: DataSet
-    members: list[nn.Module]  # as they start; at the end, what the weights are put into
+    members: list[nn.Module]  # with initial weights; the trained weights are loaded at the end
     fused: Fused
     sources: list[BatchSource]
     trackers: dict[str, FlipTracker]
 
 
 def set_up_group(fabric: Any, group: FusedGroup, configs: Sequence[Config]) -> GroupSetup:
-    """Return data, members and trackers, as a run of each member alone has them."""
+    """Return data, members and trackers, equal to those of a run of each member alone."""
     first = configs[0]
     data = data_of(first)
     if isinstance(data.train, TextSplit):
@@ -69,7 +69,7 @@ def set_up_group(fabric: Any, group: FusedGroup, configs: Sequence[Config]) -> G
 def _old_models(
     fabric: Any, configs: Sequence[Config], data: DataSet
 ) -> list[tuple[OldModelInfo, ...]]:
-    """Return the old models of each member; those that all members have are loaded once."""
+    """Return the old models of each member; each old model is loaded once."""
     machine = configs[0].machine
     folders = dict.fromkeys(old for config in configs for old in config.old)
     known = {
@@ -81,7 +81,7 @@ def _old_models(
 def _member(
     fabric: Any, folder: Path, config: Config, olds: tuple[OldModelInfo, ...], data: DataSet
 ) -> nn.Module:
-    """Return a member as it starts."""
+    """Return a member with its initial weights."""
     check_folder(folder, config, resume=True)
     check_data(folder, config, data)
     member = build_model(
@@ -98,7 +98,7 @@ def _member(
 
 
 def _sources(fabric: Any, configs: Sequence[Config], data: DataSet) -> list[BatchSource]:
-    """Return the training samples as each member sees them."""
+    """Return the training samples for each member, augmented with its seed."""
     # On the device once, and not once per member.
     learned = data.train.to(fabric.device) if isinstance(data.train, ArraySplit) else data.train
     return [
@@ -120,7 +120,7 @@ def _fused_group(
     shape = input_shape_of(data)
     assert shape is not None  # of all but texts
     example = torch.zeros(2, *shape, dtype=input_type(first.machine))
-    way_out = f"free some, or remove {group.folder}, and they are begun anew"
+    way_out = f"free some memory, or remove {group.folder} to start the members again"
     refuse_memory(
         first,
         members[0],
@@ -143,7 +143,10 @@ def fused_of(
     streams: int = 1,
     insisted: bool = False,
 ) -> Fused:
-    """Members as one network, or why they are not; `insisted`: also if that is slower."""
+    """Return members as one network; raise `CannotFuse` if it is impossible or would be slower.
+
+    With `insisted`, a slower network is accepted.
+    """
     try:
         fused = fuse(members, example=example, streams=streams).train()
         if config.machine.checkpointing:
@@ -157,7 +160,7 @@ def fused_of(
 def _refuse_on_gpu(
     config: Config, fused: Fused, device: torch.device, *, insisted: bool = False
 ) -> None:
-    """Refuses what a GPU does faster one by one, unless it is asked for, and what it cannot do."""
+    """Raise if a GPU cannot train the network, or, without `insisted`, would be slower with it."""
     machine = config.machine
     if device.type != "cuda":
         return
@@ -165,11 +168,11 @@ def _refuse_on_gpu(
     mapped = fused.way != "packed"
     if mapped and not insisted:
         raise CannotFuse(
-            "Expected a network of convolutions or of plain layers to gain from being one with "
-            "others, but got one whose calls are mapped; ask for it with `--fuse on`."
+            "Expected a network of convolutions or of plain layers, which is faster if several are "
+            "fused, but got one whose calls are mapped; use `--fuse on` to fuse it anyway."
         )
     if mapped and machine.precision == "bf16-mixed" and machine.compile == "off":
-        # Its attention, where it has any, has gradients of two precisions; a kernel refuses them.
+        # Gradients of attention have two precisions there, which a kernel refuses.
         raise CannotFuse(
             "Expected a network whose calls are mapped to be compiled in bf16-mixed, but got "
             '`machine.compile = "off"`; set it to "parts", or use `--fuse off`.'
@@ -180,8 +183,8 @@ def _refuse_on_gpu(
     alone = len(fused.parts()) == fused.count
     if widest > WIDEST and not alone:
         raise CannotFuse(
-            f"Expected convolutions of up to {WIDEST} channels to gain from being one network, "
-            f"but got {widest}; ask for it with `--fuse on`.",
+            f"Expected convolutions of up to {WIDEST} channels, which are faster in one network, "
+            f"but got {widest}; use `--fuse on` to fuse them anyway.",
             fitting=machine.streams or APART,
             streams=machine.streams or APART,
         )
@@ -196,9 +199,9 @@ def refuse_memory(
     *,
     way_out: str | None = None,
 ) -> None:
-    """Refuses a group that will not fit into a GPU, before anything is trained.
+    """Raise if a group does not fit into a GPU's memory.
 
-    With a `way_out` of its own there are no fewer at once, nor one by one: that is the end of it.
+    If `way_out` is given, raise instead of falling back to smaller groups.
     """
     if device.type != "cuda":
         return
@@ -216,7 +219,7 @@ def refuse_memory(
     if wanted > free:
         told = (
             f"Expected {count} members at once to fit into {free / 2**30:.1f} GiB, but they need "
-            f"about {wanted / 2**30:.1f}"
+            f"about {wanted / 2**30:.1f} GiB"
         )
         if way_out is not None:
             raise InputError(f"{told}; {way_out}.")

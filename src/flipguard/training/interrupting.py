@@ -1,7 +1,7 @@
-"""What a first Ctrl-C does: the epoch under way is finished and kept. A second one stops at once.
+"""Ctrl-C in training: the first one finishes and keeps the current epoch, a second stops at once.
 
-Only a program that asks for it behaves so, as the command line does. Whoever calls `train` in code
-of their own keeps Python's KeyboardInterrupt.
+Only programs that ask for it, such as the command line, behave so. A program that only calls
+`train` keeps Python's KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _state = _State()
 
 
 def interrupted() -> bool:
-    """Whether training is to stop when the epoch under way has ended."""
+    """Return whether training is to stop after the current epoch."""
     return _state.asked or _state.elsewhere()
 
 
 def is_waiting() -> bool:
-    """Whether a first Ctrl-C waits for the end of an epoch here."""
+    """Return whether a first Ctrl-C waits for the end of an epoch in this process."""
     return _state.waits
 
 
 def stop_reason(deadline: float | None) -> StopReason | None:
-    """Return why to stop after what is under way; None to go on.
+    """Return why to stop after the current step of the work; None to continue.
 
     `deadline` is a time of ``time.monotonic``.
     """
@@ -51,13 +51,13 @@ def stop_reason(deadline: float | None) -> StopReason | None:
 
 
 def time_is_up(deadline: float | None) -> bool:
-    """Whether to stop after what is under way."""
+    """Return whether to stop after the current step of the work."""
     return stop_reason(deadline) is not None
 
 
 def interrupt() -> None:
-    """Asks training to stop, here and in the processes that listen; only where it is waited for."""
-    if not _state.waits:  # nobody would take it back afterwards
+    """Ask training to stop, here and in listening processes, if a first Ctrl-C waits here."""
+    if not _state.waits:  # the request would never be reset
         return
     _state.asked = True
     for tell in _state.listeners:
@@ -65,19 +65,20 @@ def interrupt() -> None:
 
 
 def poll_interrupt(asked: Callable[[], bool]) -> None:
-    """Where else to look: a process that was started to train is asked by the one that did it."""
+    """Make `interrupted` also call `asked`, by which a parent process asks this one to stop."""
     _state.elsewhere = asked
 
 
 @contextmanager
 def finish_epoch_on_interrupt(say: Callable[[], None]) -> Iterator[None]:
-    """Within it a first Ctrl-C is said, and waits; a second one is a KeyboardInterrupt.
+    """Context manager: the first Ctrl-C finishes the current epoch, the second raises.
 
-    `say` is called amid anything, so it must not print by way of a buffer that may be in use.
+    The first calls `say`, inside a signal handler, so `say` must not print through a buffer that
+    may be in use. The second raises KeyboardInterrupt.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
-        # Before it is said: a second signal may come at once, and amid this very handler.
+        # Before `say`: a second signal may arrive while this handler runs.
         again, _state.asked = _state.asked, True
         if again:
             signal.default_int_handler(number, frame)
@@ -87,7 +88,7 @@ def finish_epoch_on_interrupt(say: Callable[[], None]) -> Iterator[None]:
     ours = (
         threading.current_thread() is threading.main_thread()
         and multiprocessing.parent_process() is None
-        # Somebody else's handler is theirs, and in the background a shell has it ignored.
+        # Another handler stays installed, and a shell ignores the signal in the background.
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )
     if not ours:
@@ -104,7 +105,7 @@ def finish_epoch_on_interrupt(say: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def on_interrupt(tell: Callable[[], None]) -> Iterator[None]:
-    """Within it `tell` is called once training is to stop, perhaps amid a signal's handler."""
+    """Context manager: call `tell` when training is to stop, perhaps inside a signal handler."""
     _state.listeners.append(tell)
     if interrupted():
         tell()

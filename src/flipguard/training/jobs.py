@@ -1,4 +1,4 @@
-"""Runs as jobs for worker processes: written by the parent, read by the functions that train."""
+"""Runs as jobs for worker processes: the parent makes them, the training functions read them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flipguard.runs.config import Config, as_dict, from_dict
 from flipguard.worker_pool import Job
 from flipguard.worker_process import JobContext
 
-# By their names, because what they train may itself use a pool.
+# Functions are given by name, because importing them here would be a cycle.
 TRAIN_JOB = "flipguard.training.train:train_job"
 TRAIN_SEVERAL_JOB = "flipguard.training.several:train_several_job"
 
@@ -28,7 +28,7 @@ def train_job_for(
     deadline: float | None = None,
     waits: bool = False,
 ) -> Job:
-    """Return the job that trains a run, which other jobs know by its folder.
+    """Return the job that trains a run; its key is the folder.
 
     It stops after the epoch in which the deadline passes. With `waits`, it waits while another
     process writes to the folder.
@@ -49,7 +49,7 @@ def train_several_job_for(
     cost: float = 1.0,
     deadline: float | None = None,
 ) -> Job:
-    """Return the job that trains runs which differ by seed alone, as one network if possible."""
+    """Return the job that trains runs that differ only by seed, as one network if possible."""
     return Job(
         key=str(runs[0][1]),
         call=TRAIN_SEVERAL_JOB,
@@ -61,7 +61,7 @@ def train_several_job_for(
 
 
 def run_of_job(values: Mapping[str, Any], deadline: float | None) -> OneRun:
-    """Return the configuration, with the time that is left, and the folder of a run in a job."""
+    """Return the configuration, limited to the time that is left, and the folder of a job's run."""
     config = until(from_dict(values["config"]), deadline)
     return config, Path(values["folder"])
 
@@ -70,7 +70,7 @@ def until(config: Config, deadline: float | None) -> Config:
     """Return a configuration whose training stops at a deadline, a time of `time.monotonic`."""
     if deadline is None:
         return config
-    # The clock is the same one for all processes.
+    # `time.monotonic` is the same clock in all processes.
     minutes = max(deadline - time.monotonic(), 0.0) / 60
     return dataclasses.replace(config, machine=dataclasses.replace(config.machine, minutes=minutes))
 
@@ -80,7 +80,7 @@ def _run_values(config: Config, folder: Path) -> dict[str, Any]:
 
 
 class JobMonitor:
-    """Tells the parent process how far a training has come."""
+    """Sends the progress of a training to the parent process."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context

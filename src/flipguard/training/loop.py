@@ -1,8 +1,8 @@
-"""The loop: read it from top to bottom.
+"""The training loop.
 
-All that a restart needs is in the checkpoint; everything else follows from the configuration. No
-random stream is kept: the order of an epoch and the dropout of a step are drawn from seeds that
-depend on where they are used.
+The checkpoint has all that a restart needs; everything else follows from the configuration. The
+state of no random generator is saved: the order of an epoch and the dropout of a step are drawn
+from seeds that depend on the epoch and the step.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def loop(
 ) -> Progress | Stopped:
     """Train until the last epoch, the deadline or an interruption.
 
-    Go on from the state in the store, if there is one. `config` is that of each model, but for its
-    seeds. With `captured`, steps are replayed as CUDA graphs.
+    Resume from the state in the store, if there is one. `config` is that of each model, except for
+    its seeds. With `captured`, steps are replayed as CUDA graphs.
     """
     epochs = config.recipe.epochs
     optimizer = optimizer_of(
@@ -53,7 +53,7 @@ def loop(
     module, optimizer = fabric.setup(trainee, optimizer)
     progress = store.restore(trainee, optimizer)
     if fabric.broadcast(interrupted()) and progress.epoch < epochs:
-        return Stopped("interrupt")  # no epoch is under way, so none has to be finished
+        return Stopped("interrupt")  # no epoch has begun, so none has to be finished
     steps = TrainingSteps(
         trainee, module, optimizer, config=config, fabric=fabric, taken=progress.step
     )
@@ -91,7 +91,7 @@ def loop(
 
 
 class TrainingSteps:
-    """Steps of the optimizer: the pieces of a step one by one, or the step replayed as a whole."""
+    """Takes optimizer steps: batch by batch, or replayed as a whole."""
 
     def __init__(
         self,
@@ -101,18 +101,18 @@ class TrainingSteps:
         *,
         config: Config,
         fabric: Any,
-        taken: int,  # before
+        taken: int,  # steps taken before
     ) -> None:
         self._trainee, self._module, self._optimizer = trainee, module, optimizer
         self._clip, self._fabric = config.recipe.clip, fabric
-        self._sums: LossParts = {}  # of the losses, over the steps of an epoch
+        self._sums: LossParts = {}  # sums of the losses over the steps of an epoch
         self._device = next(trainee.parameters()).device
         self._taken = taken
         self._captured: CapturedStep | None = None
 
     def capture(self, *, otherwise: Callable[[str], None] | None) -> None:
-        """Capture a step and replay it; if that fails, tell `otherwise` why, or raise."""
-        # What a replayed step reads: tensors that stay where they are.
+        """Capture a step to replay it; if that fails, call `otherwise` with why, or raise."""
+        # A replayed step reads these tensors, so they must keep their addresses.
         self._rate = torch.zeros((), device=self._device)
         self._number = torch.tensor(self._taken, device=self._device)
         for group in self._optimizer.param_groups:
@@ -120,7 +120,7 @@ class TrainingSteps:
         self._captured = CapturedStep(self._whole_step, otherwise=otherwise)
 
     def begin_epoch(self) -> None:
-        """Begin to sum losses."""
+        """Set the sums of losses to zero."""
         for total in self._sums.values():
             total.zero_()
         self._module.train()
@@ -163,8 +163,8 @@ class TrainingSteps:
     ) -> None:
         losses: LossParts = self._module(inputs, target, indices, number)
         total: Any = sum(losses.values())
-        # A sum over the models: each gets the gradient of its own loss. Gradients are averaged over
-        # the processes, each of which gives its part of a sum.
+        # The losses of all models are summed, so each model gets the gradient of its loss alone.
+        # Gradients are averaged over processes, so each process multiplies by their number.
         self._fabric.backward(total.sum() * (share * self._fabric.world_size))
         self._trainee.add_losses(self._sums, losses, share)
 
@@ -184,15 +184,14 @@ class TrainingSteps:
 
 
 def refuse_divergence(trainee: Trainee, losses: Mapping[str, list[float]], epoch: int) -> None:
-    """Refuse losses or weights that are not finite, and name the models they belong to."""
+    """Raise if losses or weights are not finite, and name the models that they belong to."""
     finite = [
         whole and all(math.isfinite(values[index]) for values in losses.values())
         for index, whole in enumerate(trainee.finite())
     ]
     if all(finite):
         return
-    # Models that are merged into groups pass on what is not finite: all are named, the cause among
-    # them.
+    # In a fused network one model can make others non-finite, so all of these are named.
     bad = [index for index, whole in enumerate(finite) if not whole]
     parts = {name: values[bad[0]] for name, values in losses.items()}
     what = [f"{name} = {value}" for name, value in parts.items() if not math.isfinite(value)]
@@ -203,15 +202,15 @@ def refuse_divergence(trainee: Trainee, losses: Mapping[str, list[float]], epoch
     else:
         lower += " or the weight of the term"
     raise DivergedError(
-        f"Expected finite losses and weights, but got {found} in epoch {epoch + 1}; lower {lower}, "
-        "and the state of the epoch before it is as it was."
+        f"Expected finite losses and weights, but got {found} in epoch {epoch + 1}; lower {lower} "
+        "(the checkpoint of the epoch before is unchanged)."
     )
 
 
 def _history_rows(
     epoch: int, rate: float, losses: Mapping[str, list[float]], count: int
 ) -> list[dict[str, Any]]:
-    """Return what an epoch ended with, for each model."""
+    """Return the history row of an epoch for each model."""
     each = [{name: values[index] for name, values in losses.items()} for index in range(count)]
     return [{"epoch": epoch + 1, "learning_rate": rate, "losses": own} for own in each]
 

@@ -1,4 +1,4 @@
-"""Ensembles: members are runs of their own, kept so that later students use them again."""
+"""Members of ensembles: separate runs, which are kept so that later students can reuse them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FOLDER = "members"
 
 
 def member_config(config: Config, index: int, start: str | None = None) -> Config:
-    """The configuration of a member: untreated, and with a seed of its own.
+    """Return the configuration of a member: trained without a method, with a derived seed.
 
-    Where the student starts from old's weights, so does a member, or from a `start` of its own.
+    If the student starts from the old model's weights, the member does too, or from `start`.
     """
     seeds = Seeds(seed=derive_seed(config.seeds.seed, "member", index) % 2**31)
     if config.recipe.member_order == "shared":
@@ -27,14 +27,14 @@ def member_config(config: Config, index: int, start: str | None = None) -> Confi
         seeds = dataclasses.replace(seeds, order=together, augment=together)
     return dataclasses.replace(
         config,
-        # Temperatures are fitted on samples that no member has learned.
+        # Temperatures are fitted on samples that no member was trained on.
         scope=without_held_out(config.scope) if calibrates(config) else config.scope,
         method="none",
         options={},
         old=() if not config.fine_tune else config.old if start is None else (start,),
         guides=(),
         seeds=seeds,
-        # The seeds say it already: a member is the same, whoever asked for it.
+        # The seeds contain the choice, so runs with either setting can share a member.
         recipe=dataclasses.replace(config.recipe, member_order="own"),
     )
 
@@ -50,11 +50,11 @@ def member_folder(
 def wanted_members(
     config: Config, out: Path, reused: Sequence[Run], starts: Sequence[str]
 ) -> list[Config]:
-    """The first members that a run has, but for those that are taken over."""
-    if starts:  # none of which is taken over: what starts from old's members is no such member
+    """Return the configurations of the members that a run trains, without the reused ones."""
+    if starts:  # a member that starts from another member's weights is never a reused one
         return [member_config(config, index, start) for index, start in enumerate(starts)]
     count = member_count(config)
-    # Known by its name a member is the same wherever it lies; none may count twice.
+    # A member's folder name identifies it, wherever the folder is; none may be used twice.
     taken = {run.folder.resolve().name for run in reused}
     every = (member_config(config, index) for index in range(count + len(reused)))
     fresh = [wanted for wanted in every if member_folder(wanted, out).name not in taken]
@@ -62,23 +62,23 @@ def wanted_members(
 
 
 def member_count(config: Config) -> int:
-    """How many members a run has; 0 if its method asks for none."""
+    """Return the number of a run's members; 0 if its method uses none."""
     members = needs_of(config).members
     return 0 if members is None else members.count
 
 
 def reuse_count(config: Config) -> int:
-    """How many of a run's members are taken over from the old run."""
+    """Return the number of a run's members that are reused from the old run."""
     members = needs_of(config).members
     return 0 if members is None else members.reused
 
 
 def load_guides(config: Config, class_names: tuple[str, ...]) -> list[Run]:
-    """The finished runs that were given as an ensemble, of whatever architecture."""
+    """Return the finished runs given as `guides`, which may have any architecture."""
     runs = [Run.read(Path(folder)) for folder in config.guides]
     for run in runs:
         if not run.finished or run.class_names != class_names:
-            what = "is not finished" if not run.finished else "knows other classes"
+            what = "is not finished" if not run.finished else "has other classes"
             raise InputError(
                 f"Expected `guides` to be finished runs of the same classes, but {run.folder} "
                 f"{what}; resume it, or choose another."

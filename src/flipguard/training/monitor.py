@@ -1,4 +1,4 @@
-"""What is told about a training while it is under way."""
+"""Progress of a training: the interface of monitors, and one that reports lines."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Report: TypeAlias = Callable[[str], None]
 
 
 class Monitor(Protocol):
-    """Is told how far a training has come."""
+    """Receives the progress of a training."""
 
     def note(self, text: str) -> None:
-        """Take a sentence."""
+        """Receive a sentence."""
 
     def epoch(
         self,
@@ -22,11 +22,11 @@ class Monitor(Protocol):
         timing: Mapping[str, Any],
         seconds_left: float,
     ) -> None:
-        """Take the history rows of an epoch, one per model, and how long it took."""
+        """Receive the history rows of an epoch, one per model, and its timing."""
 
 
 class LineMonitor:
-    """Tells a function that takes lines, such as `print`."""
+    """Passes progress as lines to a function such as `print`."""
 
     def __init__(self, report: Report) -> None:
         self.note = report
@@ -39,7 +39,7 @@ class LineMonitor:
         timing: Mapping[str, Any],
         seconds_left: float,
     ) -> None:
-        """Report a line; of several models, it says their means."""
+        """Report a line; for several models it shows their means."""
         losses = "".join(
             f"  {name} {_mean([row['losses'][name] for row in rows]):.3f}"
             for name in rows[0]["losses"]

@@ -1,4 +1,4 @@
-"""How a training ended, or a way of training members."""
+"""The ways in which a training, or a strategy of training members, can end."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Training stopped before the last epoch, and its state is kept."""
+    """Training stopped before the last epoch, with a checkpoint to resume from."""
 
     reason: StopReason
 
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """Nothing is left to train in this way; the next way does the rest."""
+    """The strategy trains no more members; the next strategy trains the rest."""
 
-    reason: str | None = None  # None: it needs no explanation
+    reason: str | None = None  # None if there is nothing to explain
     lines: tuple[str, ...] = ()  # what was reported while finding that out
 
 

@@ -1,8 +1,9 @@
-"""Members in several processes at once, on a CPU: each alone, with one thread or a few.
+"""Train members in several processes at once on a CPU, each with one thread or a few.
 
-Small networks gain nothing from a second thread, and a second process is worth almost all of a
-core. A member ends in the same bytes, however many are trained at the same time, and as it would
-alone with as many threads. Each is an ordinary run in its own folder, and resumes from its state.
+Small networks gain nothing from a second thread, but a second process uses almost all of another
+core. A member's bytes do not depend on how many members are trained at the same time; they equal
+those of training it alone with as many threads. Each member is an ordinary run in its own folder,
+and resumes from its checkpoint.
 """
 
 from __future__ import annotations
@@ -31,30 +32,30 @@ from flipguard.training.outcomes import Declined, Done, Outcome, Stopped
 from flipguard.training.strategy import Member, Strategy, TrainingContext
 from flipguard.worker_pool import Ending, Job, PoolMonitor, PoolSettings, WorkerPool
 
-# Seconds that further processes must save: a start takes about half of it, most for torch.
+# Seconds that more processes must save. To start takes about half of it, mostly to import torch.
 WORTH = 6.0
-TOLD_EVERY = 5.0  # seconds between lines on how far all have come
-# The share that must be done before the time left is told: before, it is the time of starting.
+TOLD_EVERY = 5.0  # seconds between progress lines
+# The share that must be done before the time left is shown: earlier estimates include the start.
 TELLING = 0.05
 
 
 def apart(machine: Machine, fabric: Any) -> bool:
-    """Whether members are trained alone, each with few threads: by ``auto`` on a CPU."""
+    """Return whether members are trained alone with few threads each: by ``auto`` on a CPU."""
     return machine.fuse == "auto" and fabric.device.type == "cpu" and fabric.world_size == 1
 
 
 def own_threads(machine: Machine) -> Machine:
-    """The machine of a member that is trained apart.
+    """Return the machine settings of a member that is trained in its own process.
 
-    One thread, also where it is trained alone: what it ends in must not depend on the number of
-    cores, nor on whether there was enough to do for several processes.
+    It has one thread by default, even if it is trained alone: the result must not depend on the
+    number of cores, or on whether there was enough work for several processes.
     """
     return dataclasses.replace(machine, threads=machine.threads or 1)
 
 
 @contextmanager
 def threads_of(machine: Machine) -> Iterator[None]:
-    """As many threads as a machine says, for a while; the student may have more."""
+    """Context manager: use the machine's number of threads, then as many as before."""
     was = torch.get_num_threads()
     torch.set_num_threads(machine.threads or was)
     try:
@@ -67,9 +68,9 @@ class PoolStrategy(Strategy):
     """Members in several processes, where that is faster than one after the other."""
 
     def train(self, members: Sequence[Member], context: TrainingContext) -> Outcome:
-        """Train the members that are left, if further processes save more than their start costs.
+        """Train the members that are left if more processes save more time than they cost.
 
-        The first member is trained here for an epoch, to measure how long one takes.
+        The first member is trained in this process for an epoch, to measure how long one takes.
         """
         report, deadline = context.monitor.note, context.deadline
         left = [i for i, member in enumerate(members) if not is_finished(member.folder)]
@@ -108,11 +109,11 @@ class PoolStrategy(Strategy):
             )
         why: str | None = None
         if processes == 1 < len(left):
-            why = "memory for one process; `--fuse off` gives it all threads"
+            why = "there is memory for one process; `--fuse off` gives it all threads"
         elif len(left) > 1:
             why = (
-                f"about {seconds:.0f} s for all of them, of which further processes would save "
-                "less than their start takes"
+                f"about {seconds:.0f} s for all of them; more processes would save less than their "
+                "start takes"
             )
         return Declined(why, tuple(lines))
 
@@ -136,24 +137,24 @@ def train_in_pool(
     deadline: float | None,
     report: Report,
 ) -> Outcome:
-    """Train members in so many processes."""
+    """Train members in this number of processes."""
     threads = configs[0].machine.threads or 1
     each = "one thread" if threads == 1 else f"{threads} threads"
-    more = cores() // processes  # members with more threads end in other last digits
+    more = cores() // processes  # only proposed: more threads change the last digits of results
     report(
         f"{len(left)} members side by side: {processes} processes, {each} each"
         + (f"; `machine.threads={more}` would use all cores" if more > threads else "")
     )
     pool = WorkerPool(PoolSettings(processes=processes, threads=threads))
     members = MemberMonitor(pool, configs, folders, left, report)
-    # No deadline for the pool: each job trains an epoch at least, however long that takes.
+    # The pool has no deadline: each job trains at least one epoch, however long that takes.
     jobs = [train_job_for(configs[i], folders[i], deadline=deadline, waits=True) for i in left]
     try:
         with on_interrupt(pool.stop):
             result = pool.run(jobs, monitor=members)
     except _NoProcessError as problem:
         last = (str(problem).strip().splitlines() or [""])[-1]
-        return Declined(f"no further process starts here ({last})")
+        return Declined(f"no more processes can be started here ({last})")
     return Stopped(stop_reason(None) or "deadline") if result.unfinished else Done()
 
 
@@ -162,7 +163,7 @@ class _NoProcessError(Exception):
 
 
 class MemberMonitor(PoolMonitor):
-    """Reports how far members have come that are trained in a pool."""
+    """Reports the progress of members that are trained in a pool."""
 
     def __init__(
         self,
@@ -181,16 +182,16 @@ class MemberMonitor(PoolMonitor):
         self._reported = time.monotonic()
 
     def begun(self, job: Job) -> None:  # noqa: ARG002
-        """Measure time from the first job on: before, processes were starting."""
+        """Start to measure time at the first job, when a process has started."""
         if self._began is None:
             self._began = self._reported = time.monotonic()
 
     def note(self, job: Job, text: str) -> None:
-        """Report it with the number of the member."""
+        """Report a note with the number of the member."""
         self._report(f"  member {self._index[job.key] + 1}: {text}")
 
     def epoch(self, job: Job, done: int, of: int) -> None:  # noqa: ARG002
-        """Report from time to time how far all have come."""
+        """Report the progress of all members every few seconds."""
         self._done[job.key] = done
         now = time.monotonic()
         if now - self._reported >= TOLD_EVERY:
@@ -199,9 +200,9 @@ class MemberMonitor(PoolMonitor):
             self._report(f"  {epochs}{self._time_left(now)}")
 
     def ended(self, job: Job | None, ending: Ending) -> None:
-        """Report the end of a member, or raise: what one is refused, all are.
+        """Report the end of a member; raise if it failed, because the others would fail as well.
 
-        The others have their states.
+        The other members keep their checkpoints.
         """
         if job is None:
             raise _NoProcessError(ending.text)
@@ -215,9 +216,9 @@ class MemberMonitor(PoolMonitor):
             raise RuntimeError(f"In {who}:\n{ending.text}")
         if ending.kind == "gone":
             raise InputError(
-                f"Expected {who} to live, but it was ended from outside ({ending.text}), perhaps "
-                "for want of memory; go on with `--resume`, or with `--fuse off`, which trains one "
-                "at a time."
+                f"Expected {who} to finish, but it was killed ({ending.text}), perhaps because "
+                "memory ran out; resume with `--resume`, or with `--fuse off`, which trains one "
+                "member at a time."
             )
         if ending.kind == "stopped":
             self._pool.stop()
@@ -226,7 +227,7 @@ class MemberMonitor(PoolMonitor):
     def _report_end(self, index: int) -> None:
         done, folder = epochs_of(self._folders[index]), self._folders[index]
         if not done:
-            return  # it was stopped before it began
+            return  # it was stopped before its first epoch
         rows = read_lines(folder / HISTORY)
         rate = rows[-1]["test"]["error_rate"] if rows else float("nan")
         self._report(
@@ -243,7 +244,7 @@ class MemberMonitor(PoolMonitor):
 
 
 def _begin(context: TrainingContext, member: Member, report: Report) -> bool:
-    """Train a member for an epoch, and keep its state: nothing that is measured is lost.
+    """Train a member for one epoch and keep its checkpoint.
 
     Return False if another process trains it.
     """
@@ -262,18 +263,18 @@ def _why_alone(machine: Machine, nested: bool) -> str:
     if nested:
         return "this is one of several processes already"
     if not sys.executable:
-        return "no further process starts here (it is not known where Python is)"
+        return "no more processes can be started here (the path of Python is not known)"
     threads = machine.threads or 1
-    return f"{threads} threads for each leave no cores for another" if threads > 1 else "one core"
+    return f"{threads} threads each leave no cores for another" if threads > 1 else "one core"
 
 
 def epochs_of(folder: Path) -> int:
-    """How many epochs of a member are kept: its history may have a row for some of them only."""
+    """Return the number of saved epochs of a member; only some may have a row in its history."""
     return len(_timing_of(folder))
 
 
 def _timing_of(folder: Path) -> list[dict[str, Any]]:
-    """What is told of a member's epochs; nothing if it is damaged, until it is written again."""
+    """Return the timing rows of a member's epochs; none if the file is damaged."""
     try:
         return [row for row in read_lines(folder / TIMING) if float(row["seconds"]) >= 0]
     except (*DAMAGES, InputError):
@@ -281,7 +282,7 @@ def _timing_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def _fitting() -> int:
-    """How many processes like this one fit into the memory that is free."""
+    """Return how many processes like this one fit into the free memory."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if "MemAvailable" in line)

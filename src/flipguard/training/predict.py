@@ -1,4 +1,4 @@
-"""From a run to a prediction table: where the learning side meets the evidence side."""
+"""Write the predictions of a run as a prediction table, which `flipguard compare` reads."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SPLITS = ("train", "test")
 
 
 def predict(run: Run, *, split: str, out: Path, device: str = "cpu") -> None:
-    """Writes a run's predictions on a split of its data."""
+    """Write a run's predictions on a split of its data."""
     if split not in SPLITS:
         raise InputError(f"Expected `--split` to be train or test, but got {split!r}.")
     data = data_of(run.config)
     if data.fingerprint != run.document["data"]["fingerprint"]:
         raise InputError(
             f"Expected the data that {run.folder} was trained on, but {run.config.data} has "
-            "changed; restore it, or train again."
+            "changed; restore it, or train the run again."
         )
     model = load_model(run).to(device)
     with alone_at(out):
@@ -43,15 +43,15 @@ def predict(run: Run, *, split: str, out: Path, device: str = "cpu") -> None:
 
 
 def alone_at(out: Path) -> AbstractContextManager[None]:
-    """Keeps other processes out of the run folder that a file is written into, if it is in one."""
-    place = next((place for place in out.absolute().parents if (place / RUN).exists()), None)
-    return nullcontext() if place is None else alone_in(place, report=lambda _: None)
+    """Lock the run folder that contains a file; do nothing if no run folder does."""
+    run = next((folder for folder in out.absolute().parents if (folder / RUN).exists()), None)
+    return nullcontext() if run is None else alone_in(run, report=lambda _: None)
 
 
 def write_test_predictions(
     folder: Path, model: nn.Module, data: DataSet, *, split: str, device: torch.device
 ) -> None:
-    """Writes a prediction table into a run's folder."""
+    """Write a prediction table into a run's folder."""
     spec = Run.read(folder).config.model
     save(
         predictions_path(folder, split),
@@ -63,7 +63,7 @@ def _write(
     path: Path, model: nn.Module, data: DataSet, *, split: str, device: torch.device, spec: str
 ) -> None:
     samples = data.train if split == "train" else data.test
-    # A model that was trained in double precision answers in it.
+    # A model that was trained in double precision also predicts in it.
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     logits = logits_on(model, BatchSource(samples, device=device, model=spec, dtype=dtype))
     ids = samples.ids

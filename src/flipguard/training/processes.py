@@ -1,4 +1,4 @@
-"""One run in several processes: each takes its share of every batch, and the first one writes."""
+"""Train a run in several processes: each takes a share of every batch, and the first one writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def train_in_processes(
     resume: bool,
     monitor: Monitor,
 ) -> Run:
-    """Start the processes, pass on what they tell, and wait for them.
+    """Start the processes, pass their messages to the monitor, and wait for them.
 
     `train_one` trains a run in the processes of a fabric; each process imports it by its name.
     """
@@ -36,7 +36,7 @@ def train_in_processes(
     from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
     told = multiprocessing.get_context("spawn").SimpleQueue()
-    # Not an event, whose lock a process that is killed could keep.
+    # Not an `Event`: a process that is killed could keep its lock.
     asked = multiprocessing.get_context("spawn").RawValue("b", 0)
     patient = is_waiting()
     refusals: list[str] = []
@@ -63,8 +63,8 @@ def train_in_processes(
     except (ProcessRaisedException, ProcessExitedException) as one:
         problem = one
     except KeyboardInterrupt:
-        # Files are replaced as a whole, so that none is left half. What they still say is not
-        # waited for: one that is killed amid a line would keep the way for it.
+        # Files are replaced as a whole, so none is left half written. The listener is not waited
+        # for: a process that is killed while it writes to the queue would block it.
         for child in set(multiprocessing.active_children()) - others:
             child.kill()
         raise
@@ -72,7 +72,7 @@ def train_in_processes(
     listener.join()
     if problem is not None:
         if not refusals:
-            if interrupted():  # before they could wait: they were still starting
+            if interrupted():  # while they were starting, before they could finish an epoch
                 raise KeyboardInterrupt from problem
             raise problem
         raise InputError(refusals[0]) from problem
@@ -89,7 +89,7 @@ def _work(
     asked: Any,
     patient: bool,
 ) -> None:
-    """What every process does; only the first one talks."""
+    """Train in one of the processes; only the first one reports progress."""
     if patient:
         _leave_interrupts_to_parent()
         poll_interrupt(lambda: bool(asked.value))
@@ -103,7 +103,7 @@ def _work(
 
 
 class _QueueMonitor:
-    """Tells the process that started this one."""
+    """Sends progress to the process that started this one."""
 
     def __init__(self, told: Any, *, talks: bool) -> None:
         self._told, self._talks = told, talks
@@ -125,11 +125,11 @@ class _QueueMonitor:
 
 
 def _leave_interrupts_to_parent() -> None:
-    """A terminal's Ctrl-C reaches all of its processes; the one that started them decides."""
+    """Ignore Ctrl-C, which a terminal sends to all processes, while the parent process lives."""
     parent = os.getppid()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        # The same signal tells that the parent has died: then nobody decides any more.
+        # If the parent has died, no other process can handle the signal.
         if os.getppid() != parent:
             signal.default_int_handler(number, frame)
 

@@ -1,4 +1,4 @@
-"""What `run.json` records besides the configuration: facts, followed runs, and formulas."""
+"""Write `run.json`: the configuration, facts about the run, followed runs, and formulas."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ from flipguard.training.batches import input_shape_of
 
 
 def follows(out: Path, runs: Iterable[Run]) -> dict[str, str]:
-    """The digests of the runs' weights, by their paths seen from a run's folder."""
+    """Return the digests of runs' weights by their paths relative to the folder of a run."""
     # Relative, so that a folder of runs can be moved as a whole.
     return {os.path.relpath(run.folder, out): weights_of(run) for run in runs}
 
 
 def weights_of(run: Run) -> str:
-    """The digest of a finished run's weights."""
+    """Return the digest of a finished run's weights."""
     return str(run.document.get("weights") or sha256_of(run.folder / MODEL))
 
 
 def recorded_key(folder: str) -> str:
-    """Return the key of the run in a folder; a run without one counts by its weights."""
+    """Return the key of the run in a folder, or the digest of its weights if it has no key."""
     document = Run.read(Path(folder)).document
     return str(document.get("key") or document.get("weights", ""))
 
 
 def follows_same(run: Run, there: Sequence[str], here: Sequence[str]) -> bool:
-    """Whether the runs in some folders are those that a run named, or have the same weights.
+    """Return whether the runs in `here` are those that a run names as `there`.
 
-    Paths alone do not tell: one may be relative, or the runs may have been moved.
+    Runs are the same if their folders or their weights are. Paths are not enough: one may be
+    relative, or the runs may have been moved.
     """
     return len(there) == len(here) and all(
         os.path.realpath(first) == os.path.realpath(second)
@@ -58,26 +59,26 @@ def follows_same(run: Run, there: Sequence[str], here: Sequence[str]) -> bool:
 
 
 def changed_since(run: Run) -> list[str]:
-    """The runs that it follows whose weights are others now, by paths seen from its folder."""
+    """Return the followed runs whose weights have changed, by paths relative to the run."""
     return [
-        place
-        for place, digest in run.follows.items()
-        if is_finished(run.folder / place) and weights_of(Run.read(run.folder / place)) != digest
+        path
+        for path, digest in run.follows.items()
+        if is_finished(run.folder / path) and weights_of(Run.read(run.folder / path)) != digest
     ]
 
 
 def check_follows(run: Run) -> None:
-    """Refuses to go on with a run if weights that it follows are others now."""
+    """Raise if the weights that a run follows have changed since it was started."""
     if changed := changed_since(run):
         raise InputError(
-            f"Expected {printable(str(run.folder))} to go on with the weights that it was begun "
+            f"Expected {printable(str(run.folder))} to resume with the weights that it was started "
             f"with, but those of {listed(changed)} (paths relative to it) have changed; restore "
-            f"them, or remove {printable(str(run.folder))} to begin again."
+            f"them, or remove {printable(str(run.folder))} to start again."
         )
 
 
 def departures_of(config: Config) -> list[str]:
-    """The differences from the method's paper with the settings of a complete configuration."""
+    """Return the differences from the method's paper with a complete configuration's settings."""
     method, named = method_of(config.method)
     return list(method.departures({**config.options, **named}))
 
@@ -101,16 +102,16 @@ def facts_for(config: Config, olds: Sequence[Config], *, new_classes: bool) -> f
 def changes_of(
     config: Config, olds: Sequence[Run], class_names: Collection[str]
 ) -> tuple[str, ...]:
-    """The changes of its method's formula that a run with these classes is trained by."""
+    """Return the changes of the method's formula that apply to a run with these classes."""
     lacked = any(set(class_names) - set(run.class_names) for run in olds)
     facts = facts_for(config, [run.config for run in olds], new_classes=lacked)
     return method_of(config.method)[0].changes(facts)
 
 
 def changes_since(run: Run) -> tuple[str, ...]:
-    """The changes of its method's formula that a run was trained before.
+    """Return the changes of the method's formula that apply to a run and came after its training.
 
-    Old runs that are gone are not asked.
+    Old runs that no longer exist are not considered.
     """
     olds = [Run.read(Path(old)) for old in run.config.old if is_finished(Path(old))]
     return changes_of(run.config, olds, run.class_names)[run.document.get("formula", 0) :]
@@ -155,7 +156,7 @@ def model_facts(model: nn.Module) -> dict[str, Any]:
 
 
 def write_run(folder: Path, config: Config, *, status: str, **more: Any) -> None:
-    """Writes `run.json`."""
+    """Write `run.json`."""
     document = {
         "schema": SCHEMA,
         "status": status,

@@ -1,4 +1,4 @@
-"""Members that come from old runs: taken over as they are, or started from old weights."""
+"""Members that come from old runs: reused unchanged, or started from old members' weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flipguard.training.members import member_count, reuse_count
 
 
 def reused_members(config: Config, olds: Sequence[Run], data: DataSet) -> list[Run]:
-    """The members that are taken over: the first that the old run lists, which are its newest."""
+    """Return the reused members: the first that the old run lists, which are its newest."""
     count = reuse_count(config)
     if not count:
         return []
@@ -27,8 +27,8 @@ def reused_members(config: Config, olds: Sequence[Run], data: DataSet) -> list[R
     gone = [str(folder) for folder in folders if not (folder / RUN).exists()]
     if gone:
         raise InputError(
-            f"Expected the members of {old.folder} to be there, but {listed(gone)} is gone; move "
-            f"them along with it, or leave `reuse` out."
+            f"Expected the members of {old.folder} to exist, but {listed(gone)} is missing; move "
+            "them along with it, or leave `reuse` out."
         )
     runs = [Run.read(folder) for folder in folders]
     for run in runs:
@@ -41,38 +41,38 @@ def _refuse_member(config: Config, run: Run, data: DataSet) -> None:
     if not run.finished or not (run.folder / MODEL).exists():
         what = "is not finished"
     elif run.class_names != data.class_names:
-        what = "knows other classes"
+        what = "has other classes"
     elif run.input_shape != input_shape_of(data):
         what = "takes other inputs"
     elif run.input_shape is None and run.config.model != config.model:
         what = "reads other tokens"  # texts are encoded once, as the student reads them
     if what is not None:
         raise InputError(
-            "Expected members that are taken over to be finished runs on the same classes and "
-            f"inputs, but {run.folder} {what}; leave `reuse` out, and new ones are trained."
+            "Expected reused members to be finished runs on the same classes and inputs, but "
+            f"{run.folder} {what}; leave `reuse` out to train new members."
         )
-    load_model(run)  # which refuses damaged weights, before anything is trained
+    load_model(run)  # raises if the weights are damaged, before any training
 
 
 def start_runs(config: Config, old: Run) -> tuple[str, ...]:
-    """The runs that members start from, in their order; none if all start from old itself."""
-    # Runs that old was given are not its own members, and may be of any architecture.
+    """Return the runs that members start from, in order; none if all start from the old run."""
+    # Runs that were given to the old run as `guides` may have any architecture.
     named = () if old.config.guides else old.document.get("members", ())
-    # They lie beside the folder itself, and not beside a link to it.
-    place = Path(os.path.realpath(old.folder))
-    starts = start_paths(config, old.folder, [place / name for name in named])
-    gone = [os.path.relpath(one, place) for one in starts if not is_finished(Path(one))]
+    # Their paths are relative to the folder itself, not to a link to it.
+    folder = Path(os.path.realpath(old.folder))
+    starts = start_paths(config, old.folder, [folder / name for name in named])
+    gone = [os.path.relpath(one, folder) for one in starts if not is_finished(Path(one))]
     if gone:
         raise InputError(
             f"Expected the members of {old.folder} to be finished runs for new ones to start from, "
-            f"but found none in {listed(gone)}, seen from there; move them along with it, or leave "
-            "`fine_tune` out."
+            f"but found none in {listed(gone)} (paths relative to it); move them along with it, or "
+            "leave `fine_tune` out."
         )
     return starts
 
 
 def start_paths(config: Config, old: Path, members: Sequence[Path]) -> tuple[str, ...]:
-    """The same, by where old and its members lie, whether they are trained yet or not."""
+    """Return the same from the folders of old members, which need not be trained yet."""
     if not members:
         return ()
     count = member_count(config)
@@ -82,12 +82,12 @@ def start_paths(config: Config, old: Path, members: Sequence[Path]) -> tuple[str
             f"has {len(members)}; set `options.members` to {len(members)} or less, or leave "
             "`fine_tune` out."
         )
-    # The first of old's are what `reuse` takes over as they are; others are what is started from.
-    return tuple(os.path.normpath(place) for place in members[reuse_count(config) : count])
+    # The first old members are reused unchanged; new members start from the others.
+    return tuple(os.path.normpath(path) for path in members[reuse_count(config) : count])
 
 
 def refuse_start(method: Method, old: Run) -> None:
-    """Refuses one model that would start from the weights of several."""
+    """Raise if one model would start from the weights of an ensemble."""
     if method.is_mean or not method_of(old.config.method)[0].is_mean:
         return
     otherwise = "" if method.default_needs().same_layout else ", or leave `fine_tune` out"

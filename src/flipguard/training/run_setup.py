@@ -1,4 +1,4 @@
-"""What a run is trained with: its student, old models, samples and trackers, and its folder."""
+"""Set up the training of a run: student, old models, samples, trackers, and `run.json`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from flipguard.training.stored_views import ViewPlan, plan_views
 
 @dataclass(slots=True, kw_only=True)
 class RunSetup:
-    """All that the parts of a training share."""
+    """The objects that the parts of a training share."""
 
     fabric: Any
     config: Config
@@ -39,8 +39,8 @@ class RunSetup:
     source: BatchSource  # the training samples
     trackers: dict[str, FlipTracker]
     context: BuildContext  # what the objective is built from
-    facts: dict[str, Any]  # what `run.json` says in addition to the configuration
-    views: ViewPlan | None  # which views of the samples are stored, if any are
+    facts: dict[str, Any]  # for `run.json`, in addition to the configuration
+    views: ViewPlan | None  # None if no views are stored
 
     def follow(self, members: Sequence[Run]) -> None:
         """Note the members whose weights the run follows."""
@@ -49,14 +49,14 @@ class RunSetup:
         self.facts["follows"] |= follows(self.out, members)
 
     def write(self, status: str, **more: Any) -> Run:
-        """Write `run.json`, and return what it says."""
+        """Write `run.json`, and return the run."""
         if self.fabric.is_global_zero:
             write_run(self.out, self.config, status=status, **self.facts, **more)
         self.fabric.barrier()
         return Run.read(self.out)
 
     def finish(self, model: nn.Module) -> Run:
-        """Write the weights and the predictions that the run ends with."""
+        """Write the final weights and predictions, and mark the run as finished."""
         if not self.fabric.is_global_zero:
             return self.write("finished")
         save_model(self.out, model)
@@ -72,7 +72,7 @@ def set_up_run(
     data: DataSet,
     old_runs: Sequence[Run],
 ) -> RunSetup:
-    """Prepare a run, and remove what killed processes left in its folder."""
+    """Prepare a run, and remove the leftovers of killed processes from its folder."""
     olds = tuple(load_old_model(run, data, fabric.device, config.machine) for run in old_runs)
     student = _student(fabric, config, method, data, olds)
     learned, held_out = data.train, data.train
@@ -107,7 +107,7 @@ def set_up_run(
         facts=run_facts(config, out, data, student, old_runs),
         views=views,
     )
-    fabric.barrier()  # all have looked at the folder before one writes to it
+    fabric.barrier()  # all processes have read the folder before one writes to it
     if fabric.is_global_zero:
         remove_leftovers(out)
     return setup
@@ -116,7 +116,7 @@ def set_up_run(
 def _student(
     fabric: Any, config: Config, method: Method, data: DataSet, olds: tuple[OldModelInfo, ...]
 ) -> nn.Module:
-    """Return the student as it starts."""
+    """Return the student with its initial weights."""
     student = _new_model(config, data)
     check_layouts(method, config, student, olds)
     if config.fine_tune and not method.is_mean:

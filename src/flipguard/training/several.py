@@ -1,4 +1,4 @@
-"""Ordinary runs that differ by seed alone, trained as one network where that can be done."""
+"""Train ordinary runs that differ only by seed, as one network if possible."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from flipguard.worker_process import JobContext
 
 
 def train_several(configs: Sequence[Config], folders: Sequence[Path], *, monitor: Monitor) -> bool:
-    """Trains untreated runs of one kind: together what can be, and one by one what is left.
+    """Train runs without a method: as one network if possible, the rest one by one.
 
-    False if time was up before they ended, which `machine.minutes` of the first says of all. One
-    that diverges takes none of the others with it: they are trained alone then, and it is refused
-    once they are finished.
+    Return False if time was up before all were finished; `machine.minutes` of the first run is the
+    limit for all. If a run diverges, all are trained alone, and its error is raised after the
+    others are finished.
     """
     minutes = configs[0].machine.minutes
     deadline = None if minutes is None else time.monotonic() + 60 * minutes

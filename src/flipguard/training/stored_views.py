@@ -1,8 +1,8 @@
-"""Stored views: what an ensemble says about augmented inputs, computed once for many students.
+"""Stored views: the logits of an ensemble on augmented inputs, computed once for many students.
 
-An augmented input is a function of seed, view and sample, so it need not be kept: a student replays
-it, and finds what the ensemble says about it in a table. The seed is of the members, and not of a
-student, so that every student of the same members finds the same table.
+An augmented input is a function of seed, view and sample, so it is not stored: a student computes
+it again, and reads the ensemble's logits for it from a table. The seed depends on the members and
+not on the student, so that all students of the same members use the same table.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from flipguard.training.view_table import Chunk, TableShape, ViewStore, need_roo
 
 FOLDER = "views"
 SHARE = 8  # a table of at most an eighth of a GPU's free memory is kept there
-TELL = 10.0  # seconds between two lines about how far it has come
+TELL = 10.0  # seconds between progress lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewPlan:
-    """Which views are to be stored, of which samples and where: all but whose logits."""
+    """Which views of which samples are stored, and where; the members are not known yet."""
 
     config: Config
     data: DataSet
     wanted: ViewOptions
     shape: TableShape
-    place: Path  # of all stored views of the runs there
+    place: Path  # the folder of all stored views of the runs next to it
 
     def identity(self, runs: Sequence[Run]) -> dict[str, Any]:
-        """What decides the numbers."""
+        """Return everything that decides the numbers in the table."""
         config, scope = self.config, self.config.scope
         texts = isinstance(self.data.train, TextSplit)
         return {
             "data": self.data.fingerprint,
-            # Which samples are held out from it, and so the temperatures that are fitted on them.
+            # They decide which samples are held out, and so the temperatures fitted on them.
             "calibrated": [scope.samples, scope.seed] if calibrates(config) else None,
             "members": [{"model": run.config.model, "weights": weights_of(run)} for run in runs],
             "tokens_of": config.model if texts else None,
@@ -68,7 +68,7 @@ class ViewPlan:
         }
 
     def seed(self, runs: Sequence[Run]) -> int:
-        """The augmentation's seed, which all students of the same members share."""
+        """Return the augmentation's seed, which all students of the same members share."""
         return derive_seed(0, "views", *(weights_of(run) for run in runs))
 
     def stored(
@@ -81,9 +81,9 @@ class ViewPlan:
         deadline: float | None,
         report: Report,
     ) -> tuple[StoredViews, BatchSource, Path] | None:
-        """The table, the samples as they are augmented for it, and where it is.
+        """Return the table, the source of the samples augmented for it, and its folder.
 
-        What is not in it yet is computed; None if time was up before all was.
+        Missing rows are computed. Return None if time was up before all were computed.
         """
         of = self.identity(runs)
         name = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
@@ -119,14 +119,14 @@ class ViewPlan:
         deadline: float | None,
         report: Report,
     ) -> bool:
-        """Computes what the table lacks; False if time was up before."""
+        """Compute the missing rows of the table; return False if time was up before the end."""
         for chunk in store.begin():
             report(
                 f"samples {chunk.start:,} to {chunk.stop - 1:,} of view {chunk.view} are damaged "
                 f"at {store.folder}; they are computed again"
             )
         if self.wanted.count > self.shape.views:
-            report("nothing is augmented, so all views are one")
+            report("nothing is augmented, so one view is stored")
         missing = store.missing()
         if not missing:
             report(f"found {self.shape} at {store.folder}")
@@ -138,12 +138,12 @@ class ViewPlan:
             for count, chunk in enumerate(missing, start=1):
                 store.write(chunk, self._rows(chunk, ensemble, material, fabric))
                 now = time.monotonic()
-                # After a chunk and not before it, so that every start comes further.
+                # After a chunk and not before it, so that every call makes progress.
                 if time_is_up(deadline) and count < len(missing):
                     return False
                 if now - told >= TELL:
                     left = (now - began) / count * (len(missing) - count)
-                    report(f"  {count:,} of {len(missing):,} parts are stored  {left:.0f} s left")
+                    report(f"  {count:,} of {len(missing):,} parts stored  {left:.0f} s left")
                     told = now
         finally:
             store.record()
@@ -151,11 +151,11 @@ class ViewPlan:
 
     @torch.no_grad()
     def _rows(self, chunk: Chunk, ensemble: Reference, material: BatchSource, fabric: Any) -> Any:
-        """The rows of a chunk; the same batches every time, and so the same bytes."""
+        """Return the rows of a chunk; the same batches every time, and so the same bytes."""
         found = []
-        places = torch.arange(chunk.start, chunk.stop)
-        # Several teachers may be under way at once.
-        for some in torch.split(places, max(material.evaluation_batch_size() // APART, 1)):
+        indices = torch.arange(chunk.start, chunk.stop)
+        # Several teachers may compute at the same time.
+        for some in torch.split(indices, max(material.evaluation_batch_size() // APART, 1)):
             inputs, _ = material.batch(some, epoch=chunk.view)
             with fabric.autocast():
                 logits = ensemble(inputs) if isinstance(inputs, Tensor) else ensemble(**inputs)
@@ -165,7 +165,7 @@ class ViewPlan:
 
 
 def plan_views(config: Config, out: Path, data: DataSet, material: BatchSource) -> ViewPlan | None:
-    """The views that a configuration asks for; refused here if they cannot be had."""
+    """Return the plan of a configuration's stored views, or None; raise if it is impossible."""
     classes = len(data.class_names)
     wanted = method_of(config.method)[0].views(config.options, classes)
     if wanted is None:
@@ -190,7 +190,7 @@ def plan_views(config: Config, out: Path, data: DataSet, material: BatchSource) 
         place=out.absolute().parent / FOLDER,
     )
     if not plan.place.exists():
-        # Before any member is trained; later it may be that they are stored already.
+        # Checked before any member is trained. If the folder exists, the views may be in it.
         need_room(plan.shape, plan.place)
     return plan
 
@@ -199,7 +199,7 @@ def _refuse_overflow(logits: Tensor, wanted: ViewOptions) -> None:
     largest = torch.finfo(FLOATS[wanted.kept]).max
     if bool((logits.abs() <= largest).all()):
         return
-    way_out = "train members that give some"
+    way_out = "train members whose logits are in this range"
     if wanted.kept == "float16" and bool(logits.isfinite().all()):
         way_out = "set `views_dtype=float32`"
     raise InputError(

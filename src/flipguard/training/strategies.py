@@ -1,4 +1,4 @@
-"""How the members of a run are trained: as one network, side by side, or one by one."""
+"""Train the members of a run: as one network, in several processes, or one by one."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _refuse_settings(fabric: Any, config: Config) -> None:
 
 
 def _is_fresh(folder: Path) -> bool:
-    """Whether a member is neither finished nor begun alone."""
+    """Return whether a member is neither finished nor begun alone."""
     if (folder / CHECKPOINT).exists():
         return False
     return not is_finished(folder)

@@ -1,4 +1,4 @@
-"""Finished members as the teachers of a student: their mean logits, computed in one pass."""
+"""Use finished members as the teachers of a student: their mean logits, computed in one pass."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from flipguard.training.fused_group import APART, fills_gpu, fuses
 
 
 def fold_batch_norm(member: nn.Module, example: Tensor) -> nn.Module:
-    """A copy in eval mode whose normalisations are folded into convolutions where they can be.
+    """Return a copy in eval mode, with normalisations folded into convolutions where possible.
 
-    A network that cannot be looked into is given as a plain copy.
+    If the network cannot be traced, it is a plain copy.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU())
     >>> [type(layer).__name__ for layer in fold_batch_norm(net, torch.zeros(2, 3, 5, 5)).children()]
@@ -53,7 +53,7 @@ def fold_batch_norm(member: nn.Module, example: Tensor) -> nn.Module:
         once = calls.count(before.target) == 1 and calls.count(node.target) == 1
         if type(convolution) is not nn.Conv2d or not once or norm.running_mean is None:
             continue
-        # In float64, so that no more is rounded than the product itself.
+        # In float64, so that only the final product is rounded.
         kind, laid = convolution.weight.dtype, convolution.weight
         exact = fuse_conv_bn_eval(copy.deepcopy(convolution).double(), copy.deepcopy(norm).double())
         exact = exact.to(kind)
@@ -69,9 +69,9 @@ def fold_batch_norm(member: nn.Module, example: Tensor) -> nn.Module:
 
 
 class FusedMean(nn.Module):
-    """The mean over fused members of logits, each divided by its temperature.
+    """The mean of fused members' logits, each divided by its temperature.
 
-    It is summed in float32 (float64 if the members give that), as `Ensemble` does.
+    The sum is in float32 (float64 if the logits are), as in `Ensemble`.
     """
 
     shares: Tensor
@@ -101,11 +101,11 @@ def teachers(
     batch_size: int | None = None,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Reference:
-    """The members' mean logits as a reference; their normalisations are folded away.
+    """Return the members' mean logits as a reference, with their normalisations folded.
 
-    On several streams a GPU asks several of them at the same time, each a network of its own if
-    they are `apart`. Told how large batches will be and how precise, it measures on a GPU how they
-    are fastest.
+    With several streams, a GPU computes several members at the same time; if they are `apart`, each
+    is a separate network. If `batch_size` is given, the fastest way is measured on a GPU, with the
+    precision of `autocast`.
 
     >>> from flipguard.models import build_model
     >>> members = [build_model("conv2d", classes=10, input_shape=(8, 8), seed=i) for i in range(4)]
@@ -121,8 +121,8 @@ def teachers(
     fused = fuse(plain, example=batch, streams=streams, networks=networks)
     if apart and fused.way != "packed":
         raise InputError(
-            "Expected networks of convolutions or of plain layers to be asked side by side, but "
-            "got some whose calls are mapped; ask them in turn."
+            "Expected networks of convolutions or of plain layers to be computed on several "
+            "streams, but got some whose calls are mapped; compute them in turn."
         )
     fused = fused.eval().requires_grad_(False)
     mean = FusedMean(fused, temperatures).to(_device(members[0]))
@@ -145,7 +145,7 @@ def _device(member: nn.Module) -> torch.device:
 
 
 class TeacherLayout(NamedTuple):
-    """How teachers answer: on how many streams, and as one network or each by itself."""
+    """How teachers are computed: on how many streams, and as one network or each by itself."""
 
     streams: int = 1
     apart: bool = False
@@ -154,10 +154,10 @@ class TeacherLayout(NamedTuple):
 def teacher_layout(
     machine: Machine, device: torch.device, models: Sequence[nn.Module]
 ) -> TeacherLayout | None:
-    """Return how models answer together; None if they answer one after the other."""
+    """Return how models are computed together; None if they are computed one after the other."""
     if len(models) < 2 or not fuses(machine, device):
         return None
-    # A compiler of the whole keeps to one stream.
+    # A network that is compiled as a whole runs on one stream.
     streams = 1 if machine.compile == "whole" else machine.streams
     if machine.fuse == "on" or not fills_gpu(models[0]):
         return TeacherLayout(streams or 1)
@@ -175,7 +175,7 @@ def load_teachers(
 ) -> Callable[[], Reference]:
     """Return a function that loads the ensemble of finished members.
 
-    It is calibrated if there are samples to calibrate it on.
+    The ensemble is calibrated if `held_out` is given.
     """
 
     def load() -> Reference:
@@ -200,6 +200,6 @@ def load_teachers(
                 autocast=autocast,
             )
         except InputError:
-            return ensemble  # of several architectures, or of one that cannot be fused
+            return ensemble  # it has several architectures, or one that cannot be fused
 
     return load

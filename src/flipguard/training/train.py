@@ -1,4 +1,4 @@
-"""A run from its configuration to its folder."""
+"""Train a run: from its configuration to its folder."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from flipguard.worker_process import JobContext
 
 
 def train(config: Config, out: Path, *, resume: bool = False, report: Report = print) -> Run:
-    """Trains what the configuration says, into a folder."""
+    """Train a run as its configuration says, and write it into a folder."""
     return train_with(None, config, out, resume=resume, monitor=LineMonitor(report))
 
 
@@ -80,7 +80,7 @@ def train_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
     except InUseError:
         if not waits:
             raise
-        return False  # time was up before another process had trained it
+        return False  # time was up while another process was training it
 
 
 def train_with(
@@ -92,9 +92,9 @@ def train_with(
     waits: bool = False,
     monitor: Monitor,
 ) -> Run:
-    """Trains in the processes of a fabric, or in new ones if there is none yet.
+    """Train a run in the processes of a fabric, or in new ones if it is None.
 
-    If another process writes to the folder, refuses or, with `waits`, waits while there is time.
+    If another process writes to the folder, raise, or wait until the deadline if `waits` is set.
     """
     began, report = time.monotonic(), monitor.note
     check_place(out)
@@ -105,13 +105,13 @@ def train_with(
         report(f"{out} is finished; nothing to do")
         if changed := changed_since(run):
             report(
-                f"it followed other weights than those that are now in {listed(changed)}, seen "
-                "from there; what it has learned from them stays as it is"
+                f"the weights in {listed(changed)} (paths relative to it) have changed since it "
+                "was trained with them; it stays as it is"
             )
         if earlier := changes_since(run):
             report(
                 f"it was trained before a change of the method ({'; '.join(earlier)}), and stays "
-                "as it is; train it into another folder to have the method of today"
+                "as it is; train it into another folder to use the current method"
             )
         return run
     old_runs = [Run.read(Path(folder)) for folder in config.old]
@@ -119,7 +119,7 @@ def train_with(
     if fabric is None:
         fabric = fabric_of(config.machine)
         if config.machine.processes > 1:
-            _checked_data(config, out, old_runs)  # refused here, before others are started
+            _checked_data(config, out, old_runs)  # raises here, before processes are started
             return _in_processes(fabric, config, out, resume=resume, monitor=monitor)
     minutes = config.machine.minutes
     deadline = None if minutes is None else began + 60 * minutes
@@ -132,10 +132,10 @@ def train_with(
                 stack.enter_context(begun_or_nothing(out))
             except InputError as problem:
                 refused = problem
-        # Told to the other processes, which would wait for the first one in vain.
+        # Sent to the other processes, which would otherwise wait for the first one forever.
         if (refused := fabric.broadcast(refused)) is not None:
             raise refused
-        # Another process may have trained it until the lock was free.
+        # Another process may have trained it while this one waited for the lock.
         if (run := _finished(config, out, resume=resume)) is not None:
             return run
         data = _checked_data(config, out, old_runs)
@@ -144,14 +144,14 @@ def train_with(
 
 
 def _finished(config: Config, out: Path, *, resume: bool) -> Run | None:
-    """The run in a folder, if it needs no more training; refused if it is another run."""
+    """Return the run in a folder if it is finished, else None; raise if it is another run."""
     check_folder(out, config, resume=resume)
     run = Run.read(out) if (out / RUN).exists() else None
     return run if run is not None and is_whole(run) else None
 
 
 def _checked_data(config: Config, out: Path, old_runs: list[Run]) -> DataSet:
-    """The data, refused if the run cannot be trained on them."""
+    """Return the data; raise if the run cannot be trained on them."""
     data = data_of(config)
     check_data(out, config, data)
     check_calibration(config, data, old_runs)
@@ -169,7 +169,7 @@ def _in_processes(fabric: Any, config: Config, out: Path, *, resume: bool, monit
             fabric, config, out, train_one=train_with, resume=resume, monitor=monitor
         )
     except Exception:
-        # The first process may have been ended before it removed what it had written.
+        # The first process may have been killed before it removed the files that it had written.
         if new and not (out / CHECKPOINT).exists():
             with suppress(InputError), alone_in(out, report=monitor.note):
                 forget(out)
@@ -186,8 +186,8 @@ def _train_one(
     deadline: float | None,
     monitor: Monitor,
 ) -> Run:
-    """Train the members if there are any, then the student, and write what it ends with."""
-    can_capture(config, fabric.device)  # refuses what this machine cannot do, before any work
+    """Train the members if there are any, then the student, and write the results."""
+    can_capture(config, fabric.device)  # raises, before any training, if the machine cannot
     setup = set_up_run(fabric, config, method, out, data, old_runs)
     if method.needs(config.options).members is not None:
         runs = _members(setup, old_runs, deadline, monitor)
@@ -221,7 +221,7 @@ def _members(
 
 
 def _finish_ensemble(setup: RunSetup, runs: list[Run]) -> Run:
-    """End a run whose result is the mean of its members."""
+    """Finish a run whose result is the mean of its members."""
     mean = to_device(load_ensemble(runs, setup.config.machine), setup.fabric.device)
     setup.facts |= model_facts(mean)
     setup.write("training")
@@ -235,7 +235,7 @@ def _finish_ensemble(setup: RunSetup, runs: list[Run]) -> Run:
 
 
 def _ask_members(setup: RunSetup, runs: list[Run], deadline: float | None, report: Report) -> bool:
-    """Make members the teachers of the student, or store what they say; False if stopped before."""
+    """Make members the student's teachers, or store their logits; return False if stopped."""
     config, fabric = setup.config, setup.fabric
     teachers = load_teachers(
         runs,
@@ -283,7 +283,7 @@ def _train_student(
         formula=setup.facts["formula"],
     )
     ended = loop(
-        # What a method trains along with the student, such as a projection, is made on the CPU.
+        # Modules that a method trains along with the student are made on the CPU.
         StudentTrainee(student, objective).to(fabric.device),
         batches,
         setup.trackers,

@@ -1,4 +1,4 @@
-"""What one loop trains: a student or several members, their optimizer, and clipped gradients."""
+"""The models that one loop trains, a student or several members, and their optimizer."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LossParts: TypeAlias = dict[str, Tensor]
 # These contain models, but are not models.
 CONTAINERS = (nn.ModuleDict, nn.ModuleList)
 
-# How it is computed: this machine's affair, and not that of the one where a run was begun.
+# Settings of kernels: those of this machine, not of the machine where a run was started.
 KERNELS = ("capturable", "fused", "foreach")
 
 
 def learning_rate(recipe: Recipe, *, step: int, steps_an_epoch: int) -> float:
-    """The learning rate of a step, the first of which is 0; refused if it is too large.
+    """Return the learning rate of a step, counted from 0; raise if it is too large.
 
     >>> recipe = Recipe(schedule="cosine", learning_rate=1.0, epochs=10, warmup=1.0)
     >>> [round(learning_rate(recipe, step=s, steps_an_epoch=2), 3) for s in (0, 1, 2, 11, 19)]
@@ -41,7 +41,7 @@ def learning_rate(recipe: Recipe, *, step: int, steps_an_epoch: int) -> float:
         rate = _rate(recipe, step, steps_an_epoch)
     except OverflowError:
         rate = math.inf
-    # AdamW divides it by a tenth in its first step.
+    # In its first step AdamW divides it by 0.1.
     largest = LARGEST / 10 if recipe.optimizer == "adamw" else LARGEST
     if rate > largest:
         raise DivergedError(
@@ -83,7 +83,7 @@ class Trainee(nn.Module, ABC):
     @property
     @abstractmethod
     def model(self) -> nn.Module:
-        """The models themselves, without what is trained along with them."""
+        """The models, without other modules that are trained along with them."""
 
     @abstractmethod
     def forward(
@@ -116,7 +116,7 @@ class Trainee(nn.Module, ABC):
 
     @abstractmethod
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to a state."""
+        """Load a state from `state`."""
 
     def add_losses(self, sums: LossParts, losses: LossParts, share: float) -> None:
         """Add a share of the losses of a batch to their sums over the epoch."""
@@ -133,7 +133,7 @@ class Trainee(nn.Module, ABC):
 
 
 class StudentTrainee(Trainee):
-    """A student, and what its method trains along with it."""
+    """A student, and the modules that its method trains along with it."""
 
     count = 1
 
@@ -202,7 +202,7 @@ class StudentTrainee(Trainee):
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to a state of the student and of its method."""
+        """Load a state of the student and of its method."""
         self.student.load_state_dict(state["student"])
         self.trained.load_state_dict(state["trained"])
         self._objective.restore(state["objective"])
@@ -217,7 +217,7 @@ class StudentTrainee(Trainee):
 
 
 class GroupTrainee(Trainee):
-    """Untreated models as one network; each learns the task alone."""
+    """Several models as one network, each trained on the task alone, without a method."""
 
     def __init__(self, fused: Fused, label_smoothing: float) -> None:
         super().__init__()
@@ -257,7 +257,7 @@ class GroupTrainee(Trainee):
         return torch.cat([self.fused.forward(piece).float().argmax(-1) for piece in pieces], 1)
 
     def parameters_by_decay(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Return what is a matrix in each model, and what is a vector, which does not decay."""
+        """Return the matrices of the models, which decay, and the vectors, which do not."""
         return self.fused.decaying()
 
     def clip(self, largest: float) -> None:
@@ -274,13 +274,13 @@ class GroupTrainee(Trainee):
         return {"members": self.fused.body.state_dict()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to a state of all models."""
+        """Load a state of all models."""
         self.fused.body.load_state_dict(state["members"])
 
     def add_losses(self, sums: LossParts, losses: LossParts, share: float) -> None:
         """Add a share of the losses of a batch to their sums over the epoch, in float32.
 
-        Rounded as in every history of a group: the product by itself, in any precision of training.
+        The product is rounded before the sum, so that histories of groups keep their exact numbers.
         """
         for name, part in losses.items():
             if name not in sums:
@@ -291,9 +291,9 @@ class GroupTrainee(Trainee):
 def clip(modules: nn.Module, largest: float) -> None:
     """Clip the gradient of a model, or of each model in a container, to a norm.
 
-    A model must end as it would if it were trained alone. So the gradient of no other model may
-    count in its norm: not that of a twin, of another member, or of a projection trained along with
-    it. Whether gradients are finite is not checked, because the host would have to wait for that.
+    A model must end with the weights that it would have if it were trained alone. So its norm must
+    not include gradients of another model, such as a twin, another member or a projection. It is
+    not checked whether gradients are finite, because the host would have to wait for the device.
     """
     if isinstance(modules, Fused):
         modules.clip(largest)
@@ -317,13 +317,13 @@ def optimizer_of(
     *,
     captured: bool = False,
 ) -> torch.optim.Optimizer:
-    """The recipe's optimizer, of weights that decay and of others (biases, norms) that do not."""
+    """Return the recipe's optimizer for weights that decay and others that do not."""
     recipe = config.recipe
     groups = [
         {"params": list(decaying), "weight_decay": recipe.weight_decay},
         {"params": list(others), "weight_decay": 0.0},
     ]
-    # One kernel for all weights; where gradients are scaled, they have to be unscaled before it.
+    # One kernel for all weights; it does not fit scaled gradients, which are unscaled before.
     at_once = True if device.type == "cuda" and config.machine.precision != "16-mixed" else None
     if recipe.optimizer == "adamw":
         return torch.optim.AdamW(
@@ -339,8 +339,8 @@ def optimizer_of(
 
 
 def restore_optimizer(optimizer: Any, state: dict[str, Any]) -> None:
-    """Goes back to a state, whichever device it was written on."""
+    """Load an optimizer's state, which may have been saved on another device."""
     for group in state["param_groups"]:
         group |= {name: optimizer.defaults[name] for name in KERNELS if name in group}
-        group["lr"] = float(group["lr"])  # where steps are replayed, it is a tensor on the device
+        group["lr"] = float(group["lr"])  # a tensor on the device if steps were replayed
     optimizer.load_state_dict(state)

@@ -1,13 +1,13 @@
-"""Stored views as a folder: a table in one flat file, and what of it is done.
+"""Stored views as a folder: a table in one flat file, and a record of its finished chunks.
 
 ::
 
     logits.bin    rows of one width: view 0 of all samples, then view 1, …
-    views.json    what the views are of, the table's shape, and a checksum for every chunk in it
-    .lock         held by the process that looks it through or adds to it
+    views.json    the identity of the views, the table's shape, a checksum of each finished chunk
+    .lock         held by the process that reads or extends the table
 
-A chunk counts when its checksum is recorded, which happens after its bytes are on disk: whenever
-a process is killed, what counts is there.
+A chunk counts once its checksum is recorded, which happens after its bytes are on disk. So all
+chunks that count are complete, even if a process was killed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from flipguard.training.interrupting import time_is_up
 SCHEMA = "flipguard.views/1"
 TABLE, DONE = "logits.bin", "views.json"
 CHUNK = 4096  # samples of one view
-BETWEEN = 1.0  # seconds from one record of what is done to the next
+BETWEEN = 1.0  # seconds between two records of the finished chunks
 
 Rows: TypeAlias = npt.NDArray[np.int16] | npt.NDArray[np.int32]
 
 
 class Chunk(NamedTuple):
-    """Some samples of one view, and the row of the table that the first of them is."""
+    """Some samples of one view, and the table's row of the first of them."""
 
     number: int
     view: int
@@ -56,7 +56,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape:
-    """How large a table is."""
+    """The size of a table."""
 
     views: int
     samples: int
@@ -74,7 +74,7 @@ class TableShape:
         return self.views * self.samples * self.row
 
     def chunks(self) -> list[Chunk]:
-        """What is computed and recorded at a time."""
+        """Return the chunks, each of which is computed and recorded at once."""
         starts = product(range(self.views), range(0, self.samples, CHUNK))
         return [
             Chunk(
@@ -89,7 +89,7 @@ class TableShape:
 
 
 class ViewStore:
-    """A table in a folder, which is added to chunk by chunk."""
+    """A table in a folder, which is written chunk by chunk."""
 
     def __init__(self, folder: Path, shape: TableShape, *, of: Mapping[str, Any]) -> None:
         self.folder, self.shape = folder, shape
@@ -99,7 +99,7 @@ class ViewStore:
 
     @contextmanager
     def held(self, *, deadline: float | None, report: Callable[[str], None]) -> Iterator[bool]:
-        """Keeps other processes away; False if time was up before they were done."""
+        """Context manager: lock the folder; give False if time was up before it was free."""
         with ExitStack() as stack:
             try:
                 stops = partial(time_is_up, deadline)
@@ -110,13 +110,13 @@ class ViewStore:
                 yield True
 
     def begin(self) -> list[Chunk]:
-        """Opens the table, or makes a new one; gives the recorded chunks that are damaged."""
+        """Open the table, or make a new one; return the recorded chunks that are damaged."""
         with self._told_if_it_fails():
             remove_leftovers(self.folder)
         if not (self.folder / DONE).exists():
             need_room(self.shape, self.folder, there=self._taken())
             with self._told_if_it_fails(), (self.folder / TABLE).open("wb") as file:
-                # Of no content yet: what is never written takes no room, and does not count.
+                # A sparse file: chunks that are not written take no space on the disk.
                 file.truncate(self.shape.size)
                 os.fsync(file.fileno())
             self._done = {}
@@ -130,12 +130,12 @@ class ViewStore:
         return damaged
 
     def missing(self) -> list[Chunk]:
-        """The chunks that are still to be computed."""
+        """Return the chunks that are still to be computed."""
         return [chunk for chunk in self.shape.chunks() if chunk.number not in self._done]
 
     def write(self, chunk: Chunk, rows: Rows) -> None:
-        """Adds a chunk."""
-        # By a file and not by a map: a map ends the process where the disk is full.
+        """Write a chunk."""
+        # Not through a memory map, which kills the process if the disk is full.
         held = np.ascontiguousarray(rows, dtype=self._kind).tobytes()
         if len(held) != (chunk.stop - chunk.start) * self.shape.row:
             raise InputError(
@@ -150,7 +150,7 @@ class ViewStore:
             self.record()
 
     def record(self) -> None:
-        """Makes what was added count."""
+        """Record the checksums of the chunks written so far, so that they count."""
         with self._told_if_it_fails(), (self.folder / TABLE).open("r+b") as file:
             os.fsync(file.fileno())
         shape = self.shape
@@ -167,7 +167,7 @@ class ViewStore:
         self._recorded = time.monotonic()
 
     def table(self) -> Rows:
-        """All rows, which are read from the file when they are asked for."""
+        """Return all rows as a memory map, which reads them when they are used."""
         shape = self.shape
         with self._told_if_it_fails():
             found: Rows = np.memmap(
@@ -183,7 +183,7 @@ class ViewStore:
         return f"<i{self.shape.number_bytes}"
 
     def _read(self) -> dict[int, str]:
-        """What is recorded; refused if it is of another table."""
+        """Return the recorded checksums; raise if they belong to another table."""
         path, shape = self.folder / DONE, self.shape
         try:
             document = json.loads(path.read_text())
@@ -200,9 +200,10 @@ class ViewStore:
         wanted = [shape.views, shape.samples, shape.width, shape.number_bytes, CHUNK]
         if is_shape != wanted:
             raise InputError(
-                f"Expected {printable(str(path))} to describe views, samples, numbers a row, bytes "
-                f"a number and samples a chunk as {wanted}, but got {printable(str(is_shape))}; "
-                f"remove {printable(str(self.folder))} to store them again."
+                f"Expected {printable(str(path))} to describe views, samples, numbers per row, "
+                f"bytes per number and samples per chunk as {wanted}, but got "
+                f"{printable(str(is_shape))}; remove {printable(str(self.folder))} to store them "
+                "again."
             )
         table = self.folder / TABLE
         size = table.stat().st_size if table.is_file() else 0
@@ -227,7 +228,7 @@ class ViewStore:
         return damaged
 
     def _taken(self) -> int:
-        """Bytes that the table takes on the disk already."""
+        """Return the bytes that the table takes on the disk already."""
         table = self.folder / TABLE
         return table.stat().st_blocks * 512 if table.exists() else 0
 
@@ -238,13 +239,13 @@ class ViewStore:
         except OSError as problem:
             raise InputError(
                 f"Expected to store views at {printable(str(self.folder))}, but could not "
-                f"({problem.strerror or problem}); make room or choose another `--out`, and what "
-                "was stored before is still there."
+                f"({problem.strerror or problem}); make room or choose another `--out` (views that "
+                "were stored before are kept)."
             ) from problem
 
 
 def need_room(shape: TableShape, folder: Path, *, there: int = 0) -> None:
-    """Refuses a table that the disk has no room for."""
+    """Raise if the disk has no room for a table."""
     near = folder.absolute()
     while not near.exists():
         near = near.parent
