@@ -97,7 +97,7 @@ def test_what_is_said_at_resume_is_all_that_may_differ(runs):
     stopped = flipguard(runs, "train", *TINY, "--out", "late", "--set", "machine.minutes=0")
     assert "time limit reached" in stopped.stdout
     refused = flipguard(runs, "train", "--out", "late", "--resume", "--set", "recipe.epochs=5")
-    assert "but 'recipe' changed" in refused.stderr
+    assert "but 'recipe.epochs' changed" in refused.stderr
     done = flipguard(runs, "train", "--out", "late", "--resume", "--set", "machine.minutes=9")
     assert "late: finished" in done.stdout
 

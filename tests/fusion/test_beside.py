@@ -199,7 +199,7 @@ def test_how_teachers_are_asked(
 
 def test_transformers_are_not_asked_apart() -> None:
     """Mapped over one member each, they would be slower than they are by themselves."""
-    with pytest.raises(InputError, match="side by side, but got some whose calls are mapped"):
+    with pytest.raises(InputError, match="on several streams, but got some whose calls are mapped"):
         teachers(attending(), example=torch.zeros(1, 5, 8), streams=2, apart=True)
 
 

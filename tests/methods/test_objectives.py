@@ -260,7 +260,9 @@ def test_an_ensemble_averages_logits() -> None:
     found = EnsembleModel(at.members)(at.inputs)
     wanted = equations.ensemble(said_of(at, 0).members)
     same(found, torch.stack([torch.stack(row) for row in wanted]), "logits")
-    with pytest.raises(InputError, match="Expected the members of `ensemble` to be trained apart"):
+    with pytest.raises(
+        InputError, match="Expected the members of `ensemble` to be trained separately"
+    ):
         build("ensemble", {}, at)
 
 

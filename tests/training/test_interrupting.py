@@ -28,13 +28,13 @@ SLOW = """
 ENDLESS = 1000000  # the first epoch that does not end
 import sys, time
 from flipguard.training import batches, pool_strategy
-batches = material.Material.ahead
-def ahead(self, pieces, *, epoch):
+epoch_batches = batches.BatchSource.epoch_batches
+def slowly(self, pieces, *, epoch):
     # In short naps: a signal that comes just before a long one would be noticed after it.
     for _ in range(1 if epoch < ENDLESS else 50000):
         time.sleep(0.02)
-    return batches(self, pieces, epoch=epoch)
-material.Material.ahead = ahead
+    return epoch_batches(self, pieces, epoch=epoch)
+batches.BatchSource.epoch_batches = slowly
 pool_strategy.WORTH, pool_strategy.TOLD_EVERY, pool_strategy.cores = -1.0, 0.0, lambda: 2
 from flipguard.cli import main
 main()

@@ -23,8 +23,8 @@ RECIPE = {"batch_size": 8, "learning_rate": 1e-3}
 
 # Dropout is of the model's own configuration; the Fisher information is of samples of one size.
 REFUSED = {
-    "dropout": "whose rate can be set, but got 'hf:",
-    "ewc": "vectors or images, but got tex",
+    "dropout": "because its rate can be set, but got 'hf:",
+    "ewc": "vectors or images for `ewc`, but got tex",
 }
 
 

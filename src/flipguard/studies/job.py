@@ -172,9 +172,9 @@ class StudyJob:
 def _check_flags(numbers: Mapping[str, int | None], *, first_seed: int, fuse: str) -> None:
     for name, value in numbers.items():
         if value is not None and value < 1:
-            raise InputError(f"Expected `{name}` to be from 1 on, but got {value}.")
+            raise InputError(f"Expected `{name}` to be at least 1, but got {value}.")
     if first_seed < 0:
-        raise InputError(f"Expected `--first-seed` to be from 0 on, but got {first_seed}.")
+        raise InputError(f"Expected `--first-seed` to be at least 0, but got {first_seed}.")
     if fuse not in ("auto", "on", "off"):
         raise InputError(f"Expected `--fuse` to be auto, on or off, but got {fuse!r}.")
 

@@ -75,7 +75,7 @@ class Trainee(nn.Module, ABC):
 
     One module, so that several processes average all gradients, and one forward pass, so that
     precision is set in one place. The loop minimises the sum of all values of all parts, which
-    gives each model the gradient of its own loss.
+    gives each model the gradient of only that model's loss.
     """
 
     count: int
