@@ -20,7 +20,7 @@ from flipguard.studies.read_study import studies, study_of
 from flipguard.studies.results import Result, Row, read_result
 from flipguard.studies.scales import scales
 from flipguard.studies.sentences import format_ratio, made_before, short
-from flipguard.studies.show import Tally, markdown_of, overview_line, pairs_of
+from flipguard.studies.show import PairTally, markdown_of, overview_line, pairs_of
 from pages import places
 from pages.places import DOCS
 
@@ -143,7 +143,7 @@ def _scale_table(names: list[str]) -> list[str]:
     ]
     for name in names:
         result = results()[name]
-        found, facts = Tally.of([result]), result.facts
+        found, facts = PairTally.of([result]), result.facts
         told = (
             f"[{result.study.id}](studies/{name}.md)",
             result.title.rstrip("."),

@@ -217,6 +217,15 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or np.isnan(value) else float(value)
 
 
+def _refuse_other_types(old: Any, new: Any, controls: Sequence[Any]) -> None:
+    for role, given in (("old", old), ("new", new), *(("control", c) for c in controls)):
+        if not isinstance(given, Predictions):
+            raise InputError(
+                f"Expected `{role}` to be Predictions, but got {type(given).__name__}; read a file "
+                "with flipguard.read_predictions, or use Predictions.from_arrays."
+            )
+
+
 def compare(
     *,
     old: Predictions,
@@ -248,12 +257,7 @@ def compare(
     """
     check_choices(confidence, correction, on_missing, exponent, engine)
     controls = () if control is None else several(control, Predictions, "control")
-    for role, given in (("old", old), ("new", new), *(("control", c) for c in controls)):
-        if not isinstance(given, Predictions):
-            raise InputError(
-                f"Expected `{role}` to be Predictions, but got {type(given).__name__}; read a file "
-                "with flipguard.read_predictions, or use Predictions.from_arrays."
-            )
+    _refuse_other_types(old, new, controls)
     plan, copies = distinct_controls(
         CountingPlan(
             old=old,

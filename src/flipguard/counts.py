@@ -30,7 +30,7 @@ FLIP_KINDS = {
     "wrong_to_wrong": "wrong_different",
     "changed": "unlabelled_different",
 }
-# Columns of a flip if there are scores: a model's probability of its own answer, and of the
+# Columns of a flip if there are scores: a model's probability of its answer, and of the
 # target.
 FLIP_CONFIDENCES = (
     "old_confidence",

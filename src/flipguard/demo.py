@@ -53,7 +53,7 @@ min = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRun:
+class DemoRun:
     """A run to train, and the names of the runs that must be finished before it."""
 
     name: str
@@ -62,10 +62,10 @@ class PlannedRun:
     after: frozenset[str]
 
 
-def described() -> list[str]:
+def update_lines() -> list[str]:
     """Return a line about the old model, then one line for each update, with the settings.
 
-    >>> described()[0]
+    >>> update_lines()[0]
     'old    the net in service, itself trained by elodi (members = 4)'
     """
     lines = {"old": ("the net in service, itself trained by elodi", OLD_OPTIONS)} | {
@@ -82,7 +82,7 @@ def _settings(options: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in options.items())
 
 
-def tasks(folder: Path, *, seed: int) -> list[PlannedRun]:
+def tasks(folder: Path, *, seed: int) -> list[DemoRun]:
     """Return all runs of the demo, each after the runs that it needs."""
     from flipguard.runs.config import from_dict
 
@@ -110,7 +110,7 @@ def tasks(folder: Path, *, seed: int) -> list[PlannedRun]:
     return found
 
 
-def _with_members(name: str, folder: Path, config: Any, after: frozenset[str]) -> list[PlannedRun]:
+def _with_members(name: str, folder: Path, config: Any, after: frozenset[str]) -> list[DemoRun]:
     """Return the members of a run's ensemble, then the run, which finds their folders by itself."""
     from flipguard.training.checks import complete_config
     from flipguard.training.members import member_config, member_count, member_folder
@@ -120,7 +120,7 @@ def _with_members(name: str, folder: Path, config: Any, after: frozenset[str]) -
     for index in range(member_count(whole)):
         member = member_config(whole, index)
         members.append(
-            PlannedRun(
+            DemoRun(
                 name=f"{name}, member {index + 1}",
                 folder=member_folder(member, folder),
                 config=member,
@@ -128,10 +128,10 @@ def _with_members(name: str, folder: Path, config: Any, after: frozenset[str]) -
             )
         )
     needed = after | {member.name for member in members}
-    return [*members, PlannedRun(name=name, folder=folder, config=config, after=needed)]
+    return [*members, DemoRun(name=name, folder=folder, config=config, after=needed)]
 
 
-def train_all(tasks: Sequence[PlannedRun], *, progress: ProgressCallback) -> None:
+def train_all(tasks: Sequence[DemoRun], *, progress: ProgressCallback) -> None:
     """Train every run after the runs that it needs; finished runs are left as they are."""
     from flipguard.training.devices import cores
     from flipguard.training.jobs import train_job_for
@@ -176,7 +176,7 @@ def _problem(job: Job | None, ending: Ending) -> Exception:
     return InputError(ending.text)
 
 
-def _refuse_others(tasks: Sequence[PlannedRun]) -> None:
+def _refuse_others(tasks: Sequence[DemoRun]) -> None:
     """Raise if a folder holds runs of another demo, before anything is trained."""
     from flipguard.training.checks import check_folder, complete_config
 

@@ -17,7 +17,7 @@ from flipguard.errors import InputError, PolicyError, listed
 from flipguard.estimates import Estimate
 from flipguard.formatting import json_text
 from flipguard.groups import Group
-from flipguard.inconclusive import why_inconclusive
+from flipguard.inconclusive import NO_FLIP_OF_CONTROL, no_interval, why_inconclusive
 from flipguard.metrics import METRICS, Metric
 from flipguard.notes import forgotten_target
 from flipguard.pinned import judge_pinned
@@ -367,7 +367,7 @@ def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judg
         low, high = (wide[0], high) if value > highest else (low, wide[1])
     judgement = replace(judgement, low=low, high=high)
     if math.isnan(low) or math.isnan(high):
-        return replace(judgement, reason=_no_interval(group))
+        return replace(judgement, reason=no_interval(group))
     if low >= lowest and high <= highest:
         return replace(judgement, verdict="pass")
     if low > highest or high < lowest:
@@ -382,21 +382,11 @@ def _estimate(rule: Rule, group: Group, confidence: float) -> Estimate:
     return group.sample.estimate(METRICS[rule.metric], confidence)
 
 
-NO_FLIP_OF_CONTROL = "no control has any flip, so the ratio is infinite"
-
-
 def _ends(rule: Rule) -> tuple[float, float]:
     return (
         rule.min if rule.min is not None else -math.inf,
         rule.max if rule.max is not None else math.inf,
     )
-
-
-def _no_interval(group: Group) -> str:
-    clusters = group.sample.clusters
-    if clusters is not None and len(clusters) < 2:
-        return "all samples belong to one cluster, so there is no interval"
-    return "there are too few samples or clusters for an interval"
 
 
 def _planned(

@@ -15,6 +15,7 @@ from flipguard.metrics import METRICS, Metric
 from flipguard.policy import Rule
 
 Needed = tuple[int | None, int | None]
+NO_FLIP_OF_CONTROL = "no control has any flip, so the ratio is infinite"
 
 
 def expected_outcome(rule: Rule, value: float) -> Literal["pass", "fail"]:
@@ -42,6 +43,14 @@ def why_inconclusive(
         or (_never_decided(rule, group, value) if samples[0] is None else None)
         or (_further(rule, group, value, samples) if group.sample.clusters is not None else None)
     )
+
+
+def no_interval(group: Group) -> str:
+    """Return why a metric of this group has no interval."""
+    clusters = group.sample.clusters
+    if clusters is not None and len(clusters) < 2:
+        return "all samples belong to one cluster, so there is no interval"
+    return "there are too few samples or clusters for an interval"
 
 
 def further_needed(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from flipguard.studies.collect import differences, recipe_of
-from flipguard.studies.merge_seeds import names_of
+from flipguard.studies.merge_seeds import run_names
 from flipguard.studies.plan import StudyPlan, plan_study
 from flipguard.studies.read_study import study_of
 from flipguard.studies.results import Row, read_result
@@ -31,7 +31,7 @@ RESULTS = [
 
 def changes_since(row: Row, plan: StudyPlan) -> tuple[str, ...]:
     """The changes of formulas that came after the runs of a row; none for current runs."""
-    if {side: list(names) for side, names in row.runs.items()} == names_of(plan)[row.place]:
+    if {side: list(names) for side, names in row.runs.items()} == run_names(plan)[row.place]:
         return ()
     nodes = {node.folder: node for node in plan.nodes}
 
@@ -59,7 +59,7 @@ def test_a_result_is_of_the_runs_of_its_command(path: Path) -> None:
     machine = scale.precision_on(document["device"]["kind"])
     plan = plan_study(study, scale, seeds=result.seeds, out=Path(), machine=machine)
     rows = [row for row in result.rows if row.why_not is None]
-    assert {row.place for row in rows} == names_of(plan).keys()
+    assert {row.place for row in rows} == run_names(plan).keys()
     for row in rows:
         assert row.made_before == changes_since(row, plan)
     assert document["differences"] == differences(plan)

@@ -15,7 +15,7 @@ from flipguard.studies.read_study import studies, study_of
 from flipguard.studies.results import Result, Row, as_document, read_result
 from flipguard.studies.scales import scale_of
 from flipguard.studies.sentences import verdict_lines
-from flipguard.studies.show import Tally, overview_line, pairs_of, title_of
+from flipguard.studies.show import PairTally, overview_line, pairs_of, title_of
 
 COMMITTED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "studies"
 FINE_TUNED = ("pct.table2b", "elodi.table2", "elodi.table4")
@@ -42,7 +42,7 @@ def test_what_is_trained_from_scratch_is_not_called_fine_tuned(study: str) -> No
         line.startswith("Agreement: not counted. The paper's models are fine-tuned")
         for line in verdict_lines(result)
     )
-    assert Tally.of([result]).clear == 0
+    assert PairTally.of([result]).clear == 0
 
 
 def test_at_a_scale_with_pretrained_weights_the_same_study_counts() -> None:
@@ -65,12 +65,12 @@ def test_a_comparison_that_two_tables_share_is_counted_once() -> None:
     one = as_in_the_paper("churn.table2")
     rows = tuple(dataclasses.replace(row) for row in one.rows)
     other = dataclasses.replace(one, rows=rows)
-    alone, both = Tally.of([one]), Tally.of([one, other])
+    alone, both = PairTally.of([one]), PairTally.of([one, other])
     assert alone.clear == both.clear > 20
     assert (alone.repeats, both.repeats) == (0, both.clear)
     assert f"{both.clear} more pairs repeat a comparison" in overview_line([one, other])
     # At another scale, or with another value in one seed, it is another comparison.
-    assert Tally.of([one, dataclasses.replace(other, scale="cifar10")]).repeats == 0
+    assert PairTally.of([one, dataclasses.replace(other, scale="cifar10")]).repeats == 0
     assert [len(pairs) for pairs in pairs_of([one, other])] == [alone.clear, 0]
 
 
@@ -92,7 +92,7 @@ def test_how_many_pairs_of_the_committed_tables_are_repeats(scale: str, repeats:
             mine.add((pair.metric, sides))
             found += (pair.metric, sides) in asked
         asked |= mine
-    assert Tally.of(results).repeats == found == repeats
+    assert PairTally.of(results).repeats == found == repeats
 
 
 def test_claims_that_fail_are_among_those_that_are_counted() -> None:
@@ -107,7 +107,7 @@ def test_claims_that_fail_are_among_those_that_are_counted() -> None:
         "churn.figure3",
     }
     assert ("elodi.table1", "ELODI (K = 10) beats earlier methods in relative NFR.") in failing
-    tally = Tally.of(committed("mnist1d"))
+    tally = PairTally.of(committed("mnist1d"))
     assert tally.fails == len(failing)
     told = f"{tally.holds} hold, {tally.fails} do not, and"
     assert told in overview_line(committed("mnist1d"))

@@ -23,7 +23,7 @@ from flipguard.studies.explanations import (
 from flipguard.studies.read_study import study_of
 from flipguard.studies.results import Result, Row, read_result, write_result
 from flipguard.studies.sentences import contradiction, verdict_lines
-from flipguard.studies.show import VERDICTS, Tally, markdown_of, overview_line, overview_table
+from flipguard.studies.show import VERDICTS, PairTally, markdown_of, overview_line, overview_table
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = ROOT / "benchmarks" / "results" / "studies"
@@ -245,7 +245,7 @@ def test_one_row_more_is_one_row() -> None:
 def test_the_overview_says_how_many_are_explained(known: Callable[[str], None]) -> None:
     known(entry('metrics = ["negative_flip_rate"]') + entry(holds="false"))
     result = made_up()
-    tally = Tally.of([result])
+    tally = PairTally.of([result])
     assert (tally.disagree, tally.explained) == (5, 3)
     told = overview_line([result])
     assert ", 5 the other way, 3 of them explained by a test, and 0 stayed undecided." in told
@@ -416,11 +416,11 @@ def test_what_was_tested_at_another_scale_is_counted_apart_and_said(
     here, elsewhere = entry(), entry('tested_at = "fashion"', "whole = [30, 5, 7]")
     known(here + elsewhere)
     assert " 5 of them explained by a test, " in overview_line([result])
-    assert Tally.of([result]).elsewhere == 0
+    assert PairTally.of([result]).elsewhere == 0
     known(elsewhere)
     assert " 5 of them explained by a test (5 by one at another scale), " in overview_line([result])
     told = " ".join(verdict_lines(result))
     assert "Tested at fashion, not at mnist1d: Nothing was run, and 1 of 1 came out." in told
     assert "Of all 42 pairs of that run 30 came out the paper's way, and 5 the other way." in told
     known("")
-    assert Tally.of([result]).elsewhere == 0
+    assert PairTally.of([result]).elsewhere == 0

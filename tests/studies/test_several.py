@@ -23,7 +23,7 @@ from flipguard.studies.read_study import studies, study_of
 from flipguard.studies.results import Result, Row, read_result
 from flipguard.studies.run_graph import PlannedRun
 from flipguard.studies.sentences import verdict_lines
-from flipguard.studies.show import Tally, overview_line
+from flipguard.studies.show import PairTally, overview_line
 
 # Few runs each, and none in common.
 TWO = ["pct.table3", "pct.table4b"]
@@ -223,8 +223,8 @@ def made_up(flips: list[list[float]]) -> Result:
 def test_the_total_counts_pairs_and_not_studies() -> None:
     good = made_up([[0.10, 0.11], [0.08, 0.09], [0.05, 0.06], [0.05, 0.06]])
     bad = made_up([[0.05, 0.06], [0.08, 0.09], [0.10, 0.11], [0.10, 0.11]])
-    alone = [Tally.of([good]), Tally.of([bad])]
-    total = Tally.of([good, bad])
+    alone = [PairTally.of([good]), PairTally.of([bad])]
+    total = PairTally.of([good, bad])
     assert (alone[0].disagree, alone[1].agree) == (0, 0)
     assert total.clear == alone[0].clear + alone[1].clear
     assert total.share == alone[0].agree / total.clear
@@ -236,9 +236,9 @@ def test_the_total_counts_pairs_and_not_studies() -> None:
     assert total.undecided
     assert f" Of those that the seeds decide, {decided:.0%} agree." in told
     # Nothing decided is not the same as nothing right.
-    assert Tally.of([made_up([[0.10, 0.01], [0.01, 0.10], [0.1, 0.1], [0.1, 0.1]])]).percent == (
-        "undecided"
-    )
+    assert PairTally.of(
+        [made_up([[0.10, 0.01], [0.01, 0.10], [0.1, 0.1], [0.1, 0.1]])]
+    ).percent == ("undecided")
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_nothing_to_count_is_no_zero() -> None:
     figure = Result(
         study=study_of("pct.figure6"), scale="mnist1d", given=(), seeds=(0,), rows=(), facts={}
     )
-    assert math.isnan(Tally.of([figure]).share)
+    assert math.isnan(PairTally.of([figure]).share)
     assert overview_line([figure]) == "1 study: there is no pair of rows to count."
 
 
@@ -278,7 +278,7 @@ def test_claims_that_were_not_run_are_not_counted() -> None:
     assert [found.verdict for _, found in result.claims()] == [
         *("undecided", "not run", "not run", "not run")
     ]
-    assert Tally.of([result]).in_words == "0/1"
+    assert PairTally.of([result]).in_words == "0/1"
     assert "Of 1 claims in words, 0 hold, 0 do not, and 1 are undecided." in overview_line([result])
     assert any(line.endswith("Here it was not run.") for line in verdict_lines(result))
 

@@ -19,7 +19,7 @@ from flipguard.studies.read_study import study_of
 from flipguard.studies.run_graph import PlannedRun
 from flipguard.studies.scales import scale_of
 from flipguard.studies.train import train_runs
-from flipguard.training.jobs import TRAIN_JOB, TRAIN_SEVERAL_JOB, read_run
+from flipguard.training.jobs import TRAIN_JOB, TRAIN_SEVERAL_JOB, run_of_job
 from flipguard.worker_pool import PoolSettings
 
 FINISHED_RUN = json.dumps(
@@ -61,7 +61,7 @@ class Obedient:
         folders = [one["folder"] for one in together]
         Obedient.jobs.append(folders)
         for one in together:
-            config, _ = read_run(one, arguments["deadline"])
+            config, _ = run_of_job(one, arguments["deadline"])
             Obedient.minutes.append(config.machine.minutes)
         answer = next((self.answers[f] for f in folders if f in self.answers), None)
         if answer is not None and "diverged" in answer:

@@ -82,7 +82,7 @@ def compare_command(
         engine=engine,
         wants=wants_of(outputs),
     )
-    page = report_page(result, html, samples=samples, budget=samples_budget)
+    page = page_of(result, html, samples=samples, budget=samples_budget)
     from flipguard.render.terminal import comparison_parts
 
     finished = Finished(destinations=outputs, result=result, page=page)
@@ -136,7 +136,7 @@ def compared(
     return replace(result, notes=tuple(map(with_flags, result.notes)))
 
 
-def report_page(
+def page_of(
     result: Comparison,
     html: str | None,
     *,

@@ -42,7 +42,7 @@ def demo_command(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
     for module, package, extra in NEEDED:
         if find_spec(module) is None:
             raise MissingExtraError("The demo", package=package, extra=extra)
-    from flipguard.demo import CONTROL, POLICY, described, judge_updates, tasks, train_all
+    from flipguard.demo import CONTROL, POLICY, judge_updates, tasks, train_all, update_lines
     from flipguard.files import replacing
     from flipguard.render.terminal import candidate_parts
 
@@ -60,7 +60,7 @@ def demo_command(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
         ) from problem
     plan = tasks(runs, seed=seed)
     line(f"A larger net is to replace a small one, on MNIST-1D. Training {len(plan)} models:")
-    for told_of in described():
+    for told_of in update_lines():
         line(f"  {told_of}")
     with progress("training") as told:
         train_all(plan, progress=told)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.compare import compared, report_page
+from flipguard.cli.compare import compared, page_of
 from flipguard.cli.output import (
     Finished,
     check_destinations,
@@ -81,7 +81,7 @@ def gate_command(
         rules=rules,
     )
     verdict = check(result, rules)
-    page = report_page(result, html, samples=samples, budget=samples_budget, verdict=verdict)
+    page = page_of(result, html, samples=samples, budget=samples_budget, verdict=verdict)
     finished = Finished(destinations=outputs, result=result, verdict=verdict, page=page)
     write_outputs(finished, verdict_parts(verdict))
     raise typer.Exit(verdict.exit_code)

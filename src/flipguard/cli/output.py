@@ -304,8 +304,10 @@ def write_table(table: pl.DataFrame, destination: str) -> None:
 
 def _encoded(table: pl.DataFrame, kind: str, compression: str | None) -> bytes:
     """Return a table encoded in one of the formats for flips."""
-    if kind in ("csv", "tsv"):
-        text = table.write_csv(separator="," if kind == "csv" else "\t")
+    from flipguard.predictions.formats import SEPARATORS
+
+    if kind in SEPARATORS:
+        text = table.write_csv(separator=SEPARATORS[kind])
         return _compressed(text.encode(), compression)
     stream = io.BytesIO()
     if kind == "jsonl":
@@ -329,12 +331,12 @@ def _compressed(content: bytes, codec: str | None) -> bytes:
 
 
 def _table_format(destination: str) -> tuple[str, str | None]:
-    from flipguard.predictions.formats import CODECS, FORMATS
+    from flipguard.predictions.formats import CODECS, FORMATS, SEPARATORS
 
     suffixes = Path(destination.lower()).suffixes
     compression = suffixes.pop() if suffixes[-1:] in ([".gz"], [".zst"]) else None
     kind = FORMATS.get(suffixes[-1]) if suffixes else None
-    if kind in (None, "npz") or (compression is not None and kind not in ("csv", "tsv")):
+    if kind in (None, "npz") or (compression is not None and kind not in SEPARATORS):
         raise InputError(
             f"{destination} cannot hold the flips; use .csv or .tsv (these also .gz or .zst), "
             ".jsonl, .parquet or .arrow."

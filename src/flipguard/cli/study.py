@@ -270,7 +270,6 @@ def run_command(
     """
     try:
         from flipguard.studies.job import plan_summary, prepare_job
-        from flipguard.studies.run import run_studies
     except ModuleNotFoundError as problem:
         raise MissingExtraError(
             "Running a study", package=problem.name or "torch", extra="train"
@@ -298,24 +297,31 @@ def run_command(
     for study, why in task.left_out.items():
         say(f"flipguard: {study} is left out: {why}")
     say(f"{named(task)} at {scale}: {plan_summary(task)}")
-    try:
-        with progress("training") as told:
-            outcome = run_studies(
-                task,
-                command=typed(),
-                minutes=minutes,
-                progress=told,
-                report=lambda line: say(f"flipguard: {line}"),
-            )
-    except KeyboardInterrupt:
-        say("flipguard: stopped; run the same command again to continue.")
-        raise typer.Exit(130) from None
+    outcome = _run(task, minutes)
     show(outcome_parts(task, outcome), stdout_taken=False)
     if outcome.failed is not None:
         raise InputError(f"{outcome.failed}{without_results(outcome)}")
     if outcome.missing:
         say(f"flipguard: {what_is_left(task, outcome)}")
         raise typer.Exit(TIME_IS_UP)
+
+
+def _run(job: StudyJob, minutes: float | None) -> Outcome:
+    """Train and measure what a job needs, with its progress; Ctrl-C ends the command."""
+    from flipguard.studies.run import run_studies
+
+    try:
+        with progress("training") as shown:
+            return run_studies(
+                job,
+                command=typed(),
+                minutes=minutes,
+                progress=shown,
+                report=lambda line: say(f"flipguard: {line}"),
+            )
+    except KeyboardInterrupt:
+        say("flipguard: stopped; run the same command again to continue.")
+        raise typer.Exit(130) from None
 
 
 def show_study(

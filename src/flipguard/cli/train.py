@@ -97,7 +97,6 @@ def train_command(
         from flipguard.runs.config import (
             fix_randomness,
             from_dict,
-            read_toml,
             set_values,
             with_entries,
         )
@@ -110,11 +109,8 @@ def train_command(
         ) from problem
 
     check_place(out)
-    values: dict[str, Any] = {} if config is None else read_toml(config)
     said = any((method, data, model, old, set, fix))
-    if resume and config is None and ((out / "run.json").exists() or not said):
-        # Settings that are not given come from the run; settings that differ from it are refused.
-        values = _begun(out)
+    values = _written(config, out, resume=resume, said=said)
     given = {"method": method, "data": data, "model": model, "old": old and list(old)}
     values |= {name: value for name, value in given.items() if value is not None}
     if seed is not None:
@@ -169,6 +165,18 @@ def _way_on(out: Path, settings: Config) -> str:
     if trains_members(run.config) and "members" not in run.document:
         return f" while members were trained, whose states are kept; continue with: {resumed}"
     return f" before an epoch was saved; start it again with: {resumed}"
+
+
+def _written(config: Path | None, out: Path, *, resume: bool, said: bool) -> dict[str, Any]:
+    """Return the settings of the file, or of the run to resume if the command names none."""
+    from flipguard.runs.config import read_toml
+
+    if config is not None:
+        return read_toml(config)
+    if resume and ((out / "run.json").exists() or not said):
+        # Settings that are not given are those of the run; different ones are refused.
+        return _begun(out)
+    return {}
 
 
 def _begun(out: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from flipguard.engines.classes import Reading, spelled
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import COLUMNS, LABELS, TARGET, CountingPlan, group_column
 from flipguard.errors import InputError
+from flipguard.predictions.formats import SEPARATORS
 from flipguard.predictions.json_lines import parsed_lines
 from flipguard.predictions.names import exactly
 from flipguard.predictions.read import FAULTS, scan_separated, unreadable
@@ -29,7 +30,6 @@ from flipguard.predictions.text import BOM
 
 Array = npt.NDArray[Any]
 
-SEPARATORS = {"csv": ",", "tsv": "\t"}
 
 ARROW_TYPES = {
     "bigint": pa.int64(),

@@ -77,15 +77,15 @@ def full_image(name: str, input_shape: Shape) -> Grid:
     if len(input_shape) != 3:
         raise InputError(
             f"Expected images with a channel axis for '{name}', but got "
-            f"{described(input_shape)}; add the axis, or choose a model for such inputs."
+            f"{describe_shape(input_shape)}; add the axis, or choose a model for such inputs."
         )
     return Grid(channels=input_shape[0], sizes=input_shape[1:], bare=False)
 
 
-def described(shape: Shape) -> str:
+def describe_shape(shape: Shape) -> str:
     """Return the kind of samples with a shape, in words.
 
-    >>> described((40,)), described((3, 32, 32))
+    >>> describe_shape((40,)), describe_shape((3, 32, 32))
     ('vectors of 40 numbers', 'images of 32 × 32 with 3 channels')
     """
     if len(shape) == 1:
@@ -102,12 +102,12 @@ def _grid(name: str, shape: Shape, *, axes: tuple[str, ...], least: int) -> Grid
     if len(sizes) != len(axes):
         raise InputError(
             f"Expected {WANTED[axes]} for '{name}', with or without a channel axis, but got "
-            f"{described(shape)}; choose a model for such inputs, or 'mlp', which takes any."
+            f"{describe_shape(shape)}; choose a model for such inputs, or 'mlp', which takes any."
         )
     if min(sizes) < least:
         raise InputError(
             f"Expected {WANTED[axes]} of at least {' × '.join([str(least)] * len(axes))} for "
-            f"'{name}', but got {described(shape)}; enlarge them, or use 'mlp', which "
+            f"'{name}', but got {describe_shape(shape)}; enlarge them, or use 'mlp', which "
             "takes any."
         )
     return Grid(channels=1 if bare else shape[0], sizes=sizes, bare=bare)

@@ -24,7 +24,7 @@ VALUE = 1
 BLOCK = struct.Struct("<qi4xq")
 
 
-def read_footer(path: Path) -> tuple[list[str], dict[str, str]]:
+def read_arrow_footer(path: Path) -> tuple[list[str], dict[str, str]]:
     """The names of the columns in their order, and the metadata of the schema."""
     size = path.stat().st_size
     with path.open("rb") as file:

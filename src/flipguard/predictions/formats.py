@@ -22,7 +22,8 @@ FORMATS: dict[str, str] = {
     ".ipc": "arrow",
     ".npz": "npz",
 }
-TEXT_FORMATS = frozenset({"csv", "tsv", "jsonl"})
+SEPARATORS = {"csv": ",", "tsv": "\t"}
+TEXT_FORMATS = frozenset({*SEPARATORS, "jsonl"})
 CLASS_NAMES_KEY = "flipguard.class_names"
 
 CODECS = {".gz": "gzip", ".zst": "zstd"}

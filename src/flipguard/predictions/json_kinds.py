@@ -63,7 +63,7 @@ def kind_of_integer(digits: str) -> str:
     return LONG if re.fullmatch(LONG_PATTERN, digits) else HUGE
 
 
-class Number(str):
+class NumberKind(str):
     """Stands for a number that was read: only its kind matters."""
 
     __slots__ = ()
@@ -146,7 +146,7 @@ def kind_of(value: object) -> str:
         return TRUTH
     if value == "":
         return EMPTY
-    return str(value) if isinstance(value, Number) else TEXT
+    return str(value) if isinstance(value, NumberKind) else TEXT
 
 
 def object_pattern(members: dict[str, str]) -> str:

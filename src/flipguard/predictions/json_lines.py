@@ -25,7 +25,7 @@ from flipguard.predictions.json_kinds import (
     EMPTY,
     FLOAT,
     NUMBERS,
-    Number,
+    NumberKind,
     ObjectShape,
     key_pattern,
     kind_of_integer,
@@ -280,12 +280,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _integer(digits: str) -> Number:
-    return Number(kind_of_integer(digits))
+def _integer(digits: str) -> NumberKind:
+    return NumberKind(kind_of_integer(digits))
 
 
-def _float(_digits: str) -> Number:
-    return Number(FLOAT)
+def _float(_digits: str) -> NumberKind:
+    return NumberKind(FLOAT)
 
 
 def _no_constant(name: str) -> Any:

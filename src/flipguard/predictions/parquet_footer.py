@@ -54,7 +54,7 @@ DAMAGE = (
 )
 
 
-def read_footer(path: Path) -> Fields | None:
+def read_parquet_footer(path: Path) -> Fields | None:
     """The file's metadata by the numbers of its fields; None if it is too long to be read here."""
     status = path.stat()
     return _read(path, status.st_size, status.st_mtime_ns)

@@ -17,12 +17,11 @@ import polars as pl
 
 from flipguard.archives import Array, array_names, first_sentence, read_arrays
 from flipguard.errors import InputError, listed
-from flipguard.predictions.arrow_footer import read_footer as read_arrow_footer
-from flipguard.predictions.formats import CLASS_NAMES_KEY, format_of
+from flipguard.predictions.arrow_footer import read_arrow_footer
+from flipguard.predictions.formats import CLASS_NAMES_KEY, SEPARATORS, format_of
 from flipguard.predictions.json_lines import scan_json_lines
 from flipguard.predictions.names import exactly
-from flipguard.predictions.parquet_footer import column_names
-from flipguard.predictions.parquet_footer import read_footer as read_parquet_footer
+from flipguard.predictions.parquet_footer import column_names, read_parquet_footer
 from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, with_roles
 from flipguard.predictions.text import FormatError, check_separated, refuse_doubles
 
@@ -210,8 +209,7 @@ def _stored_class_names(path: Path, stored: str | None) -> list[str] | None:
 
 
 _LAZY: dict[str, Reader] = {
-    "csv": _separated(","),
-    "tsv": _separated("\t"),
+    **{kind: _separated(separator) for kind, separator in SEPARATORS.items()},
     "jsonl": _json_lines,
     "parquet": _parquet,
     "arrow": _arrow,

@@ -23,7 +23,7 @@ from flipguard.predictions.parquet_footer import (
     UNPACKED,
     VALUES,
     Fields,
-    read_footer,
+    read_parquet_footer,
     start,
 )
 
@@ -61,7 +61,7 @@ def _same_shape(
     first: Path, first_column: str, second: Path, second_column: str
 ) -> list[tuple[int, int, int]] | None:
     """(offset, offset, size) of each pair of column chunks; None if they cannot be the same."""
-    one, two = read_footer(first), read_footer(second)
+    one, two = read_parquet_footer(first), read_parquet_footer(second)
     if one is None or two is None or one[ROWS] != two[ROWS]:
         return None
     groups, others = one.get(GROUPS, []), two.get(GROUPS, [])

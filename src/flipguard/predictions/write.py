@@ -17,7 +17,13 @@ import polars as pl
 from flipguard.archives import write_npz
 from flipguard.errors import InputError
 from flipguard.files import replacing
-from flipguard.predictions.formats import CLASS_NAMES_KEY, CODECS, TEXT_FORMATS, format_of
+from flipguard.predictions.formats import (
+    CLASS_NAMES_KEY,
+    CODECS,
+    SEPARATORS,
+    TEXT_FORMATS,
+    format_of,
+)
 from flipguard.predictions.names import exactly, float_text
 from flipguard.predictions.read import name_file_on_error
 from flipguard.predictions.scores import (
@@ -134,7 +140,7 @@ class _Outgoing:
         if self.kind in TEXT_FORMATS:
             # Text is read as doubles: a single float is written as the double that equals it.
             block = block.astype(np.float64)
-        if self.kind in ("csv", "tsv") or (self.kind == "jsonl" and names is not None):
+        if self.kind in SEPARATORS or (self.kind == "jsonl" and names is not None):
             prefix = WIDE_PREFIX[self.scores.kind]
             names = names or tuple(str(i) for i in range(block.shape[1]))
             return [pl.Series(prefix + name, block[:, i]) for i, name in enumerate(names)]
@@ -306,8 +312,7 @@ def _npz_array(column: pl.Series, name: str, path: Path) -> Array:
 
 
 _WRITERS: dict[str, _Writer] = {
-    "csv": _separated(","),
-    "tsv": _separated("\t"),
+    **{kind: _separated(separator) for kind, separator in SEPARATORS.items()},
     "jsonl": _json_lines,
     "parquet": _parquet,
     "arrow": _arrow,

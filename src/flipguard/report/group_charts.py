@@ -174,6 +174,46 @@ def candidate_point(name: str, error: Number, flips: Number) -> Point | None:
     }
 
 
+def _candidate_marks(x: Spec, y: Spec, colour: Spec, tips: list[Spec]) -> list[Spec]:
+    """Return the bars of both intervals, the point, and the name of each candidate."""
+    return [
+        {
+            "mark": {"type": "rule", "opacity": 0.5, "strokeWidth": 2},
+            "encoding": {
+                "x": {**x, "field": "error_low"},
+                "x2": {"field": "error_high"},
+                "y": y,
+                "color": colour,
+            },
+        },
+        {
+            "mark": {"type": "rule", "opacity": 0.5, "strokeWidth": 2},
+            "encoding": {
+                "x": x,
+                "y": {**y, "field": "flips_low"},
+                "y2": {"field": "flips_high"},
+                "color": colour,
+            },
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 130, "opacity": 1},
+            "encoding": {"x": x, "y": y, "color": colour, "tooltip": tips},
+        },
+        {
+            "mark": {
+                "type": "text",
+                "align": "left",
+                "dx": 10,
+                "dy": -10,
+                "limit": 150,
+                "fontSize": 12,
+                "color": INK,
+            },
+            "encoding": {"x": x, "y": y, "text": {"field": "name"}},
+        },
+    ]
+
+
 def candidates_chart(points: Sequence[Point], old_error: float | None) -> Spec:
     """A chart of error against negative flips, one dot per candidate; the lower left is best."""
     x = amount(
@@ -201,42 +241,7 @@ def candidates_chart(points: Sequence[Point], old_error: float | None) -> Spec:
     spec = chart(
         height=320,
         data={"values": list(points)},
-        layer=[
-            {
-                "mark": {"type": "rule", "opacity": 0.5, "strokeWidth": 2},
-                "encoding": {
-                    "x": {**x, "field": "error_low"},
-                    "x2": {"field": "error_high"},
-                    "y": y,
-                    "color": colour,
-                },
-            },
-            {
-                "mark": {"type": "rule", "opacity": 0.5, "strokeWidth": 2},
-                "encoding": {
-                    "x": x,
-                    "y": {**y, "field": "flips_low"},
-                    "y2": {"field": "flips_high"},
-                    "color": colour,
-                },
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 130, "opacity": 1},
-                "encoding": {"x": x, "y": y, "color": colour, "tooltip": tips},
-            },
-            {
-                "mark": {
-                    "type": "text",
-                    "align": "left",
-                    "dx": 10,
-                    "dy": -10,
-                    "limit": 150,
-                    "fontSize": 12,
-                    "color": INK,
-                },
-                "encoding": {"x": x, "y": y, "text": {"field": "name"}},
-            },
-        ],
+        layer=_candidate_marks(x, y, colour, tips),
     )
     if old_error is not None:
         spec["layer"].insert(

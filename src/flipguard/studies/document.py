@@ -56,7 +56,7 @@ def time(value: Any, path: str) -> str:
     return str(value)
 
 
-def number(value: Any, path: str) -> float:
+def finite_number(value: Any, path: str) -> float:
     """A finite number, and no truth value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong(value, path, "a number")
@@ -67,15 +67,15 @@ def number(value: Any, path: str) -> float:
 
 def number_or_nan(value: Any, path: str) -> float:
     """A number, or nan for null."""
-    return math.nan if value is None else number(value, path)
+    return math.nan if value is None else finite_number(value, path)
 
 
 def number_or_null(value: Any, path: str) -> float | None:
     """A number, or None for null."""
-    return None if value is None else number(value, path)
+    return None if value is None else finite_number(value, path)
 
 
-def count(value: Any, path: str) -> int:
+def whole_number(value: Any, path: str) -> int:
     """A whole number from 0 on."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
         raise _wrong(value, path, "a whole number from 0 on")
@@ -93,7 +93,7 @@ def scalar(value: Any, path: str) -> Any:
     """A text, a number, a truth value or null."""
     if value is None or isinstance(value, bool):
         return value
-    return text(value, path) if isinstance(value, str) else number(value, path)
+    return text(value, path) if isinstance(value, str) else finite_number(value, path)
 
 
 def list_of(item: Reader, *, length: int | None = None, least: int = 0) -> Reader:
@@ -111,7 +111,7 @@ def list_of(item: Reader, *, length: int | None = None, least: int = 0) -> Reade
     return read
 
 
-def table_of(item: Reader) -> Reader:
+def named_values(item: Reader) -> Reader:
     """A table whose keys are names."""
 
     def read(value: Any, path: str) -> dict[str, Any]:
@@ -157,19 +157,19 @@ def grid(item: Reader, *, length: int | None = None, width: int | None = None) -
 # Where, when and with what a study was run; each may be absent.
 FACTS: Mapping[str, Reader] = {
     "device": record({}, {"kind": text, "name": text}),
-    "versions": table_of(text),
+    "versions": named_values(text),
     "command": text,
     "differences": list_of(text),
     "setting": record(
-        {"data": text, "epochs": count, "models": table_of(text)},
+        {"data": text, "epochs": whole_number, "models": named_values(text)},
         {
-            "recipe": table_of(scalar),
-            "samples": record({"train": count, "test": count}, {}),
+            "recipe": named_values(scalar),
+            "samples": record({"train": whole_number, "test": whole_number}, {}),
         },
     ),
-    "runs": count,
-    "processes": count,
-    "seconds": number,
+    "runs": whole_number,
+    "processes": whole_number,
+    "seconds": finite_number,
     "written": time,
 }
 
@@ -195,7 +195,7 @@ def checked(document: Any, study: Study) -> dict[str, Any]:
         raise ShapeError(f"its schema is {head['schema']}")
     if head["study"] != study.id:
         raise ShapeError(f"it is of {head['study']}")
-    seeds = list_of(count)(document.get("seeds"), "seeds")
+    seeds = list_of(whole_number)(document.get("seeds"), "seeds")
     if len(set(seeds)) != len(seeds):
         raise ShapeError("seeds has one of them twice")
     needed = {"scale": text, "set": list_of(text), "rows": list_of(_row(study, len(seeds)))}
@@ -210,21 +210,21 @@ def _row(study: Study, seeds: int) -> Reader:
     """The reader of one row; `label` is there so that a row of another version is not taken."""
     histogram = None if study.histogram is None else study.histogram.of
     known: dict[str, Reader] = {
-        "metrics": table_of(
+        "metrics": named_values(
             lambda value, path: record({"values": list_of(number_or_nan, length=seeds)}, {})(
                 value, path
             )["values"]
         ),
-        "runs": table_of(list_of(text)),
+        "runs": named_values(list_of(text)),
         "notes": list_of(text),
         "made_before": list_of(text),
-        "curves": table_of(record({name: grid(number_or_null) for name in CURVES}, {})),
+        "curves": named_values(record({name: grid(number_or_null) for name in CURVES}, {})),
     }
     if histogram is not None:
         known["histogram"] = _histogram(histogram)
-    left_out = record({"place": count, "label": text, "why_not": text}, {})
+    left_out = record({"place": whole_number, "label": text, "why_not": text}, {})
     run = record(
-        {"place": count, "label": text} | {n: known[n] for n in ("metrics", "runs")}, known
+        {"place": whole_number, "label": text} | {n: known[n] for n in ("metrics", "runs")}, known
     )
 
     def read(value: Any, path: str) -> dict[str, Any]:
@@ -242,15 +242,15 @@ def _histogram(of: str) -> Reader:
     """The reader of a histogram, whose counts are as many as its bins."""
 
     def read(value: Any, path: str) -> dict[str, Any]:
-        edges = record({"edges": list_of(number, least=2)}, {})(value, path)["edges"]
+        edges = record({"edges": list_of(finite_number, least=2)}, {})(value, path)["edges"]
         if any(low >= high for low, high in itertools.pairwise(edges)):
             raise ShapeError(f"{path}.edges should rise")
         counts = grid(_share, width=len(edges) - 1)
         names = COUNTS.get(of)
-        shape = table_of(counts) if names is None else record(dict.fromkeys(names, counts), {})
+        shape = named_values(counts) if names is None else record(dict.fromkeys(names, counts), {})
         found: dict[str, Any] = record(
-            {"of": text, "edges": list_of(number), "counts": shape},
-            {"open": truth, "size": count},
+            {"of": text, "edges": list_of(finite_number), "counts": shape},
+            {"open": truth, "size": whole_number},
         )(value, path)
         if found["of"] != of or not found["counts"]:
             raise ShapeError(f"{path} should count {HISTOGRAMS[of]}")
@@ -261,7 +261,7 @@ def _histogram(of: str) -> Reader:
 
 def _share(value: Any, path: str) -> float:
     """Counts are whole, or means of whole ones; none is negative."""
-    found = number(value, path)
+    found = finite_number(value, path)
     if found < 0:
         raise ShapeError(f"{path} should be 0 or more, but is {found:g}")
     return found

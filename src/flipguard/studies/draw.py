@@ -221,7 +221,7 @@ def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
         fmt="o",
         color=COLOURS[0],
         label=f"here, {result.scale}, {seeds} seed{'s' * (seeds != 1)}"
-        + ", with settings of its own" * bool(result.given),
+        + ", with other settings" * bool(result.given),
         zorder=3,
     )
     axes.set_yticks(places, names)

@@ -60,7 +60,7 @@ class Explanation:
 
         def named(row: int, names: Collection[str]) -> bool:
             line = result.line(result.rows[row])
-            return not names or not names_of(result.study, line).isdisjoint(names)
+            return not names or not row_names(result.study, line).isdisjoint(names)
 
         return any(
             named(one, self.rows) and named(other, self.against)
@@ -93,7 +93,7 @@ class Contradictions:
         return bool(held) and all(one.tested_at is not None for one in held)
 
 
-def names_of(study: Study, line: StudyRow) -> frozenset[str]:
+def row_names(study: Study, line: StudyRow) -> frozenset[str]:
     """Return the names of a line: its label and its shown name, also with its group before."""
     names = {line.label, study.name_of(line)}
     return frozenset(names | {f"{line.group}, {name}" for name in names if line.group})
@@ -151,7 +151,7 @@ def _read(given: Any, place: str) -> Explanation:
         study = study_of(given["study"])
     except InputError as problem:
         raise InputError(f"{place}: {problem}") from problem
-    names = {name for line in study.lines for name in names_of(study, line)}
+    names = {name for line in study.lines for name in row_names(study, line)}
     for key, known in (
         ("scales", scales()),
         ("metrics", study.metrics),

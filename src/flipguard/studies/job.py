@@ -169,6 +169,16 @@ class StudyJob:
         return sum(map(self.seconds_of, nodes)) / at_once
 
 
+def _check_flags(numbers: Mapping[str, int | None], *, first_seed: int, fuse: str) -> None:
+    for name, value in numbers.items():
+        if value is not None and value < 1:
+            raise InputError(f"Expected `{name}` to be from 1 on, but got {value}.")
+    if first_seed < 0:
+        raise InputError(f"Expected `--first-seed` to be from 0 on, but got {first_seed}.")
+    if fuse not in ("auto", "on", "off"):
+        raise InputError(f"Expected `--fuse` to be auto, on or off, but got {fuse!r}.")
+
+
 def prepare_job(
     ids: Sequence[str],
     *,
@@ -194,14 +204,8 @@ def prepare_job(
     size = scale_of(scale)
     check_out(out)
     numbers = {"--seeds": seeds, "--members": members, "--processes": processes}
-    for name, value in numbers.items():
-        if value is not None and value < 1:
-            raise InputError(f"Expected `{name}` to be at least 1, but got {value}.")
-    if first_seed < 0:
-        raise InputError(f"Expected `--first-seed` to be at least 0, but got {first_seed}.")
+    _check_flags(numbers, first_seed=first_seed, fuse=fuse)
     kind, pool = _pool(device, devices, processes, needed=not plan_only)
-    if fuse not in ("auto", "on", "off"):
-        raise InputError(f"Expected `--fuse` to be auto, on or off, but got {fuse!r}.")
     chosen_seeds = _seeds(first_seed, size.seeds if seeds is None else seeds)
     if not plan_only:
         _check_model(settings)

@@ -100,7 +100,7 @@ def _samples(result: Result) -> Any:
     return result.facts.get("setting", {}).get("samples")
 
 
-def names_of(plan: StudyPlan) -> dict[int, dict[str, list[str]]]:
+def run_names(plan: StudyPlan) -> dict[int, dict[str, list[str]]]:
     """Return the names of runs by line and side of the update, one per seed."""
     names: dict[int, dict[str, list[str]]] = {}
     for update in plan.updates:
@@ -114,7 +114,7 @@ def matches_plan(result: Result, plan: StudyPlan) -> bool:
     planned = plan_study(
         plan.study, plan.scale, seeds=result.seeds, out=Path(), machine=plan.machine
     )
-    names = names_of(planned)
+    names = run_names(planned)
     found = {
         row.place: {side: list(runs) for side, runs in row.runs.items()}
         for row in result.rows

@@ -206,12 +206,7 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
         some = judgement.judged if judgement.judged < judgement.of else None
         of = "" if not some else f", as far as {some} of {judgement.of} lines go that were run"
         yield f"- The paper says: {says} Here it {VERDICTS[judgement.verdict]}{of}."
-    missing: dict[str, list[str]] = {}
-    for _, row in listed_rows(result):
-        if row.why_not is not None:
-            missing.setdefault(row.why_not, []).append(result.name_of(row))
-    for why, names in missing.items():
-        yield f"- Not run: {'; '.join(names)}. {why}"
+    yield from _not_run(result)
     if setting := result.facts.get("setting"):
         models = "; ".join(f"{name} is {model}" for name, model in setting["models"].items())
         epochs = setting["epochs"]
@@ -231,6 +226,19 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
     )
     for note in notes:
         yield f"Note: {note}"
+    yield from _cost(result)
+
+
+def _not_run(result: Result) -> Iterator[str]:
+    missing: dict[str, list[str]] = {}
+    for _, row in listed_rows(result):
+        if row.why_not is not None:
+            missing.setdefault(row.why_not, []).append(result.name_of(row))
+    for why, names in missing.items():
+        yield f"- Not run: {'; '.join(names)}. {why}"
+
+
+def _cost(result: Result) -> Iterator[str]:
     if "seconds" in result.facts:
         took = format_seconds(result.facts["seconds"])
         processes = result.facts.get("processes", 1)

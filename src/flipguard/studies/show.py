@@ -227,7 +227,7 @@ def pairs_of(results: Sequence[Result]) -> list[list[Pair]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class PairTally:
     """Pairs that the papers separate clearly, and what they say in words, counted by verdict.
 
     Pairs are those of `pairs_of`, which leaves out `repeats`. `explained` are those of `disagree`
@@ -246,7 +246,7 @@ class Tally:
     repeats: int = 0
 
     @classmethod
-    def of(cls, results: Sequence[Result]) -> Tally:
+    def of(cls, results: Sequence[Result]) -> PairTally:
         """Over all pairs of some studies: a study with more pairs counts for more."""
         counted = pairs_of(results)
         pairs = [pair.verdict for of_one in counted for pair in of_one]
@@ -309,14 +309,14 @@ def overview_table(results: Sequence[Result]) -> Table:
     for head in HEADS:
         table.add_column(head, justify="right", no_wrap=True)
     for result in results:
-        found = Tally.of([result])
+        found = PairTally.of([result])
         table.add_row(result.study.id, found.percent, *found.counts, found.in_words)
     return table
 
 
 def overview_line(results: Sequence[Result]) -> str:
     """All pairs of all studies, in one sentence or two."""
-    found = Tally.of(results)
+    found = PairTally.of(results)
     studies = "1 study" if len(results) == 1 else f"{len(results)} studies"
     told = f"{studies}: there is no pair of rows to count."
     if found.clear:

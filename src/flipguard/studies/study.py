@@ -38,7 +38,7 @@ DEFAULT_METRICS = (
 # What is counted in histograms, and how it is called.
 HISTOGRAMS = {
     "uncertainty": "uncertainty: deviation of the members' probabilities",
-    "rank": "rank: place of new's wrong class among old's logits",
+    "rank": "rank: rank of the new model's wrong class in the old model's logits",
     "displacement": "distance: of the logits of one sample, old to new",
     "margin": "margin: first probability less the second",
 }

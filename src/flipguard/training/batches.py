@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -232,8 +233,6 @@ def _stacked(given: Sequence[tuple[Inputs, Tensor]]) -> tuple[Inputs, Tensor]:
 
 def data_of(config: Config) -> DataSet:
     """Return the part of the data that a run may see."""
-    from pathlib import Path
-
     root = None if config.data_root is None else Path(config.data_root)
     return scoped(load_data(config.data, root=root), config.scope)
 

@@ -60,7 +60,7 @@ def train_several_job_for(
     )
 
 
-def read_run(values: Mapping[str, Any], deadline: float | None) -> OneRun:
+def run_of_job(values: Mapping[str, Any], deadline: float | None) -> OneRun:
     """Return the configuration, limited to the time that is left, and the folder of a job's run."""
     config = until(from_dict(values["config"]), deadline)
     return config, Path(values["folder"])

@@ -12,7 +12,7 @@ from flipguard.runs.config import Config
 from flipguard.training.devices import fabric_of, kernel_settings
 from flipguard.training.fused_group import forget_groups
 from flipguard.training.interrupting import poll_interrupt
-from flipguard.training.jobs import JobMonitor, read_run, until
+from flipguard.training.jobs import JobMonitor, run_of_job, until
 from flipguard.training.monitor import Monitor
 from flipguard.training.outcomes import Declined, Stopped
 from flipguard.training.strategies import GroupStrategy
@@ -65,6 +65,6 @@ def train_several(configs: Sequence[Config], folders: Sequence[Path], *, monitor
 def train_several_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
     """Train the runs of a job from `train_several_job_for`; return whether all finished."""
     poll_interrupt(context.stop_requested)
-    runs = [read_run(values, arguments["deadline"]) for values in arguments["runs"]]
+    runs = [run_of_job(values, arguments["deadline"]) for values in arguments["runs"]]
     configs, folders = [config for config, _ in runs], [folder for _, folder in runs]
     return train_several(configs, folders, monitor=JobMonitor(context))

@@ -48,7 +48,7 @@ from flipguard.training.devices import (
 )
 from flipguard.training.evaluate import classes_of
 from flipguard.training.interrupting import poll_interrupt, time_is_up
-from flipguard.training.jobs import JobMonitor, read_run
+from flipguard.training.jobs import JobMonitor, run_of_job
 from flipguard.training.loop import loop
 from flipguard.training.members import load_guides
 from flipguard.training.monitor import LineMonitor, Monitor, Report
@@ -72,7 +72,7 @@ def train_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
     """Train the run of a job from `train_job_for`, in a worker process; return if it finished."""
     poll_interrupt(context.stop_requested)
     waits = arguments["waits"]
-    config, folder = read_run(arguments, arguments["deadline"])
+    config, folder = run_of_job(arguments, arguments["deadline"])
     monitor = JobMonitor(context)
     try:
         run = train_with(None, config, folder, resume=True, waits=waits, monitor=monitor)
