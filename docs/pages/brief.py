@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flipguard.studies.show import Tally
+from flipguard.studies.show import PairTally
 from pages.examples import EXAMPLES, mean_of
 from pages.figures import signed
 from pages.places import committed
@@ -118,7 +118,7 @@ def _papers() -> Iterator[str]:
     for name, result in results().items():
         by_scale.setdefault(result.scale, []).append(name)
     for scale, names in by_scale.items():
-        found = Tally.of([results()[name] for name in names])
+        found = PairTally.of([results()[name] for name in names])
         if found.clear:
             studies = "1 study" if len(names) == 1 else f"{len(names)} studies"
             yield (
