@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "flipguard"
 LINES_OF_MODULE, LINES_OF_FUNCTION = 450, 60
 # Modules that are still longer, with their lines: they may only shrink.
-LONGER = {"gate.py": 465}
+LONGER = {"gate.py": 455}
 
 # Public names that two modules define on purpose: one interface, implemented in each of them.
 SAME_INTERFACE = {

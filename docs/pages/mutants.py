@@ -33,7 +33,8 @@ def mutants_page() -> str:
         f"For each change, the tests that execute the changed line are run, out of {document['tests']:,} quick tests and examples in "
         "docstrings: the quickest first, until one fails, at most "
         f"{most['seconds']:.0f} seconds of CPU or {most['tests']} tests. Code that tests run in other processes does not count. "
-        "The seed was not selected: missing tests were added with draws of other seeds, and then this seed ran once.",
+        "The seed was not selected: missing tests were added with draws of other seeds, and then this seed ran once. "
+        "Modules were merged and renamed after this run, which has not been repeated: files have their earlier names here.",
         "",
         *_shares(rows, same),
         "",
