@@ -202,7 +202,7 @@ def test_pixels_are_those_of_pillow(cut: tuple[Tensor, Boxes, int, int]) -> None
 @given(cuts())
 def test_files_give_the_pixels_that_tensors_give(cut: tuple[Tensor, Boxes, int, int]) -> None:
     images, box, size, _ = cut
-    found = box_as_pixels(as_image(images), box.corners()[0], size=size)
+    found = box_as_pixels(as_image(images), box.corners()[0], sizes=(size, size))
     assert torch.equal(found, resampled(images, box, height=size, width=size)[0])
 
 

@@ -15,6 +15,7 @@ from flipguard.data.dataset import ArraySplit, DataSet, Split, feed_texts
 from flipguard.data.readers import absent, as_pixels, box_as_pixels, indices_of, pillow
 from flipguard.data.resampling import Boxes
 from flipguard.errors import InputError, listed
+from flipguard.models.preprocessing import Preprocessing
 from flipguard.specs import Options
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
@@ -27,8 +28,8 @@ class FolderSplit(Split):
     """Images that are decoded on demand to uint8 [k, 3, size, size]; ids are relative paths.
 
     The shorter side is resized to `resize` pixels, and the middle `size` by `size` pixels are kept.
-    `cut` returns other boxes of the whole images. `workers` threads decode at once, which changes
-    only the time.
+    With `preprocessing`, images are resized and cropped as a model wants them. `cut` returns other
+    boxes of the whole images. `workers` threads decode at once, which changes only the time.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class FolderSplit(Split):
         size: int,
         resize: int | None = None,
         workers: int | None = None,
+        preprocessing: Preprocessing | None = None,
     ) -> None:
         super().__init__(targets=targets, ids=list(paths))
+        self.preprocessing: Final = preprocessing
         self.root: Final = root
         self.paths: Final = list(paths)
         self.size: Final = size
@@ -53,12 +56,25 @@ class FolderSplit(Split):
                 "raise it, or leave it out."
             )
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Height and width of the inputs."""
+        wanted = None if self.preprocessing is None else self.preprocessing.input_size
+        return wanted or (self.size, self.size)
+
     def inputs(self, indices: Tensor) -> Tensor:
+        wanted = self.preprocessing
+        if wanted is not None and wanted.input_size is not None:
+            return self._decoded(indices, self.sizes, lambda _, image: wanted.pixels(image))
         return self._decoded(
             indices,
-            self.size,
+            self.sizes,
             lambda _, image: as_pixels(image, size=self.size, resize=self.resize),
         )
+
+    def seen_by(self, preprocessing: Preprocessing | None) -> FolderSplit:
+        """Return the same images as a model with this preprocessing wants them."""
+        return self._of(torch.arange(len(self)), preprocessing)
 
     def shapes(self, indices: Tensor) -> Tensor:
         """Return height and width of the whole images, int64 [k, 2], without decoding them."""
@@ -72,14 +88,16 @@ class FolderSplit(Split):
         return shapes
 
     def cut(self, indices: Tensor, boxes: Boxes, *, size: int | None = None) -> Tensor:
-        """Return one box of each whole image, as uint8 [k, 3, size, size]."""
-        corners, size = boxes.corners(), size or self.size
+        """Return one box of each whole image, as uint8 [k, 3, height, width]."""
+        corners, sizes = boxes.corners(), (size, size) if size else self.sizes
         return self._decoded(
-            indices, size, lambda place, image: box_as_pixels(image, corners[place], size=size)
+            indices, sizes, lambda place, image: box_as_pixels(image, corners[place], sizes=sizes)
         )
 
     def subset(self, indices: Tensor) -> FolderSplit:
-        positions = self.positions(indices)
+        return self._of(self.positions(indices), self.preprocessing)
+
+    def _of(self, positions: Tensor, preprocessing: Preprocessing | None) -> FolderSplit:
         return FolderSplit(
             root=self.root,
             paths=[self.paths[place] for place in positions.tolist()],
@@ -87,6 +105,7 @@ class FolderSplit(Split):
             size=self.size,
             resize=self.resize,
             workers=self.workers,
+            preprocessing=preprocessing,
         )
 
     def decoded(self) -> DecodedSplit:
@@ -101,9 +120,11 @@ class FolderSplit(Split):
         feed_texts(seen, [f"{self.size} {self.resize}", *sizes])
         return seen.hexdigest()
 
-    def _decoded(self, indices: Tensor, size: int, pixels: Callable[[int, Any], Tensor]) -> Tensor:
+    def _decoded(
+        self, indices: Tensor, sizes: tuple[int, int], pixels: Callable[[int, Any], Tensor]
+    ) -> Tensor:
         positions = self.positions(indices)
-        images = torch.empty((len(positions), 3, size, size), dtype=torch.uint8)
+        images = torch.empty((len(positions), 3, *sizes), dtype=torch.uint8)
 
         def decode(place: int, image: Any) -> None:
             images[place] = pixels(place, image)
@@ -151,6 +172,14 @@ class DecodedSplit(ArraySplit):
             inputs=self.inputs(positions),
             device=self.all_inputs.device,
         )
+
+    def seen_by(self, preprocessing: Preprocessing | None) -> DecodedSplit:
+        """Return the same images, decoded again as a model with this preprocessing wants them."""
+        files = self.files.seen_by(preprocessing)
+        inputs = self.all_inputs if files.sizes == self.files.sizes else None
+        if preprocessing != self.files.preprocessing or inputs is None:
+            inputs = files.inputs(torch.arange(len(files)))
+        return DecodedSplit(files=files, inputs=inputs, device=self.all_inputs.device)
 
     def to(self, device: torch.device | str) -> DecodedSplit:
         return DecodedSplit(files=self.files, inputs=self.all_inputs, device=device)

@@ -163,12 +163,14 @@ def as_pixels(image: Any, *, size: int, resize: int) -> Tensor:
     return _pixels(image.crop((left, top, left + size, top + size)))
 
 
-def box_as_pixels(image: Any, corners: tuple[int, int, int, int], *, size: int) -> Tensor:
-    """Return a box (left, top, right, bottom) of an image as uint8 [3, size, size]."""
+def box_as_pixels(
+    image: Any, corners: tuple[int, int, int, int], *, sizes: tuple[int, int]
+) -> Tensor:
+    """Return a box (left, top, right, bottom) of an image as uint8 [3, height, width]."""
     # Cropped before it is resized, because Pillow's `box` uses pixels from beyond its edges.
     image = image.crop(corners).convert("RGB")
     # One axis after the other, because Pillow's order depends on its version and on the image.
-    for shape in ((size, image.height), (size, size)):
+    for shape in ((sizes[1], image.height), (sizes[1], sizes[0])):
         image = image.resize(shape, pillow().Resampling.BILINEAR)
     return _pixels(image)
 

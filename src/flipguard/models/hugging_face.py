@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from flipguard.errors import InputError, listed
-from flipguard.models.libraries import Maker, library, other_scale, refusing
+from flipguard.models.libraries import Maker, library, refusing
 from flipguard.models.shapes import Shape, full_image
 
 PREFIX = "hf:"
@@ -47,9 +47,7 @@ def transformers_maker(
     with refusing(spec, expected="a model of Transformers on this machine"):
         configuration = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
     configuration.num_labels = classes
-    if _reads_images(spec, configuration, input_shape):
-        if pretrained:
-            raise other_scale(spec)
+    if reads_images(spec, configuration, input_shape):
         kind = transformers.AutoModelForImageClassification
         if input_shape is not None:
             _fit(configuration, spec, input_shape)
@@ -81,6 +79,32 @@ def transformers_maker(
     return make
 
 
+def published_classifier(
+    path: str, *, input_shape: Shape | None
+) -> tuple[nn.Module, Any, list[str]]:
+    """Return the classifier in a folder with its own head, its configuration, and missing tensors.
+
+    Nothing is downloaded. Missing tensors are drawn at random.
+    """
+    spec = f"{PREFIX}{path}"
+    transformers = library("transformers", what=f"The model '{spec}'")
+    with refusing(spec, expected="a model of Transformers on this machine"):
+        configuration = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+    kind = transformers.AutoModelForSequenceClassification
+    if reads_images(spec, configuration, input_shape):
+        kind = transformers.AutoModelForImageClassification
+        if input_shape is not None:
+            _fit(configuration, spec, input_shape)
+    with (
+        refusing(spec, expected="a folder with the weights of a classifier"),
+        _quiet(transformers),
+    ):
+        model, told = kind.from_pretrained(
+            path, config=configuration, local_files_only=True, output_loading_info=True
+        )
+    return model.float(), configuration, sorted(told["missing_keys"])
+
+
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
     logging = transformers.utils.logging
@@ -96,7 +120,8 @@ def _quiet(transformers: Any) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _reads_images(spec: str, configuration: Any, input_shape: Shape | None) -> bool:
+def reads_images(spec: str, configuration: Any, input_shape: Shape | None) -> bool:
+    """Return whether a configured model reads images; raise if it classifies nothing."""
     known = library("transformers.models.auto.modeling_auto", what=f"The model '{spec}'")
     kind = configuration.model_type
     images = kind in known.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES

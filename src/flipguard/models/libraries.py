@@ -161,15 +161,6 @@ def python_maker(address: str, *, classes: int, input_shape: Shape | None) -> Ma
     return make
 
 
-def other_scale(spec: str) -> InputError:
-    """Return the error for published weights of a model of images."""
-    return InputError(
-        f"Expected `pretrained` to be False for '{printable(spec)}', but got True; its published "
-        "weights expect images normalised by a mean and a deviation, but flipguard scales all "
-        "images to the range -1 to 1; train from random initial weights instead."
-    )
-
-
 def _unknown(spec: str, name: str, known: list[str]) -> InputError:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     return InputError(

@@ -12,14 +12,9 @@ import torch
 from torch import nn
 
 from flipguard.errors import InputError, listed, nearest
+from flipguard.models.code import check_code
 from flipguard.models.hugging_face import transformers_maker
-from flipguard.models.libraries import (
-    Maker,
-    other_scale,
-    python_maker,
-    timm_maker,
-    torchvision_maker,
-)
+from flipguard.models.libraries import Maker, python_maker, timm_maker, torchvision_maker
 from flipguard.models.nets import ConvNet1d, ConvNet2d, LeNet5, Perceptron, ResNet, ResNet9
 from flipguard.models.shapes import Shape, check_class_count, check_shape
 from flipguard.randomness import drawn_from
@@ -147,6 +142,7 @@ def build_model(
     input_shape: Shape | None,
     seed: int | None = None,
     pretrained: bool = False,
+    allow_code: bool = False,
 ) -> nn.Module:
     """Build the model of a spec, on the CPU and in training mode.
 
@@ -158,9 +154,11 @@ def build_model(
         input_shape: The shape of one sample, without the batch axis; None for texts.
         seed: The initial weights depend on it only, and the random streams of torch, Python and
             numpy are restored. With None, the weights are drawn from those streams.
-        pretrained: Whether to start from the weights in a folder of Transformers, with a new head.
-            Only for models of texts, because the inputs that published image models expect are
-            not known here.
+        pretrained: Whether to start from the weights in a folder of Transformers; a head for
+            another number of classes is new. For models of texts: a model of images also needs the
+            preprocessing of its weights, which a run has.
+        allow_code: Whether ``python:`` may import and call its function, which runs code. Without
+            it, code runs only if the environment sets FLIPGUARD_ALLOW_CODE.
 
     >>> model = build_model("mlp:hidden=64,dropout=0.1", classes=10, input_shape=(40,), seed=1)
     >>> model(torch.zeros(2, 40)).shape
@@ -168,6 +166,7 @@ def build_model(
     """
     check_class_count(classes)
     shape = check_shape(input_shape)
+    check_code(spec, allowed=allow_code)
     make = _maker(spec, classes=classes, input_shape=shape, pretrained=pretrained)
     # Another default device would draw other numbers.
     with drawn_from(seed), torch.device("cpu"):
@@ -206,12 +205,11 @@ def check_spec(spec: str) -> tuple[str, str]:
 
 def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bool) -> Maker:
     name, rest = check_spec(spec)
-    if pretrained and name in ("timm", "torchvision"):
-        raise other_scale(spec)
     if pretrained and name != "hf":
         raise InputError(
-            f"Expected `pretrained` to be False for '{name}', but got True; only a text model "
-            "in a Transformers folder (hf:PATH) can start from pretrained weights."
+            f"Expected `pretrained` to be False for '{name}', but got True; here, only a model of "
+            "texts in a folder of Transformers (hf:PATH) can have its weights. Train a run with "
+            "`pretrained`, which also gives a model of images its own preprocessing."
         )
     if name in NETS:
         options = read_options(rest, MODELS[name].options, owner=name)
