@@ -41,6 +41,12 @@ ROOT = Path(__file__).resolve().parents[2]
 THREE = {"members": 3}
 
 
+@pytest.fixture(autouse=True)
+def code_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some configurations name networks of this module."""
+    monkeypatch.setenv("FLIPGUARD_ALLOW_CODE", "1")
+
+
 class Sorts(nn.Module):
     """Does something else for every input: no graph, and nothing to map."""
 

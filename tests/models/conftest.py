@@ -28,6 +28,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(autouse=True)
+def code_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Specs of these tests name functions of these tests."""
+    monkeypatch.setenv("FLIPGUARD_ALLOW_CODE", "1")
+
+
 @pytest.fixture
 def bert(tmp_path: Path) -> Path:
     """A folder with the weights, the configuration and the vocabulary of a tiny model of texts."""

@@ -104,10 +104,12 @@ def test_what_a_field_is() -> None:
     assert fields(Seeds) == {"seed", "init", "order", "augment", "dropout"}
     assert fields(Machine) == set()
     assert fields(Machine, {KEY_DEFAULT: None}) == {"precision", "deterministic"}
-    tables = {"recipe", "scope", "seeds", "machine"}
+    images = {"input_size", "resize", "interpolation", "mean", "std"}
+    assert fields(ImageSettings, {KEY_DEFAULT: None}) == images
+    tables = {"recipe", "scope", "seeds", "machine", "preprocessing"}
     assert fields(Config) - tables == {"method", "data", "model", "pretrained", "fine_tune"}
-    # Options, old runs and guides are counted by rules of their own.
-    unkeyed_ones = {"options", "old", "guides", "data_root", "preset"}
+    # Options, old runs, guides and weights are counted by rules of their own.
+    unkeyed_ones = {"options", "old", "guides", "data_root", "preset", "weights"}
     assert fields(Config, NO_KEY) == unkeyed_ones
 
 
@@ -118,6 +120,8 @@ def test_what_a_field_is() -> None:
         {"data": "digits"},
         {"model": "mlp:hidden=8"},
         {"pretrained": True},
+        {"weights": "IMAGENET1K_V1"},
+        {"preprocessing": ImageSettings(mean=(0.5,))},
         {"fine_tune": True},
         {"old": ("runs/a",)},
         {"guides": ("runs/a",)},
@@ -151,6 +155,15 @@ def test_old_runs_and_guides_count_by_their_keys_in_their_order() -> None:
 
     assert of("runs/a") == of("/srv/runs/a")
     assert len({of("a"), of("b"), of("a", "b"), of("b", "a"), of(guides=("a",))}) == 5
+
+
+def test_weights_count_by_the_contents_of_their_file(tmp_path: Path) -> None:
+    for name, contents in (("a.pt", b"one"), ("b.pt", b"one"), ("c.pt", b"two")):
+        (tmp_path / name).write_bytes(contents)
+    first, same, other = (key(Config(weights=str(tmp_path / f"{name}.pt"))) for name in "abc")
+    assert first == same != other
+    with pytest.raises(InputError, match=r"cannot be read \(No such file"):
+        key(Config(weights=str(tmp_path / "d.pt")))
 
 
 def test_a_changed_formula_has_another_key() -> None:

@@ -32,6 +32,12 @@ from tests.training.tiny import bytes_of, tiny, trained
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(autouse=True)
+def code_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some configurations name networks of this module."""
+    monkeypatch.setenv("FLIPGUARD_ALLOW_CODE", "1")
+
+
 class Moody(nn.Module):
     """A perceptron that comes to harm in a process which trains for another."""
 

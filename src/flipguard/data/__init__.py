@@ -21,7 +21,7 @@ from flipguard.data.augment import (
 )
 from flipguard.data.augmentations import AUGMENTATIONS, RandomResizedCrop, build_augmentation
 from flipguard.data.dataset import ArraySplit, DataSet, Split, TextSplit
-from flipguard.data.image_folders import FolderSplit
+from flipguard.data.image_folders import FolderSplit, seen_by
 from flipguard.data.registry import DATA_SETS, KnownData, load_data
 from flipguard.data.subsets import first_classes, part, seen_before, stratified
 
@@ -46,5 +46,6 @@ __all__ = [
     "load_data",
     "part",
     "seen_before",
+    "seen_by",
     "stratified",
 ]

@@ -176,9 +176,7 @@ class DecodedSplit(ArraySplit):
     def seen_by(self, preprocessing: Preprocessing | None) -> DecodedSplit:
         """Return the same images, decoded again as a model with this preprocessing wants them."""
         files = self.files.seen_by(preprocessing)
-        inputs = self.all_inputs if files.sizes == self.files.sizes else None
-        if preprocessing != self.files.preprocessing or inputs is None:
-            inputs = files.inputs(torch.arange(len(files)))
+        inputs = files.inputs(torch.arange(len(files)))
         return DecodedSplit(files=files, inputs=inputs, device=self.all_inputs.device)
 
     def to(self, device: torch.device | str) -> DecodedSplit:
@@ -186,6 +184,20 @@ class DecodedSplit(ArraySplit):
 
     def fingerprint(self) -> str:
         return self.files.fingerprint()
+
+
+def seen_by(split: Split, preprocessing: Preprocessing | None) -> Split:
+    """Return a split as a model with this preprocessing wants it; only image files change.
+
+    Without preprocessing, the split stays as it is.
+    """
+    files = split.files if isinstance(split, DecodedSplit) else split
+    if preprocessing is None or preprocessing.input_size is None:
+        return split
+    if not isinstance(files, FolderSplit) or files.preprocessing == preprocessing:
+        return split
+    assert isinstance(split, FolderSplit | DecodedSplit)
+    return split.seen_by(preprocessing)
 
 
 def usable_workers() -> int:

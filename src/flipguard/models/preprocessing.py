@@ -9,6 +9,7 @@ does. Reading the preprocessing of a library belongs to `published`.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
@@ -233,7 +234,7 @@ class _Preprocess:
 
 def _filter(name: Interpolation) -> Any:
     try:
-        from PIL import Image
+        image = importlib.import_module("PIL.Image")
     except ImportError as problem:
         raise MissingExtraError("Decoding images", package="pillow", extra="train") from problem
-    return Image.Resampling[name.upper()]
+    return image.Resampling[name.upper()]

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from flipguard.errors import InputError, listed, printable
 from flipguard.methods import METHODS, method_of
 from flipguard.methods.needs import Needs
+from flipguard.runs.image_settings import ImageSettings
 from flipguard.runs.key import NO_KEY, key_settings, keyed, unkeyed
 
 Source: TypeAlias = Literal["init", "order", "augment", "dropout"]
@@ -213,7 +214,11 @@ class Config:
     data: str = "mnist1d"
     data_root: str | None = unkeyed(None)
     model: str = "mlp"
-    pretrained: bool = False  # start from the weights in a folder of Transformers, under a new head
+    # Start from the weights that timm or torchvision publishes, or those in a Transformers folder.
+    pretrained: bool = False
+    # Start from a file with a state dict, or from torchvision's weights of this name. The key has
+    # the digest of the file in place of its path.
+    weights: str | None = unkeyed(None)
     old: tuple[str, ...] = unkeyed(())
     # Finished runs that are used as the ensemble instead of new members.
     guides: tuple[str, ...] = unkeyed(())
@@ -221,6 +226,7 @@ class Config:
     preset: str | None = unkeyed(None)  # gives the values that the recipe does not set
     recipe: Recipe = field(default_factory=Recipe)
     scope: Scope = field(default_factory=Scope)
+    preprocessing: ImageSettings = field(default_factory=ImageSettings)
     seeds: Seeds = field(default_factory=Seeds)
     machine: Machine = field(default_factory=Machine)
 

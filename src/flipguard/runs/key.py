@@ -12,7 +12,11 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from flipguard.errors import InputError, printable
+from flipguard.files import sha256_of
 
 if TYPE_CHECKING:
     from flipguard.runs.config import Config
@@ -48,7 +52,24 @@ def key_settings(config: Config, *, option_defaults: Mapping[str, Any]) -> dict[
         for name, value in config.options.items()
         if name not in option_defaults or value != option_defaults[name]
     }
-    return {**dict(_settings(config)), **options}
+    return {**dict(_settings(config)), **options, **_weights(config)}
+
+
+def _weights(config: Config) -> dict[str, str]:
+    """Return the digest of the file that a model starts from, or the name of its weights."""
+    if config.weights is None:
+        return {}
+    path = Path(config.weights)
+    # A text without a suffix is the name of published weights, such as IMAGENET1K_V1.
+    if not path.suffix and not path.exists():
+        return {"weights": config.weights}
+    try:
+        return {"weights": sha256_of(path)}
+    except OSError as problem:
+        raise InputError(
+            f"Expected the weights {printable(config.weights)}, which `weights` names, but they "
+            f"cannot be read ({problem.strerror}); restore the file, or check its path."
+        ) from problem
 
 
 def run_key(

@@ -23,11 +23,13 @@ from flipguard.data import (
     load_data,
     part,
     seen_before,
+    seen_by,
 )
 from flipguard.errors import InputError
 from flipguard.methods.base import HELD_OUT
 from flipguard.models import Inputs, encode_texts, tokenizer_for
 from flipguard.models.hugging_face import LONGEST
+from flipguard.models.preprocessing import Preprocessing
 from flipguard.runs.config import Config, Recipe, Scope, Seeds, needs_of
 from flipguard.runs.folder import Run
 
@@ -344,6 +346,15 @@ class BatchSource:
             assert isinstance(inputs, Tensor)
             sizes = [len(piece) for piece in some]
             yield from zip(torch.split(inputs, sizes), torch.split(target, sizes), strict=True)
+
+    def seen_by(self, preprocessing: Preprocessing | None) -> BatchSource:
+        """Return a source of the same samples as a model with this preprocessing wants them."""
+        split = seen_by(self.split, preprocessing)
+        if split is self.split:
+            return self
+        other = copy.copy(self)
+        other.split = split
+        return other
 
     def with_seed(self, seed: int) -> BatchSource:
         """Return a source of the same samples, augmented with another seed."""

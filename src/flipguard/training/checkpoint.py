@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,14 +22,19 @@ from flipguard.losses import SharedClasses
 from flipguard.losses.base import loss_precision
 from flipguard.methods import OldModelInfo, method_of
 from flipguard.models import Inputs, build_model, classify, head_of, same_layout
+from flipguard.models.preprocessing import Preprocessing, preprocess_with, preprocessing_of
+from flipguard.models.shapes import Shape
 from flipguard.references import OldModel
 from flipguard.runs.config import Config, Machine, decisive
 from flipguard.runs.folder import CHECKPOINT, MODEL, Run, write_lines
 from flipguard.runs.history import HISTORY, TIMING
+from flipguard.training.batches import input_shape_of
 from flipguard.training.devices import in_precision, to_device
 from flipguard.training.members import member_count
+from flipguard.training.starting import with_own_inputs
 from flipguard.training.trainee import Trainee, restore_optimizer
 
+M = TypeVar("M", bound=nn.Module)
 Rows: TypeAlias = list[dict[str, Any]]
 
 
@@ -167,17 +172,38 @@ def load_model(run: Run, machine: Machine | None = None) -> nn.Module:
 
 
 def _built(run: Run) -> nn.Module:
-    def one() -> nn.Module:
-        return build_model(
-            run.config.model,
-            classes=len(run.class_names),
-            input_shape=run.input_shape,
-            seed=run.config.seeds.of("init"),
-        )
-
+    own = {"model": run.config.model, "preprocessing": run.document.get("preprocessing")}
     if not method_of(run.config.method)[0].is_mean:
-        return one()
-    return EnsembleModel([one() for _ in range(member_count(run.config))])
+        return _part(run, own)
+    # An ensemble of given runs says what each of them is.
+    parts = run.document.get("parts") or [own] * member_count(run.config)
+    return EnsembleModel([_part(run, {**own, **part}) for part in parts])
+
+
+def _part(run: Run, told: Mapping[str, Any]) -> nn.Module:
+    """Return a model of a run, with its preprocessing."""
+    preprocessing, shape = told["preprocessing"], told.get("input_shape", run.input_shape)
+    shape = None if shape is None else tuple(shape)
+    if preprocessing is not None:
+        preprocessing = Preprocessing.from_json(preprocessing)
+        shape = preprocessing.shape(shape)
+    model = build_model(
+        told["model"],
+        classes=len(run.class_names),
+        input_shape=shape,
+        seed=run.config.seeds.of("init"),
+    )
+    return with_own_inputs(model, preprocessing, shape)
+
+
+def of_its_size(model: M, run: Run, shape: Shape | None) -> M:
+    """Return a run's model, which resizes images of another size than it was trained on."""
+    own = run.input_shape
+    images = own is not None and shape is not None and len(own) == len(shape) == 3
+    if not images or own == shape or preprocessing_of(model) is not None:
+        return model
+    assert own is not None
+    return preprocess_with(model, Preprocessing(input_size=(own[-2], own[-1])))
 
 
 def load_ensemble(runs: Sequence[Run], machine: Machine) -> EnsembleModel:
@@ -187,7 +213,8 @@ def load_ensemble(runs: Sequence[Run], machine: Machine) -> EnsembleModel:
 
 def load_old_model(run: Run, data: DataSet, device: torch.device, machine: Machine) -> OldModelInfo:
     """Return the model of an old run, with its classes matched to those of the data."""
-    model = to_device(load_model(run, machine), device).eval().requires_grad_(False)
+    model = of_its_size(load_model(run, machine), run, input_shape_of(data))
+    model = to_device(model, device).eval().requires_grad_(False)
     classes = None
     if run.class_names != data.class_names:
         classes = SharedClasses.by_name(old=run.class_names, new=data.class_names)

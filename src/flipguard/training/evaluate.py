@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from flipguard.data import stratified
 from flipguard.methods import OldModelInfo
 from flipguard.models import Inputs, classify
+from flipguard.models.preprocessing import preprocessing_of
 from flipguard.references import Reference
 from flipguard.training.batches import BatchSource
 
@@ -26,6 +27,8 @@ def logits_on(
     """Return a model's logits on the samples of a split, or on some of them, in eval mode."""
     if isinstance(model, Reference):
         return torch.cat([_referred(model, inputs) for inputs, _ in material.batches(places)])
+    # Image files are decoded as the model wants them.
+    material = material.seen_by(preprocessing_of(model))
     training = model.training
     model.eval()
     found = [classify(model, inputs).float() for inputs, _ in material.batches(places)]

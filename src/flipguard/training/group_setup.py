@@ -15,7 +15,6 @@ from flipguard.data import ArraySplit, DataSet, TextSplit, build_augmentation
 from flipguard.errors import InputError
 from flipguard.fusion import Fused, fuse
 from flipguard.methods import OldModelInfo, method_of
-from flipguard.models import build_model
 from flipguard.runs.config import Config
 from flipguard.runs.folder import Run
 from flipguard.training.batches import BatchSource, data_of, input_shape_of
@@ -24,6 +23,7 @@ from flipguard.training.checks import check_data, check_folder, check_layouts
 from flipguard.training.devices import free_memory, in_precision, input_type, to_device
 from flipguard.training.evaluate import SEEN, FlipTracker
 from flipguard.training.fused_group import APART, WIDEST, CannotFuse, FusedGroup
+from flipguard.training.starting import as_seen, new_model, preprocessing_for
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class GroupSetup:
 def set_up_group(fabric: Any, group: FusedGroup, configs: Sequence[Config]) -> GroupSetup:
     """Return data, members and trackers, equal to those of a run of each member alone."""
     first = configs[0]
-    data = data_of(first)
+    data = as_seen(data_of(first), preprocessing_for(first))
     if isinstance(data.train, TextSplit):
         raise CannotFuse(
             "Expected members on images or vectors to be trained as one network, but got texts, "
@@ -84,13 +84,7 @@ def _member(
     """Return a member with its initial weights."""
     check_folder(folder, config, resume=True)
     check_data(folder, config, data)
-    member = build_model(
-        config.model,
-        classes=len(data.class_names),
-        input_shape=input_shape_of(data),
-        seed=config.seeds.of("init"),
-        pretrained=config.pretrained,
-    )
+    member = new_model(config, data, seed=config.seeds.of("init"))
     if config.fine_tune:
         check_layouts(method_of(config.method)[0], config, member, olds)
         load_old_weights(olds[0], member)

@@ -24,6 +24,7 @@ from flipguard.runs.folder import MODEL, Run, is_finished
 from flipguard.runs.history import RUN, SCHEMA
 from flipguard.runs.key import run_key
 from flipguard.training.batches import input_shape_of
+from flipguard.training.starting import start_facts
 
 
 def follows(out: Path, runs: Iterable[Run]) -> dict[str, str]:
@@ -139,6 +140,7 @@ def run_facts(
             "test": len(data.test),
         },
         **model_facts(model),
+        **start_facts(model),
         "versions": {
             "flipguard": __version__,
             "torch": torch.__version__,

@@ -13,17 +13,17 @@ from torch import nn
 from flipguard.data import DataSet, Split, build_augmentation
 from flipguard.files import sha256_of
 from flipguard.methods import BuildContext, Method, OldModelInfo
-from flipguard.models import build_model
 from flipguard.references import StoredLogits
 from flipguard.runs.config import Config, derive_seed
 from flipguard.runs.folder import MODEL, Run, remove_leftovers
-from flipguard.training.batches import BatchSource, held_out_of, input_shape_of, steps_per_epoch
+from flipguard.training.batches import BatchSource, held_out_of, steps_per_epoch
 from flipguard.training.checkpoint import load_old_model, load_old_weights, save_model
 from flipguard.training.checks import check_layouts
 from flipguard.training.devices import in_precision, input_type, to_device
 from flipguard.training.evaluate import SEEN, FlipTracker, logits_on
 from flipguard.training.predict import write_test_predictions
 from flipguard.training.record import follows, run_facts, write_run
+from flipguard.training.starting import new_model
 from flipguard.training.stored_views import ViewPlan, plan_views
 
 
@@ -127,13 +127,7 @@ def _student(
 def _new_model(config: Config, data: DataSet, name: str = "") -> nn.Module:
     """Return a new model like the student, or the student itself if it has no name."""
     seed = config.seeds.of("init")
-    model = build_model(
-        config.model,
-        classes=len(data.class_names),
-        input_shape=input_shape_of(data),
-        seed=derive_seed(seed, name) if name else seed,
-        pretrained=config.pretrained,
-    )
+    model = new_model(config, data, seed=derive_seed(seed, name) if name else seed)
     return in_precision(model, config.machine)
 
 

@@ -18,7 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flipguard.data import DataSet, NoAugmentation, TextSplit, build_augmentation
+from flipguard.data import (
+    DataSet,
+    FolderSplit,
+    NoAugmentation,
+    Split,
+    TextSplit,
+    build_augmentation,
+)
+from flipguard.data.image_folders import DecodedSplit
 from flipguard.errors import InputError
 from flipguard.methods import method_of
 from flipguard.methods.elodi import ViewOptions
@@ -57,7 +65,8 @@ class ViewPlan:
             "data": self.data.fingerprint,
             # They decide which samples are held out, and so the temperatures fitted on them.
             "calibrated": [scope.samples, scope.seed] if calibrates(config) else None,
-            "members": [{"model": run.config.model, "weights": weights_of(run)} for run in runs],
+            "members": [_identity(run) for run in runs],
+            **_decoding(self.data.train),
             "tokens_of": config.model if texts else None,
             "augment": "none" if texts else repr(build_augmentation(config.recipe.augment)),
             "seed": self.seed(runs),
@@ -193,6 +202,19 @@ def plan_views(config: Config, out: Path, data: DataSet, material: BatchSource) 
         # Checked before any member is trained. If the folder exists, the views may be in it.
         need_room(plan.shape, plan.place)
     return plan
+
+
+def _identity(run: Run) -> dict[str, Any]:
+    """Return everything that decides a member's logits for an image."""
+    own = {name: run.document[name] for name in ("preprocessing",) if name in run.document}
+    return {"model": run.config.model, "weights": weights_of(run), **own}
+
+
+def _decoding(split: Split) -> dict[str, str]:
+    """Return how image files are decoded, if not as the data say."""
+    files = split.files if isinstance(split, DecodedSplit) else split
+    wanted = files.preprocessing if isinstance(files, FolderSplit) else None
+    return {} if wanted is None else {"decoded": repr(wanted)}
 
 
 def _refuse_overflow(logits: Tensor, wanted: ViewOptions) -> None:

@@ -23,7 +23,7 @@ from flipguard.models import Inputs
 from flipguard.references import Ensemble, OldModel, Reference
 from flipguard.runs.config import Machine
 from flipguard.runs.folder import Run
-from flipguard.training.checkpoint import load_model
+from flipguard.training.checkpoint import load_model, of_its_size
 from flipguard.training.devices import input_type, to_device
 from flipguard.training.fused_group import APART, fills_gpu, fuses
 
@@ -172,21 +172,26 @@ def load_teachers(
     held_out: Callable[[], Iterable[Any]] | None,
     batch_size: int | None = None,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    input_shape: Sequence[int] | None = None,
 ) -> Callable[[], Reference]:
     """Return a function that loads the ensemble of finished members.
 
-    The ensemble is calibrated if `held_out` is given.
+    The ensemble is calibrated if `held_out` is given. Members of another size than `input_shape`,
+    that of the batches, resize their inputs.
     """
+    shape = runs[0].input_shape if input_shape is None else tuple(input_shape)
 
     def load() -> Reference:
-        models = [to_device(load_model(run, machine).eval(), device) for run in runs]
+        models = [
+            to_device(of_its_size(load_model(run, machine), run, shape).eval(), device)
+            for run in runs
+        ]
         ensemble = Ensemble(models)
         if held_out is not None:
             ensemble = ensemble.calibrate(held_out())
         layout = teacher_layout(machine, device, models)
         if layout is None:
             return ensemble
-        shape = runs[0].input_shape
         example = None if shape is None else torch.zeros(1, *shape, dtype=input_type(machine))
         try:
             return teachers(

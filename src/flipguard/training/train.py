@@ -57,6 +57,7 @@ from flipguard.training.processes import train_in_processes
 from flipguard.training.record import changed_since, changes_since, model_facts
 from flipguard.training.reuse import reused_members, start_runs
 from flipguard.training.run_setup import RunSetup, set_up_run
+from flipguard.training.starting import as_seen, preprocessing_for
 from flipguard.training.strategies import train_members
 from flipguard.training.teachers import load_teachers
 from flipguard.training.trainee import StudentTrainee
@@ -152,7 +153,7 @@ def _finished(config: Config, out: Path, *, resume: bool) -> Run | None:
 
 def _checked_data(config: Config, out: Path, old_runs: list[Run]) -> DataSet:
     """Return the data; raise if the run cannot be trained on them."""
-    data = data_of(config)
+    data = as_seen(data_of(config), preprocessing_for(config))
     check_data(out, config, data)
     check_calibration(config, data, old_runs)
     check_model(config, data)
@@ -189,6 +190,8 @@ def _train_one(
     """Train the members if there are any, then the student, and write the results."""
     can_capture(config, fabric.device)  # raises, before any training, if the machine cannot
     setup = set_up_run(fabric, config, method, out, data, old_runs)
+    if "start" in setup.facts:
+        monitor.note(f"{config.model} {setup.facts['start']}")
     if method.needs(config.options).members is not None:
         runs = _members(setup, old_runs, deadline, monitor)
         if runs is None:
@@ -244,6 +247,7 @@ def _ask_members(setup: RunSetup, runs: list[Run], deadline: float | None, repor
         held_out=setup.context.held_out if calibrates(config) else None,
         batch_size=None if config.machine.deterministic else config.recipe.batch_size,
         autocast=fabric.autocast,
+        input_shape=setup.facts["data"]["input_shape"],
     )
     setup.context = dataclasses.replace(setup.context, members=teachers)
     if setup.views is None:
