@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flipguard.errors import InputError
 from flipguard.methods import METHODS
 from flipguard.methods.base import Method, Option
 from flipguard.runs.config import Config, Machine, Recipe, Scope, Seeds
+from flipguard.runs.image_settings import ImageSettings
 from flipguard.runs.key import KEY_DEFAULT, NO_KEY, key_settings, keyed, run_key, unkeyed
 from flipguard.training.checks import complete_config
 

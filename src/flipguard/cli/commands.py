@@ -6,6 +6,7 @@ import typer
 
 from flipguard._version import __version__
 from flipguard.cli import (
+    adopt,
     compare,
     demo,
     ensemble,
@@ -53,6 +54,7 @@ for module in (
     matrix,
     ensemble,
     train,
+    adopt,
     predict,
     study,
     demo,

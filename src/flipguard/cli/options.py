@@ -118,3 +118,6 @@ Flips = Annotated[
         "- is standard output, as CSV.",
     ),
 ]
+AllowCode = Annotated[
+    bool, typer.Option("--allow-code", help="Run the code that a python: model names.")
+]

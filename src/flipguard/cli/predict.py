@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from flipguard.cli.options import AllowCode
 from flipguard.cli.output import check_destinations, line
 from flipguard.errors import MissingExtraError
 
@@ -41,7 +42,9 @@ def register(app: typer.Typer) -> None:
     app.command("predict")(predict_command)
 
 
-def predict_command(run: RunFolder, out: Out, split: Split = "test") -> None:
+def predict_command(
+    run: RunFolder, out: Out, split: Split = "test", allow_code: AllowCode = False
+) -> None:
     """Write the predictions of a run to a file that compare and gate can read.
 
     Example: [bold]flipguard predict runs/v2 --split test --out v2.npz[/bold]
@@ -62,8 +65,11 @@ def predict_command(run: RunFolder, out: Out, split: Split = "test") -> None:
     format_of(out)
     finished = Run.read(run)
     if out.suffix == ".npz":
-        predicted(finished, split=split, out=out)
+        predicted(finished, split=split, out=out, allow_code=allow_code)
     else:
         with alone_at(out):
-            _write_as_named(out, lambda path: predicted(finished, split=split, out=path))
+            _write_as_named(
+                out,
+                lambda path: predicted(finished, split=split, out=path, allow_code=allow_code),
+            )
     line(f"{out}: predictions of {run} on its {split} set")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flipguard.cli.options import AllowCode
 from flipguard.cli.output import line, say
 from flipguard.errors import InputError, MissingExtraError, printable
 
@@ -86,6 +87,7 @@ def train_command(
     fix: Fix = None,
     fuse: Fuse = None,
     resume: Resume = False,
+    allow_code: AllowCode = False,
 ) -> None:
     """Train a model by a method, into a folder that can be resumed, compared and audited.
 
@@ -123,7 +125,7 @@ def train_command(
     stopped_by_hand = False
     try:
         with finish_epoch_on_interrupt(_say_that_the_epoch_is_finished):
-            run = trained(settings, out, resume=resume, report=line)
+            run = trained(settings, out, resume=resume, report=line, allow_code=allow_code)
             stopped_by_hand = interrupted() and not run.finished
     except KeyboardInterrupt:
         stopped_by_hand = True

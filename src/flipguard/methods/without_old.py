@@ -109,7 +109,7 @@ DROPOUT = Method(
 
 
 def _needs(options: Options) -> Needs:
-    return Needs(members=Members(count=MEMBERS.whole(options)))
+    return Needs(members=Members(count=MEMBERS.whole(options), may_be_given=True))
 
 
 ENSEMBLE = Method(

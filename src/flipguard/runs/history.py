@@ -72,7 +72,7 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
         config = document["config"]
         status = str(document["status"])
         found: dict[str, Any] = {
-            "method": str(config["method"]),
+            "method": "adopted" if "adopted" in document else str(config["method"]),
             "model": str(config["model"]),
             "data": str(config["data"]),
             "old": tuple(str(old) for old in config["old"]),

@@ -93,6 +93,11 @@ def run_key(
             values[name] = [key_of_run(run) for run in runs]
     if formula:
         values["formula"] = formula
+    return digest_of(values)
+
+
+def digest_of(values: Any) -> str:
+    """Return 16 hex digits of plain values."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from flipguard.runs.config import Config, Machine, Recipe, Scope, Seeds
 from flipguard.runs.folder import Run
+from flipguard.runs.image_settings import ImageSettings
+from flipguard.training.adopt import Adopted, adopt
 from flipguard.training.checkpoint import load_model
 from flipguard.training.predict import predict
 from flipguard.training.train import train
 
-__all__ = ["Config", "Machine", "Recipe", "Run", "Scope", "Seeds", "load_model", "predict", "train"]
+__all__ = [
+    "Adopted",
+    "Config",
+    "ImageSettings",
+    "Machine",
+    "Recipe",
+    "Run",
+    "Scope",
+    "Seeds",
+    "adopt",
+    "load_model",
+    "predict",
+    "train",
+]

@@ -19,9 +19,9 @@ from flipguard.data import DataSet
 from flipguard.errors import InputError, printable
 from flipguard.files import save, sha256_of
 from flipguard.losses import SharedClasses
-from flipguard.losses.base import loss_precision
 from flipguard.methods import OldModelInfo, method_of
-from flipguard.models import Inputs, build_model, classify, head_of, same_layout
+from flipguard.models import build_model, head_of, same_layout
+from flipguard.models.code import allowing_code
 from flipguard.models.preprocessing import Preprocessing, preprocess_with, preprocessing_of
 from flipguard.models.shapes import Shape
 from flipguard.references import OldModel
@@ -30,6 +30,7 @@ from flipguard.runs.folder import CHECKPOINT, MODEL, Run, write_lines
 from flipguard.runs.history import HISTORY, TIMING
 from flipguard.training.batches import input_shape_of
 from flipguard.training.devices import in_precision, to_device
+from flipguard.training.evaluate import EnsembleModel
 from flipguard.training.members import member_count
 from flipguard.training.starting import with_own_inputs
 from flipguard.training.trainee import Trainee, restore_optimizer
@@ -124,21 +125,6 @@ class CheckpointStore:
             write_lines(self._folder / HISTORY, progress.histories[0])
 
 
-class EnsembleModel(nn.Module):
-    """A model that returns the mean of the logits of several models."""
-
-    def __init__(self, members: Sequence[nn.Module]) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(members)
-
-    def forward(self, inputs: Inputs | None = None, /, **named: Tensor) -> Tensor:
-        """Return the mean logits for one input tensor, or for named tensors, as texts have."""
-        given = named if inputs is None else inputs
-        return torch.stack(
-            [loss_precision(classify(member, given)) for member in self.members]
-        ).mean(0)
-
-
 def save_model(out: Path, model: nn.Module) -> None:
     """Write a model's weights into a run folder."""
     from safetensors.torch import save_file
@@ -147,8 +133,12 @@ def save_model(out: Path, model: nn.Module) -> None:
     save(out / MODEL, lambda path: save_file(state, str(path)))
 
 
-def load_model(run: Run, machine: Machine | None = None) -> nn.Module:
-    """Return the model of a finished run, by default in the precision that it was trained in."""
+def load_model(run: Run, machine: Machine | None = None, *, allow_code: bool = False) -> nn.Module:
+    """Return the model of a finished run, by default in the precision that it was trained in.
+
+    It scales its inputs itself if it has its own preprocessing; then it wants images as numbers
+    from -1 to 1. `allow_code` is needed if a function makes the model (``python:``).
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -156,7 +146,8 @@ def load_model(run: Run, machine: Machine | None = None) -> nn.Module:
         raise InputError(
             f"Expected {run.folder} to be a finished run, but it is {run.status}; resume it first."
         )
-    model = in_precision(_built(run), machine or run.config.machine)
+    with allowing_code(allow_code):
+        model = in_precision(_built(run), machine or run.config.machine)
     path = run.folder / MODEL
     told = run.document.get("weights")
     try:

@@ -14,6 +14,7 @@ from flipguard.errors import InputError, listed, printable
 from flipguard.methods import METHODS, Method, OldModelInfo, method_of
 from flipguard.methods.needs import Needs, OldRun, RunFacts
 from flipguard.models import same_layout
+from flipguard.models.code import check_code
 from flipguard.runs.config import Config, decisive, needs_of
 from flipguard.runs.folder import WRITTEN, Run, is_whole
 from flipguard.runs.history import RUN
@@ -188,6 +189,8 @@ def check_needs(method: Method, config: Config, olds: list[Run]) -> None:
             f"Expected `--old` to be a finished run, but {listed(unfinished)} is not; resume it "
             "first."
         )
+    for spec in (config.model, *(run.config.model for run in olds)):
+        check_code(spec)
     seen = [OldRun(folder=run.folder, members=len(run.document.get("members", ()))) for run in olds]
     method.check(config.options, RunFacts(olds=seen, guides=len(config.guides)))
     needs = method.needs(config.options)

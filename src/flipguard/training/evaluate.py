@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from flipguard.data import stratified
+from flipguard.losses.base import loss_precision
 from flipguard.methods import OldModelInfo
 from flipguard.models import Inputs, classify
 from flipguard.models.preprocessing import preprocessing_of
@@ -20,6 +21,26 @@ from flipguard.training.batches import BatchSource
 SEEN = 5_000
 
 
+class EnsembleModel(nn.Module):
+    """A model that returns the mean of the logits of several models."""
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    @property
+    def decodes_apart(self) -> bool:
+        """Whether members want image files in different ways."""
+        return len({preprocessing_of(member) for member in self.members}) > 1
+
+    def forward(self, inputs: Inputs | None = None, /, **named: Tensor) -> Tensor:
+        """Return the mean logits for one input tensor, or for named tensors, as texts have."""
+        given = named if inputs is None else inputs
+        return torch.stack(
+            [loss_precision(classify(member, given)) for member in self.members]
+        ).mean(0)
+
+
 @torch.no_grad()
 def logits_on(
     model: nn.Module | Reference, material: BatchSource, places: Tensor | None = None
@@ -27,6 +48,9 @@ def logits_on(
     """Return a model's logits on the samples of a split, or on some of them, in eval mode."""
     if isinstance(model, Reference):
         return torch.cat([_referred(model, inputs) for inputs, _ in material.batches(places)])
+    if isinstance(model, EnsembleModel) and model.decodes_apart:
+        each = [loss_precision(logits_on(one, material, places)) for one in model.members]
+        return torch.stack(each).mean(0)
     # Image files are decoded as the model wants them.
     material = material.seen_by(preprocessing_of(model))
     training = model.training

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flipguard.errors import InputError
+from flipguard.models.code import check_code
 from flipguard.runs.config import Config, Seeds, derive_seed, needs_of
 from flipguard.runs.folder import Run
 from flipguard.runs.key import run_key
@@ -77,6 +78,7 @@ def load_guides(config: Config, class_names: tuple[str, ...]) -> list[Run]:
     """Return the finished runs given as `guides`, which may have any architecture."""
     runs = [Run.read(Path(folder)) for folder in config.guides]
     for run in runs:
+        check_code(run.config.model)
         if not run.finished or run.class_names != class_names:
             what = "is not finished" if not run.finished else "has other classes"
             raise InputError(

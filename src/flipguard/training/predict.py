@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from flipguard.archives import write_npz
-from flipguard.data import DataSet
-from flipguard.errors import InputError
+from flipguard.data import DataSet, Split
+from flipguard.errors import InputError, listed
 from flipguard.files import save
 from flipguard.locks import alone_in
+from flipguard.models.code import allowing_code
 from flipguard.runs.folder import Run, predictions_path
 from flipguard.runs.history import RUN
 from flipguard.training.batches import BatchSource, data_of
@@ -22,8 +25,13 @@ from flipguard.training.evaluate import logits_on
 SPLITS = ("train", "test")
 
 
-def predict(run: Run, *, split: str, out: Path, device: str = "cpu") -> None:
-    """Write a run's predictions on a split of its data."""
+def predict(
+    run: Run, *, split: str, out: Path, device: str = "cpu", allow_code: bool = False
+) -> None:
+    """Write a run's predictions on a split of its data.
+
+    `allow_code` is needed for a run whose model a function makes (``python:``), which is called.
+    """
     if split not in SPLITS:
         raise InputError(f"Expected `--split` to be train or test, but got {split!r}.")
     data = data_of(run.config)
@@ -32,14 +40,11 @@ def predict(run: Run, *, split: str, out: Path, device: str = "cpu") -> None:
             f"Expected the data that {run.folder} was trained on, but {run.config.data} has "
             "changed; restore it, or train the run again."
         )
-    model = load_model(run).to(device)
+    with allowing_code(allow_code):
+        model = load_model(run).to(device)
     with alone_at(out):
-        save(
-            out,
-            lambda path: _write(
-                path, model, data, split=split, device=torch.device(device), spec=run.config.model
-            ),
-        )
+        table = _table(run, model, data, split=split, device=torch.device(device))
+        save(out, lambda path: write_npz(path, **table))
 
 
 def alone_at(out: Path) -> AbstractContextManager[None]:
@@ -50,27 +55,40 @@ def alone_at(out: Path) -> AbstractContextManager[None]:
 
 def write_test_predictions(
     folder: Path, model: nn.Module, data: DataSet, *, split: str, device: torch.device
-) -> None:
-    """Write a prediction table into a run's folder."""
-    spec = Run.read(folder).config.model
-    save(
-        predictions_path(folder, split),
-        lambda path: _write(path, model, data, split=split, device=device, spec=spec),
+) -> float:
+    """Write a prediction table into a run's folder, and return its error rate."""
+    table = _table(Run.read(folder), model, data, split=split, device=device)
+    save(predictions_path(folder, split), lambda path: write_npz(path, **table))
+    return float((table["logits"].argmax(-1) != table["targets"]).mean())
+
+
+def _table(
+    run: Run, model: nn.Module, data: DataSet, *, split: str, device: torch.device
+) -> dict[str, Any]:
+    """Return the arrays of a prediction table, for the classes that the model knows."""
+    samples, targets = _known(
+        data.train if split == "train" else data.test, data.class_names, run.class_names
     )
-
-
-def _write(
-    path: Path, model: nn.Module, data: DataSet, *, split: str, device: torch.device, spec: str
-) -> None:
-    samples = data.train if split == "train" else data.test
     # A model that was trained in double precision also predicts in it.
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    logits = logits_on(model, BatchSource(samples, device=device, model=spec, dtype=dtype))
-    ids = samples.ids
-    write_npz(
-        path,
-        ids=ids if isinstance(ids, list) else ids.cpu().numpy(),
-        targets=samples.targets.cpu().numpy(),
-        logits=logits.cpu().numpy(),
-        class_names=data.class_names,
-    )
+    source = BatchSource(samples, device=device, model=run.config.model, dtype=dtype)
+    return {
+        "ids": samples.ids if isinstance(samples.ids, list) else samples.ids.cpu().numpy(),
+        "targets": targets.cpu().numpy(),
+        "logits": logits_on(model, source).cpu().numpy(),
+        "class_names": run.class_names,
+    }
+
+
+def _known(samples: Split, names: Sequence[str], known: Sequence[str]) -> tuple[Split, Tensor]:
+    """Return the samples of the classes that a model knows, and their targets among these."""
+    if tuple(names) == tuple(known):
+        return samples, samples.targets
+    places = {name: index for index, name in enumerate(known)}
+    own = torch.tensor([places.get(name, -1) for name in names])[samples.targets.cpu()]
+    if not bool((own >= 0).any()):
+        raise InputError(
+            f"Expected samples of the classes {listed(known)}, which the model knows, but got "
+            "none; choose other data."
+        )
+    return samples.subset((own >= 0).to(samples.targets.device)), own[own >= 0]

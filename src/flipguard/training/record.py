@@ -157,6 +157,15 @@ def model_facts(model: nn.Module) -> dict[str, Any]:
     }
 
 
+def part_facts(run: Run) -> dict[str, Any]:
+    """Return what is needed to build the model of a run that is part of an ensemble."""
+    return {
+        "model": run.config.model,
+        "input_shape": None if run.input_shape is None else list(run.input_shape),
+        "preprocessing": run.document.get("preprocessing"),
+    }
+
+
 def write_run(folder: Path, config: Config, *, status: str, **more: Any) -> None:
     """Write `run.json`."""
     document = {

@@ -16,6 +16,7 @@ from flipguard.errors import InputError, listed
 from flipguard.locks import InUseError, alone_in, tidy
 from flipguard.methods import Method, Objective
 from flipguard.models import checkpoint_blocks
+from flipguard.models.code import allowing_code
 from flipguard.runs.config import Config
 from flipguard.runs.folder import (
     CHECKPOINT,
@@ -54,7 +55,7 @@ from flipguard.training.members import load_guides
 from flipguard.training.monitor import LineMonitor, Monitor, Report
 from flipguard.training.outcomes import Stopped
 from flipguard.training.processes import train_in_processes
-from flipguard.training.record import changed_since, changes_since, model_facts
+from flipguard.training.record import changed_since, changes_since, model_facts, part_facts
 from flipguard.training.reuse import reused_members, start_runs
 from flipguard.training.run_setup import RunSetup, set_up_run
 from flipguard.training.starting import as_seen, preprocessing_for
@@ -64,9 +65,21 @@ from flipguard.training.trainee import StudentTrainee
 from flipguard.worker_process import JobContext
 
 
-def train(config: Config, out: Path, *, resume: bool = False, report: Report = print) -> Run:
-    """Train a run as its configuration says, and write it into a folder."""
-    return train_with(None, config, out, resume=resume, monitor=LineMonitor(report))
+def train(
+    config: Config,
+    out: Path,
+    *,
+    resume: bool = False,
+    report: Report = print,
+    allow_code: bool = False,
+) -> Run:
+    """Train a run as its configuration says, and write it into a folder.
+
+    `allow_code` is needed if its model, or that of an old run or guide, is one that a function
+    makes (``python:``), which is called.
+    """
+    with allowing_code(allow_code):
+        return train_with(None, config, out, resume=resume, monitor=LineMonitor(report))
 
 
 def train_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
@@ -225,6 +238,8 @@ def _members(
 
 def _finish_ensemble(setup: RunSetup, runs: list[Run]) -> Run:
     """Finish a run whose result is the mean of its members."""
+    if setup.config.guides:  # which may have several architectures
+        setup.facts["parts"] = [part_facts(run) for run in runs]
     mean = to_device(load_ensemble(runs, setup.config.machine), setup.fabric.device)
     setup.facts |= model_facts(mean)
     setup.write("training")
