@@ -297,7 +297,6 @@ def photos(tmp_path: Path) -> Path:
 def test_boxes_are_cut_from_whole_images(photos: Path, workers: int, flip: Any) -> None:
     split = load_data(f"{photos}:size=8,resize=10,workers={workers}").train
     assert isinstance(split, FolderSplit)
-    assert split.shapes(torch.arange(6)).tolist() == [[h, w] for w, h in SHAPES]
     change = RandomResizedCrop(flip=flip)
     for indices in (torch.arange(6), torch.tensor([4, 1, 1]), torch.tensor([3]), torch.arange(0)):
         found = change.views(split, indices, epoch=2, seed=5)

@@ -45,9 +45,22 @@ class Augmentation(ABC):
         seed: int,
         device: torch.device | str | None = None,
     ) -> Tensor:
-        """Return the changed samples at some positions of a split, on a device.
+        """Return the changed samples at some positions of a split, on a device."""
+        inputs = self.fetch(split, indices, epoch=epoch, seed=seed)
+        inputs = inputs if device is None else inputs.to(device)
+        return self.finish(inputs, split, indices, epoch=epoch, seed=seed)
 
-        By default, the split's inputs are changed. An augmentation that crops images can crop the
+    def fetch(
+        self,
+        split: Split,
+        indices: Tensor,
+        *,
+        epoch: int | Tensor,  # noqa: ARG002
+        seed: int,  # noqa: ARG002
+    ) -> Tensor:
+        """Return the samples at some positions of a split, where the split has them.
+
+        By default, these are the split's inputs. An augmentation that crops images can crop the
         whole images instead, if the split has more than its inputs show.
         """
         inputs = split.inputs(indices)
@@ -56,8 +69,13 @@ class Augmentation(ABC):
                 "Expected `split` to hold images or vectors, but got texts; an augmentation "
                 "changes numbers."
             )
+        return inputs
+
+    def finish(
+        self, inputs: Tensor, split: Split, indices: Tensor, *, epoch: int | Tensor, seed: int
+    ) -> Tensor:
+        """Return fetched samples with all changes that `fetch` has not made, on their device."""
         ids = split.ids_index[indices.to(split.ids_index.device)]
-        inputs = inputs if device is None else inputs.to(device)
         return self(inputs, ids_index=ids.to(inputs.device), epoch=epoch, seed=seed)
 
 
@@ -216,19 +234,17 @@ class InTurn(Augmentation):
             inputs = step(inputs, ids_index=ids_index, epoch=epoch, seed=seed)
         return inputs
 
-    def views(
-        self,
-        split: Split,
-        indices: Tensor,
-        *,
-        epoch: int | Tensor,
-        seed: int,
-        device: torch.device | str | None = None,
+    def fetch(self, split: Split, indices: Tensor, *, epoch: int | Tensor, seed: int) -> Tensor:
+        first = self.steps[0] if self.steps else NoAugmentation()
+        return first.fetch(split, indices, epoch=epoch, seed=seed)
+
+    def finish(
+        self, inputs: Tensor, split: Split, indices: Tensor, *, epoch: int | Tensor, seed: int
     ) -> Tensor:
-        first, *others = self.steps or (NoAugmentation(),)
-        inputs = first.views(split, indices, epoch=epoch, seed=seed, device=device)
+        for step in self.steps[:1]:
+            inputs = step.finish(inputs, split, indices, epoch=epoch, seed=seed)
         ids = split.ids_index[indices.to(split.ids_index.device)].to(inputs.device)
-        return InTurn(tuple(others))(inputs, ids_index=ids, epoch=epoch, seed=seed)
+        return InTurn(self.steps[1:])(inputs, ids_index=ids, epoch=epoch, seed=seed)
 
 
 def mirrored(flip: Flip, ids: Tensor, epoch: int | Tensor, seed: int, draw: int) -> Tensor | None:

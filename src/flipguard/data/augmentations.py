@@ -91,27 +91,35 @@ class RandomResizedCrop(Augmentation):
             mirrored=mirrored(self.flip, ids, epoch, seed, BOX_MIRROR),
         )
 
-    def views(
-        self,
-        split: Split,
-        indices: Tensor,
-        *,
-        epoch: int | Tensor,
-        seed: int,
-        device: torch.device | str | None = None,
-    ) -> Tensor:
+    def fetch(self, split: Split, indices: Tensor, *, epoch: int | Tensor, seed: int) -> Tensor:
         if not isinstance(split, FolderSplit):
-            return Augmentation.views(self, split, indices, epoch=epoch, seed=seed, device=device)
+            return Augmentation.fetch(self, split, indices, epoch=epoch, seed=seed)
         positions = split.positions(indices).cpu()
-        ids, shapes = split.ids_index[positions], split.shapes(positions)
-        if isinstance(epoch, Tensor):
-            epoch = epoch.cpu()
-        boxes = self.boxes(shapes[:, 0], shapes[:, 1], ids_index=ids, epoch=epoch, seed=seed)
-        images = split.cut(positions, boxes, size=self.size)
-        turned = mirrored(self.flip, ids, epoch, seed, BOX_MIRROR)
+        ids = split.ids_index[positions]
+        epochs = epoch.cpu() if isinstance(epoch, Tensor) else epoch
+        each = isinstance(epochs, Tensor) and epochs.dim() > 0
+
+        def boxes_of(some: slice, shapes: Tensor) -> Boxes:
+            return self.boxes(
+                shapes[:, 0],
+                shapes[:, 1],
+                ids_index=ids[some],
+                epoch=epochs[some] if each else epochs,
+                seed=seed,
+            )
+
+        images = split.crops(positions, boxes_of, size=self.size)
+        turned = mirrored(self.flip, ids, epochs, seed, BOX_MIRROR)
         if turned is not None:
             images[turned] = images[turned].flip(3)
-        return images if device is None else images.to(device)
+        return images
+
+    def finish(
+        self, inputs: Tensor, split: Split, indices: Tensor, *, epoch: int | Tensor, seed: int
+    ) -> Tensor:
+        if isinstance(split, FolderSplit):
+            return inputs  # already cropped and mirrored
+        return Augmentation.finish(self, inputs, split, indices, epoch=epoch, seed=seed)
 
     def boxes(
         self,

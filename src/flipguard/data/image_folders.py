@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,15 +23,20 @@ from flipguard.specs import Options
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 TEST_FOLDERS = ("test", "val", "validation", "valid")
 ANNOTATIONS = "val_annotations.txt"
-MOST_WORKERS = 8
+MOST_WORKERS = 32
+OPENED = 16  # images that one thread has open
+SIZED = 5000
+
+Pixels: TypeAlias = Callable[[Any], Tensor]
+"""What turns a decoded image into uint8 [3, height, width]."""
 
 
 class FolderSplit(Split):
     """Images that are decoded on demand to uint8 [k, 3, size, size]; ids are relative paths.
 
     The shorter side is resized to `resize` pixels, and the middle `size` by `size` pixels are kept.
-    With `preprocessing`, images are resized and cropped as a model wants them. `cut` returns other
-    boxes of the whole images. `workers` threads decode at once, which changes only the time.
+    With `preprocessing`, images are resized and cropped as a model wants them. `crops` returns
+    other boxes of the whole images. `workers` threads decode at once, which changes only the time.
     """
 
     def __init__(
@@ -65,34 +72,35 @@ class FolderSplit(Split):
     def inputs(self, indices: Tensor) -> Tensor:
         wanted = self.preprocessing
         if wanted is not None and wanted.input_size is not None:
-            return self._decoded(indices, self.sizes, lambda _, image: wanted.pixels(image))
-        return self._decoded(
-            indices,
-            self.sizes,
-            lambda _, image: as_pixels(image, size=self.size, resize=self.resize),
-        )
+            pixels = wanted.pixels
+        else:
+            pixels = partial(as_pixels, size=self.size, resize=self.resize)
+        return self._decoded(indices, self.sizes, lambda _, images: [pixels] * len(images))
 
     def seen_by(self, preprocessing: Preprocessing | None) -> FolderSplit:
         """Return the same images as a model with this preprocessing wants them."""
         return self._of(torch.arange(len(self)), preprocessing)
 
-    def shapes(self, indices: Tensor) -> Tensor:
-        """Return height and width of the whole images, int64 [k, 2], without decoding them."""
-        positions = self.positions(indices)
-        shapes = torch.empty((len(positions), 2), dtype=torch.int64)
+    def crops(
+        self,
+        indices: Tensor,
+        boxes_of: Callable[[slice, Tensor], Boxes],
+        *,
+        size: int | None = None,
+    ) -> Tensor:
+        """Return one box of each whole image, as uint8 [k, 3, height, width].
 
-        def read(place: int, image: Any) -> None:
-            shapes[place, 0], shapes[place, 1] = image.height, image.width
+        `boxes_of` is called with some of the indices, as a slice, and with the heights and widths
+        of their images, int64 [n, 2]. Each file is opened and decoded once.
+        """
+        sizes = (size, size) if size else self.sizes
 
-        self._each(positions, read)
-        return shapes
+        def cuts(some: slice, images: Sequence[Any]) -> list[Pixels]:
+            shapes = torch.tensor([(one.height, one.width) for one in images])
+            corners = boxes_of(some, shapes).corners()
+            return [partial(box_as_pixels, corners=box, sizes=sizes) for box in corners]
 
-    def cut(self, indices: Tensor, boxes: Boxes, *, size: int | None = None) -> Tensor:
-        """Return one box of each whole image, as uint8 [k, 3, height, width]."""
-        corners, sizes = boxes.corners(), (size, size) if size else self.sizes
-        return self._decoded(
-            indices, sizes, lambda place, image: box_as_pixels(image, corners[place], sizes=sizes)
-        )
+        return self._decoded(indices, sizes, cuts)
 
     def subset(self, indices: Tensor) -> FolderSplit:
         return self._of(self.positions(indices), self.preprocessing)
@@ -113,47 +121,75 @@ class FolderSplit(Split):
         return DecodedSplit(files=self, inputs=self.inputs(torch.arange(len(self))))
 
     def fingerprint(self) -> str:
-        """Return a sha256 over targets, relative paths, file sizes, and the crop."""
+        """Return a sha256 over targets, relative paths, the crop, and sizes of files.
+
+        Of more than `SIZED` files, the sizes of only that many are looked up, evenly spaced,
+        because looking up a million sizes at each start takes minutes on a network drive.
+        """
         seen = self.hashed()
+        every = -(-len(self.paths) // SIZED) or 1
         # Without pathlib, which takes longer than the file system.
-        sizes = [str(os.stat(os.path.join(self.root, path)).st_size) for path in self.paths]
+        sizes = [
+            str(os.stat(os.path.join(self.root, path)).st_size) for path in self.paths[::every]
+        ]
         feed_texts(seen, [f"{self.size} {self.resize}", *sizes])
         return seen.hexdigest()
 
     def _decoded(
-        self, indices: Tensor, sizes: tuple[int, int], pixels: Callable[[int, Any], Tensor]
+        self,
+        indices: Tensor,
+        sizes: tuple[int, int],
+        pixels_of: Callable[[slice, Sequence[Any]], list[Pixels]],
     ) -> Tensor:
-        positions = self.positions(indices)
-        images = torch.empty((len(positions), 3, *sizes), dtype=torch.uint8)
-
-        def decode(place: int, image: Any) -> None:
-            images[place] = pixels(place, image)
-
-        self._each(positions, decode)
-        return images
-
-    def _each(self, positions: Tensor, use: Callable[[int, Any], None]) -> None:
-        """Open several images at once, and call `use` with each one and its index."""
+        """Open some images at a time, ask for what turns each into pixels, and do that."""
+        positions = self.positions(indices).tolist()
+        found = torch.empty((len(positions), 3, *sizes), dtype=torch.uint8)
         library = pillow()
-        paths = [self.root / self.paths[position] for position in positions.tolist()]
 
-        def one(place: int) -> None:
-            try:
-                with library.open(paths[place]) as image:
-                    use(place, image)
-            # Pillow's decoders may raise any exception for a damaged file.
-            except Exception as problem:
-                raise InputError(
-                    f"Expected {paths[place]} to be an image, but got a file that cannot be "
-                    f"decoded ({' '.join(str(problem).split()).rstrip('.')}); replace or remove it."
-                ) from problem
+        def decode(some: slice) -> None:
+            paths = [self.root / self.paths[position] for position in positions[some]]
+            with ExitStack() as stack:
+                images = []
+                for path in paths:
+                    with _named(path):
+                        images.append(stack.enter_context(library.open(path)))
+                found_here = found[some]
+                for place, pixels in enumerate(pixels_of(some, images)):
+                    with _named(paths[place]):
+                        found_here[place] = pixels(images[place])
 
-        if self.workers < 2 or len(paths) < 2:
-            for place in range(len(paths)):
-                one(place)
+        at_once = min(OPENED, -(-len(positions) // max(self.workers, 1)) or 1)
+        some = [slice(start, start + at_once) for start in range(0, len(positions), at_once)]
+        if self.workers < 2 or len(some) < 2:
+            for one in some:
+                decode(one)
         else:
-            with ThreadPoolExecutor(min(self.workers, len(paths))) as pool:
-                list(pool.map(one, range(len(paths))))
+            list(_threads(self.workers).map(decode, some))
+        return found
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Turn the exceptions of a damaged image into an error that names its file."""
+    try:
+        yield
+    # Pillow's decoders may raise any exception for a damaged file.
+    except Exception as problem:
+        raise InputError(
+            f"Expected {path} to be an image, but got a file that cannot be decoded "
+            f"({' '.join(str(problem).split()).rstrip('.')}); replace or remove it."
+        ) from problem
+
+
+@cache
+def _threads(workers: int) -> ThreadPoolExecutor:
+    """Return the threads that decode. Pillow lets others run while it decodes."""
+    return ThreadPoolExecutor(workers, thread_name_prefix="decode")
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process has no threads.
+    os.register_at_fork(after_in_child=_threads.cache_clear)
 
 
 class DecodedSplit(ArraySplit):

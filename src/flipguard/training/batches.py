@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from flipguard.data import (
     ArraySplit,
     Augmentation,
     DataSet,
+    FolderSplit,
     Split,
     TextSplit,
     first_classes,
@@ -32,6 +34,7 @@ from flipguard.models.hugging_face import LONGEST
 from flipguard.models.preprocessing import Preprocessing
 from flipguard.runs.config import Config, Recipe, Scope, Seeds, needs_of
 from flipguard.runs.folder import Run
+from flipguard.training.read_ahead import read_ahead
 
 AT_ONCE = 1000
 WIDTHS = 16  # a batch's width is a multiple of it, so that few widths occur
@@ -42,6 +45,8 @@ EVALUATED = 5000  # samples in a batch without gradients, at most
 AHEAD = 32 * 2**20  # bytes of inputs that are prepared at once
 AHEAD_ON_CPU = 2**18  # fits into the cache
 FLOAT = 4  # bytes
+# Batches of image files that are decoded before they are needed, and the bytes that they may take.
+DECODED_AHEAD, DECODED_BYTES = 4, 2**29
 
 
 def check_tokens(model: str, runs: Sequence[Run], texts: Sequence[str]) -> None:
@@ -310,30 +315,23 @@ class BatchSource:
         if self._texts is not None:
             wide = self._texts.widths([where])[0] if width is None else width
             return self._texts.batch(where, wide), target
-        if epoch is not None and self._augmentation is not None:
-            inputs = self._augmentation.views(
-                self.split, where, epoch=epoch, seed=self._seed, device=self.device
-            )
-        else:
-            raw = self.split.inputs(where)
-            assert isinstance(raw, Tensor)  # as every split but texts gives
-            inputs = raw.to(self.device)
-        inputs = _scaled(inputs).to(self._dtype)
-        if inputs.dim() == 4:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return inputs, target
+        return self._finished(self._fetched(where, epoch), where, epoch), target
 
     def epoch_batches(
-        self, pieces: Sequence[Tensor], *, epoch: int
+        self, pieces: Sequence[Tensor], *, epoch: int | None
     ) -> Iterator[tuple[Inputs, Tensor]]:
-        """Yield the batches of an epoch.
+        """Yield the batches of an epoch, or batches that are not augmented if it is None.
 
-        Samples on a device are prepared several batches at a time, which is faster. It changes no
-        number, because the augmentation of a sample does not depend on the other samples.
+        Samples on a device are prepared several batches at a time, which is faster. Image files are
+        decoded while earlier batches are used. Neither changes a number, because the augmentation
+        of a sample does not depend on the other samples.
         """
         if self._texts is not None:
             for piece, width in zip(pieces, self._texts.widths(pieces), strict=True):
                 yield self.batch(piece, width=width)
+            return
+        if isinstance(self.split, FolderSplit) and self.split.workers:
+            yield from self._decoded_ahead(pieces, epoch, self.split)
             return
         at_once = 1
         if isinstance(self.split, ArraySplit):
@@ -346,6 +344,46 @@ class BatchSource:
             assert isinstance(inputs, Tensor)
             sizes = [len(piece) for piece in some]
             yield from zip(torch.split(inputs, sizes), torch.split(target, sizes), strict=True)
+
+    def _decoded_ahead(
+        self, pieces: Sequence[Tensor], epoch: int | None, split: FolderSplit
+    ) -> Iterator[tuple[Inputs, Tensor]]:
+        """Yield batches whose files other threads decode ahead of their use."""
+        if not pieces:
+            return
+        sizes = [len(piece) for piece in pieces]
+        # All at once, because every copy from a device waits for it.
+        on_host = torch.split(torch.cat(list(pieces)).cpu(), sizes)
+        bytes_of_batch = 3 * split.sizes[0] * split.sizes[1] * max(sizes)
+        ahead = max(min(DECODED_AHEAD, DECODED_BYTES // max(bytes_of_batch, 1)), 1)
+        decoded = read_ahead(partial(self._fetched, epoch=epoch), on_host, ahead=ahead)
+        for piece, raw in zip(pieces, decoded, strict=True):
+            where = piece.to(self.device)
+            yield self._finished(raw, where, epoch), self.targets[where]
+
+    def _fetched(self, where: Tensor, epoch: int | None) -> Tensor:
+        """Return samples as the split has them, where the split has them."""
+        if epoch is not None and self._augmentation is not None:
+            raw = self._augmentation.fetch(self.split, where, epoch=epoch, seed=self._seed)
+        else:
+            found = self.split.inputs(where)
+            assert isinstance(found, Tensor)  # as every split but texts gives
+            raw = found
+        # Pinned memory is copied to a GPU while the GPU computes.
+        waits = self.device.type == "cuda" and raw.device.type == "cpu"
+        return raw.pin_memory() if waits else raw
+
+    def _finished(self, raw: Tensor, where: Tensor, epoch: int | None) -> Tensor:
+        """Return fetched samples on the device: augmented if an epoch is given, and scaled."""
+        inputs = raw.to(self.device, non_blocking=True)
+        if epoch is not None and self._augmentation is not None:
+            inputs = self._augmentation.finish(
+                inputs, self.split, where, epoch=epoch, seed=self._seed
+            )
+        inputs = _scaled(inputs).to(self._dtype)
+        if inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return inputs
 
     def seen_by(self, preprocessing: Preprocessing | None) -> BatchSource:
         """Return a source of the same samples as a model with this preprocessing wants them."""
@@ -375,8 +413,11 @@ class BatchSource:
     def batches(self, places: Tensor | None = None) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield batches of the samples with some indices, or of all in order, not augmented."""
         wanted = torch.arange(len(self)) if places is None else places
-        for some in torch.split(wanted, self.evaluation_batch_size()):
-            yield self.batch(some)
+        pieces = torch.split(wanted, self.evaluation_batch_size())
+        if isinstance(self.split, FolderSplit):
+            yield from self.epoch_batches(pieces, epoch=None)
+        else:
+            yield from (self.batch(some) for some in pieces)
 
 
 def _scaled(inputs: Tensor) -> Tensor:
