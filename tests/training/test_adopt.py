@@ -136,10 +136,11 @@ def test_a_model_of_texts(bert: Path, texts: str, tmp_path: Path) -> None:  # no
     done = quietly(f"hf:{bert}", texts, tmp_path / "run", classes=[*spare, *names])
     assert done.run.class_names == names
     assert done.run.input_shape is None
-    rows = load_file(str(done.run.folder / MODEL))["classifier.weight"]
-    assert torch.equal(
-        rows, load_file(str(bert / "model.safetensors"))["classifier.weight"][-len(names) :]
+    rows, all_rows = (
+        load_file(str(path / "model.safetensors"))["classifier.weight"]
+        for path in (done.run.folder, bert)
     )
+    assert torch.equal(rows, all_rows[-len(names) :])
 
 
 def test_a_folder_without_a_head(bert: Path, texts: str, tmp_path: Path) -> None:  # noqa: F811
@@ -176,12 +177,10 @@ def test_code_needs_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         own(tmp_path, allow_code=False)
     assert not (tmp_path / "run").exists()
     run = own(tmp_path).run
-    for use in (
-        lambda: load_model(run),
-        lambda: predict(run, split="test", out=tmp_path / "p.npz"),
-    ):
-        with pytest.raises(InputError, match="consent"):
-            use()
+    with pytest.raises(InputError, match="consent"):
+        load_model(run)
+    with pytest.raises(InputError, match="consent"):
+        predict(run, split="test", out=tmp_path / "p.npz")
     assert isinstance(load_model(run, allow_code=True), nn.Module)
     predict(run, split="test", out=tmp_path / "p.npz", allow_code=True)
     monkeypatch.setenv("FLIPGUARD_ALLOW_CODE", "1")
@@ -237,7 +236,7 @@ def test_a_model_that_knows_fewer_classes(tmp_path: Path) -> None:
     with np.load(tmp_path / "images.npz") as arrays:
         kept = arrays["test_targets"] != 1
     assert found["targets"].tolist() == (arrays_targets(tmp_path)[kept] // 2).tolist()
-    assert any(note.startswith("it does not know 1") for note in done.notes)
+    assert any(note.startswith("it does not know '1'") for note in done.notes)
     predict(done.run, split="test", out=tmp_path / "p.npz", allow_code=True)
     assert (tmp_path / "p.npz").read_bytes() == (
         done.run.folder / "predictions" / "test.npz"
@@ -255,7 +254,7 @@ def test_names_that_are_not_the_datas_are_refused(tmp_path: Path) -> None:
         own(tmp_path, classes=["0", "one", "2"])
     with pytest.raises(InputError, match="but it has no '0', '1', '2'"):
         own(tmp_path, classes=["a", "b", "c"])
-    with pytest.raises(InputError, match="tensors|'out.weight'"):
+    with pytest.raises(InputError, match=r"'out\.weight' is \[3, 144\] in the file"):
         own(tmp_path, classes=["0", "1"])
     assert not (tmp_path / "run").exists()
 

@@ -1,16 +1,20 @@
-"""An adopted run is an ordinary one: an old model, a guide, a member, a start, a row of a matrix."""
+"""An adopted run is an ordinary one: an old model, a guide, a member, a start, part of a matrix."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub.constants
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from flipguard import compare, matrix, read_predictions
 from flipguard.cli import commands
@@ -18,8 +22,8 @@ from flipguard.data import load_data
 from flipguard.errors import InputError
 from flipguard.models import classify
 from flipguard.models.preprocessing import preprocessing_of
-from flipguard.training import ImageSettings, Machine, Run, adopt, load_model
-from flipguard.training.batches import BatchSource, data_of, input_shape_of
+from flipguard.training import ImageSettings, Machine, Run, adopt, load_model, train
+from flipguard.training.batches import BatchSource, data_of
 from flipguard.training.checkpoint import load_old_model
 from flipguard.training.evaluate import logits_on
 from tests.training.adopting import (
@@ -69,6 +73,11 @@ def larger(arrays: str, tmp_path: Path) -> Run:
     return adopted(spec, arrays, tmp_path / "larger", weights=weights, preprocessing=settings)
 
 
+def logits_of(run: Run) -> Any:
+    with np.load(run.folder / "predictions" / "test.npz") as table:
+        return table["logits"]
+
+
 def update(method: str, arrays: str, *olds: Run, **changes: Any) -> Any:
     given = {"data": arrays, "model": "conv2d:width=4", "epochs": 1, **changes}
     return with_old(tiny(method, recipe={"batch_size": 10}, **given), *olds)
@@ -106,18 +115,12 @@ def test_as_old(method: str, old: Run, larger: Run, arrays: str, tmp_path: Path)
 
 @pytest.mark.parametrize("options", [{}, {"views": 1}])
 def test_as_guides(
-    old: Run, larger: Run, arrays: str, tmp_path: Path, options: dict[str, Any]
+    options: dict[str, Any], old: Run, larger: Run, arrays: str, tmp_path: Path
 ) -> None:
     guides = (str(old.folder), str(larger.folder))
-    config = update("elodi", arrays, guides=guides, options=options)
-    if "views" in options:
-        config = (
-            update("elodi", arrays, guides=guides, options=options, epochs=2, recipe_augment=True)
-            if False
-            else config
-        )
-    run = trained(config, tmp_path / "new")
+    run = trained(update("elodi", arrays, guides=guides, options=options), tmp_path / "new")
     assert run.document["members"] == ["../old", "../larger"]
+    assert ("views" in run.document) == bool(options)
 
 
 def test_as_members_of_an_ensemble(old: Run, larger: Run, arrays: str, tmp_path: Path) -> None:
@@ -125,7 +128,7 @@ def test_as_members_of_an_ensemble(old: Run, larger: Run, arrays: str, tmp_path:
     runs = (old, larger, plain)
     config = update("ensemble", arrays, guides=tuple(str(run.folder) for run in runs))
     mean = trained(config, tmp_path / "mean")
-    logits = [np.load(r.folder / "predictions" / "test.npz")["logits"] for r in (*runs, mean)]
+    logits = [logits_of(run) for run in (*runs, mean)]
     np.testing.assert_allclose(logits[-1], np.mean(logits[:-1], axis=0), atol=1e-5)
     inputs, _ = BatchSource(load_data(arrays).test, device=CPU, model=OWN).batch(torch.arange(20))
     with torch.no_grad():
@@ -147,9 +150,8 @@ def test_as_members_that_start_from_it(old: Run, arrays: str, tmp_path: Path) ->
     config = update("ensemble", arrays, old, model=OWN, fine_tune=True)
     run = trained(config, tmp_path / "mean")
     members = [Run.read(run.folder / name) for name in run.document["members"]]
-    assert all(
-        preprocessing_of(load_model(m)) == preprocessing_of(load_model(old)) for m in members
-    )
+    wanted = preprocessing_of(load_model(old))
+    assert all(preprocessing_of(load_model(member)) == wanted for member in members)
     assert trained(update("fd-lm", arrays, run), tmp_path / "new").finished
 
 
@@ -161,22 +163,13 @@ def test_a_student_with_own_preprocessing(
     settings = ImageSettings(input_size=(12, 12), mean=(0.4,) * 3, std=(0.2,) * 3)
     config = update(method, arrays, old, preprocessing=settings, machine={"fuse": fuse})
     run = trained(config, tmp_path / "new")
-    logits = np.load(run.folder / "predictions" / "test.npz")["logits"]
+    logits = logits_of(run)
     model = load_model(run)
     assert preprocessing_of(model) is not None
     source = BatchSource(load_data(arrays).test, device=CPU, model=config.model)
     np.testing.assert_allclose(logits_on(model, source).numpy(), logits, atol=1e-5)
     again = trained(config, tmp_path / "again")
     assert bytes_of(again.folder) == bytes_of(run.folder)
-
-
-def test_stored_views_belong_to_the_preprocessing(
-    old: Run, larger: Run, arrays: str, tmp_path: Path
-) -> None:
-    guides = (str(old.folder), str(larger.folder))
-    config = update("elodi", arrays, guides=guides, options={"views": 1})
-    run = trained(config, tmp_path / "new")
-    assert "views" in run.document
 
 
 # Image files
@@ -206,9 +199,7 @@ def test_files_are_decoded_for_each_model(folder: str, tmp_path: Path) -> None:
     mean = trained(
         update("ensemble", folder, guides=(str(first.folder), str(run.folder))), tmp_path / "mean"
     )
-    logits = [
-        np.load(one.folder / "predictions" / "test.npz")["logits"] for one in (first, run, mean)
-    ]
+    logits = [logits_of(one) for one in (first, run, mean)]
     np.testing.assert_allclose(logits[-1], np.mean(logits[:-1], axis=0), atol=1e-5)
 
 
@@ -224,18 +215,16 @@ def test_published_weights_keep_their_head(
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     model = torchvision_model("squeezenet1_1", classes=1000)
     torch.save(model.state_dict(), cache / "squeezenet1_1-b8a52dc0.pth")
-    data = photos(tmp_path / "named", names=["n01440764", "n01443537", "white_shark"], train=2)
+    data = photos(tmp_path / "named", names=["n01440764", "n01443537", "Hammerhead"], train=2)
     given = {"model": "torchvision:squeezenet1_1", "pretrained": True}
     size = ImageSettings(input_size=(64, 64))
     said: list[str] = []
     config = update("none", data, preprocessing=size, **given)
     config = tiny_steps(config)
-    from flipguard.training import train
-
     run = train(config, tmp_path / "run", report=said.append)
     assert any("with 3 of the 1000 classes of its head" in line for line in said)
     rows = load_model(run).state_dict()["classifier.1.weight"]
-    torch.testing.assert_close(rows, model.state_dict()["classifier.1.weight"][:3])
+    torch.testing.assert_close(rows, model.state_dict()["classifier.1.weight"][[4, 0, 1]])
     assert run.document["preprocessing"]["mean"] == [0.485, 0.456, 0.406]
     other = trained(tiny_steps(update("none", folder, preprocessing=size, **given)), tmp_path / "b")
     assert "with a new head, because its classes are others" in other.document["start"]
@@ -244,15 +233,11 @@ def test_published_weights_keep_their_head(
 
 
 def tiny_steps(config: Any) -> Any:
-    import dataclasses
-
     recipe = dataclasses.replace(config.recipe, learning_rate=0.0, weight_decay=0.0)
     return dataclasses.replace(config, recipe=recipe)
 
 
 def test_timms_cache_is_used(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub.constants
-
     revision = "0" * 40
     place = tmp_path / "models--timm--test_vit.r160_in1k"
     (place / "snapshots" / revision).mkdir(parents=True)
@@ -283,15 +268,13 @@ def test_a_file_to_start_from(arrays: str, tmp_path: Path) -> None:
     state = load_model(run).state_dict()
     torch.testing.assert_close(state["body.0.weight"], model.state_dict()["body.0.weight"])
     (tmp_path / "w.safetensors").unlink()
-    with pytest.raises(InputError, match="the weights .*, which `weights` names, but they cannot"):
+    with pytest.raises(InputError, match=r"the weights .*, but there is no such file"):
         trained(config, tmp_path / "other")
 
 
 def test_pictures_are_needed_for_a_mean(tmp_path: Path) -> None:
     config = tiny(preprocessing=ImageSettings(mean=(0.5,)))
-    with pytest.raises(
-        InputError, match="Expected images for a model with preprocessing, but got ve"
-    ):
+    with pytest.raises(InputError, match="Expected images for a model with prep"):
         trained(config, tmp_path / "run")
 
 
@@ -299,8 +282,6 @@ def test_pictures_are_needed_for_a_mean(tmp_path: Path) -> None:
 
 
 def flipguard(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    import os
-
     environment = {k: v for k, v in os.environ.items() if k != "FLIPGUARD_ALLOW_CODE"}
     return subprocess.run(
         [sys.executable, "-m", "flipguard", *arguments],
@@ -349,8 +330,6 @@ def test_the_command(arrays: str, tmp_path: Path) -> None:
 def test_flags_that_make_no_sense(
     flag: tuple[str, str], said: str, arrays: str, tmp_path: Path
 ) -> None:
-    from typer.testing import CliRunner
-
     weights = saved(small(classes=3, input_shape=None), tmp_path / "w.safetensors")
     given = ["adopt", "--model", OWN, "--weights", weights, "--data", arrays, "--allow-code"]
     done = CliRunner().invoke(commands.app, [*given, "--out", str(tmp_path / "run"), *flag])
@@ -391,24 +370,19 @@ def test_a_matrix_of_given_classifiers(models: dict[str, int], folder: str, tmp_
         weights = saved(make(name, **fixed), tmp_path / f"{kind}-{name}.safetensors")
         adopted(spec, folder, place, weights=weights, preprocessing=settings)
         places.append(place / "predictions" / "test.npz")
-    from typer.testing import CliRunner
-
     given = ["matrix", *map(str, places), "--json", str(tmp_path / "matrix.json")]
     done = CliRunner().invoke(commands.app, given)
     assert done.exit_code == 0, done.output
     found = json.loads((tmp_path / "matrix.json").read_text())
     expected = matrix([read_predictions(place) for place in places])
     assert found == json.loads(expected.to_json())
-    tables = [np.load(place) for place in places]
-    right = [t["logits"].argmax(-1) == t["targets"] for t in tables]
+    right = []
+    for place in places:
+        with np.load(place) as table:
+            right.append(table["logits"].argmax(-1) == table["targets"])
     rates = [[float((a & ~b).mean()) for b in right] for a in right]
-    print(found.keys())
     assert np.array(found["negative_flip_rate"]).shape == (len(models),) * 2
     for row, values in zip(found["negative_flip_rate"], rates, strict=True):
         assert [value for value in row if value is not None] == pytest.approx(
             [v for v, x in zip(values, row, strict=True) if x is not None]
         )
-
-
-def test_shapes(arrays: str) -> None:
-    assert input_shape_of(load_data(arrays)) == (3, 8, 8)
