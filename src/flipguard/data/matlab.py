@@ -33,9 +33,8 @@ def load_svhn(options: Options, root: Path) -> DataSet:
             raise absent(options.name, path, "put the cropped digits of SVHN there (format 2)")
         parts[part] = _digits(path)
     if extra:
-        parts["train"] = tuple(
-            np.concatenate(both) for both in zip(parts["train"], parts["extra"], strict=True)
-        )
+        images, labels = zip(parts["train"], parts["extra"], strict=True)
+        parts["train"] = np.concatenate(images), np.concatenate(labels)
     splits = {
         part: ArraySplit(
             inputs=torch.from_numpy(images),
