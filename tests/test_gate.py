@@ -30,7 +30,13 @@ from flipguard.counts import FlipCounts, StatisticsLayout
 from flipguard.estimates import GroupCounts, intervals
 from flipguard.gate import Judgement
 from flipguard.inconclusive import rounded_up
-from flipguard.render.words import corrections, explanation, headline
+from flipguard.render.words import (
+    corrections,
+    explanation,
+    headline,
+    judged_numbers,
+    limit,
+)
 from tests.cases import measured
 from tests.designed import Flips, judged, policy, update
 
@@ -497,6 +503,25 @@ def test_a_case_that_would_not_fail_is_not_said_to_fail() -> None:
     assert judgement.reason is not None
     assert "fails it" not in judgement.reason
     assert judged(Flips(both_right=40, negative=1), rule).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("rule", "flips", "shown"),
+    [
+        ({"metric": "negative_flip_rate", "max": 0.02}, (1000, 5), ("≤ 2.00 %", "0.50 %", "0.16")),
+        ({"metric": "negative_flip_rate", "max": 0}, (1000, 1), ("≤ 0.00 %", "0.100 %", "0.003")),
+        ({"metric": "negative_flip_rate", "max": 5e-6}, (50, 0), ("≤ 0.0005 %", "0.0000 %", "0")),
+        ({"metric": "accuracy_gain", "min": -0.02003}, (50, 1), ("≥ -2.003 points", "-2.000", "-")),
+        ({"metric": "accuracy_gain", "min": -0.02}, (50, 1), ("≥ -2.00 points", "-2.00 ", "-")),
+    ],
+)
+def test_a_number_does_not_look_like_a_limit_that_it_is_not(
+    rule: dict[str, Any], flips: tuple[int, int], shown: tuple[str, str, str]
+) -> None:
+    judgement = only(judged(with_flips(*flips), rule))
+    value, ends = judged_numbers(judgement)
+    found = (limit(judgement.rule), value, ends)
+    assert [one.startswith(start) for one, start in zip(found, shown, strict=True)] == [True] * 3
 
 
 @pytest.mark.parametrize("judge", ["interval", "point"])
