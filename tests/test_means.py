@@ -165,10 +165,25 @@ def test_the_calibration_error_of_clusters_allows_for_one_more_cluster() -> None
         )
         for sign in (1, -1)
     ]
-    assert found.high == pytest.approx(max(rows.high, one_more[0]))
+    assert found.high == pytest.approx(max(rows.high, *one_more))
     assert found.low == pytest.approx(max(min(rows.low, -one_more[1]), 0.0))
     assert found.low < rows.low
     assert found.high > rows.high + 0.1
+
+
+def test_an_error_of_clusters_near_0_may_have_the_other_sign() -> None:
+    # Nine clusters are always right at a confidence of 0.9, and the tenth is always wrong but once.
+    side = Predictions.from_arrays(**sure_in_clusters([0] * 9 + [19]))  # type: ignore[arg-type]
+    found = compare(old=side, new=side, cluster="user")["expected_calibration_error_new"]
+    gaps = np.array([20 * 0.1] * 9 + [1 - 20 * 0.9])
+    seen, other = (
+        statistics.upper_end(sign * gaps, [20] * 10, [20] * 10, [1] * 10, confidence=0.95)
+        for sign in (1, -1)
+    )
+    assert found.value == pytest.approx(gaps.sum() / 200)
+    # With one more cluster like the tenth the model would be right too seldom.
+    assert found.high == pytest.approx(other)
+    assert other > seen
 
 
 @pytest.mark.parametrize("correlation", [0.2, 0.5])

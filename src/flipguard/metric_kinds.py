@@ -89,6 +89,11 @@ class ClusterRatioKind(MetricKind):
         """The largest possible value of each group."""
         return np.ones(counts.rows.shape)
 
+    @property
+    def is_absolute(self) -> bool:
+        """Whether the upper end is that of the share or of its opposite, the larger of the two."""
+        return False
+
     @abstractmethod
     def cluster_sums(self, clusters: FlipCounts, times: FloatArray | None) -> FloatArray:
         """Per cluster: numerator, numerator of the opposite, denominator, and rows.
@@ -401,7 +406,12 @@ class CalibrationErrorKind(ClusterRatioKind):
         return -limit if side == "above" else limit
 
     def ends(self, share: FloatArray, opposite: FloatArray, reach: float) -> Interval:
-        return share, np.maximum(-opposite, 0.0)
+        # A sum of gaps near 0 may have the other sign, so its opposite bounds the error too.
+        return np.maximum(share, opposite), np.maximum(-opposite, 0.0)
+
+    @property
+    def is_absolute(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
