@@ -33,6 +33,7 @@ CLUSTERED_WORLDS = (
     ("overconfident", (0.55, 0.75, 0.9, 0.97), (0.1, 0.2, 0.3, 0.4), (0.4, 0.6, 0.75, 0.82)),
 )
 LAYOUT = StatisticsLayout(has_target=True, scored=frozenset({"new"}))
+UNLIKE_SIGNS = "the interval, without a warning; docs/statistics.md says so"
 # The alternative needs a bootstrap per draw.
 RIVAL_DRAWS = 200
 
@@ -147,6 +148,7 @@ def clustered_row(
         LAYOUT,
         truth,
         confidence=confidence,
+        printed=UNLIKE_SIGNS,
     )
     ends = [by_design_effect(one, confidence) for one in values[:RIVAL_DRAWS]]
     low, high = (np.array([pair[i] for pair in ends]) for i in (0, 1))
