@@ -65,10 +65,10 @@ def test_whatever_is_raised_is_no_verdict(
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(_: list[str]) -> int:
+    def fails(_: list[str]) -> None:
         raise raised
 
-    monkeypatch.setattr(flipguard.cli, "_run", fails)
+    monkeypatch.setattr(flipguard.cli, "_refuse_empty", fails)
     if traceback:
         monkeypatch.setenv("FLIPGUARD_TRACEBACK", "1")
     ran = run("gate")
