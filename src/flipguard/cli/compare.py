@@ -104,7 +104,7 @@ def compared(
 ) -> Comparison:
     """Return the comparison for these options, grouped also as the policy needs."""
     from flipguard.comparison import compare as compare_predictions
-    from flipguard.gate import check_columns
+    from flipguard.policy_checks import check_columns
     from flipguard.predictions.read import read_predictions
 
     read = partial(read_predictions, id=id, target=target, label=label)
