@@ -14,6 +14,7 @@ import numpy as np
 
 from flipguard import statistics
 from flipguard.counts import FlipCounts, FloatArray
+from flipguard.formatting import finite_or_none
 from flipguard.metric_kinds import ClusterRatioKind, Design, PValueKind
 from flipguard.metrics import Metric
 
@@ -158,15 +159,11 @@ class Estimate:
     def as_json(self) -> dict[str, float | int | None]:
         """Return the numbers; undefined and infinite ones are None, because JSON has neither."""
         return {
-            "value": _number(self.value),
-            "low": _number(self.low),
-            "high": _number(self.high),
+            "value": finite_or_none(float(self.value)),
+            "low": finite_or_none(float(self.low)),
+            "high": finite_or_none(float(self.high)),
             "n": self.n,
         }
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

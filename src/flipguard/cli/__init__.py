@@ -29,28 +29,24 @@ def main() -> None:
     """
     try:
         output.make_ready()
-        code = _run(sys.argv[1:])
+        _check_address_space()
+        arguments = sys.argv[1:]
+        _refuse_empty(arguments)
+        import typer
+
+        from flipguard.cli.commands import app
+
+        # Not `app()`, which would choose other exit codes for a broken pipe and an interrupt.
+        command = typer.main.get_command(app)
+        code = 0
+        try:
+            with command.make_context("flipguard", arguments) as context:
+                command.invoke(context)
+        except typer.Exit as end:
+            code = end.exit_code
     except BaseException as problem:
         code = _explained(problem)
     raise SystemExit(output.flushed(code))
-
-
-def _run(arguments: list[str]) -> int:
-    """Run a command and return its exit code."""
-    _check_address_space()
-    _refuse_empty(arguments)
-    import typer
-
-    from flipguard.cli.commands import app
-
-    # Not `app()`, which would choose other exit codes for a broken pipe and an interrupt.
-    command = typer.main.get_command(app)
-    try:
-        with command.make_context("flipguard", arguments) as context:
-            command.invoke(context)
-    except typer.Exit as end:
-        return end.exit_code
-    return 0
 
 
 def _check_address_space() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,11 +12,9 @@ import typer
 from flipguard.cli import options
 from flipguard.cli.arguments import with_flags
 from flipguard.cli.output import (
-    Finished,
     check_destinations,
     check_samples,
     progress,
-    typed,
     wants_of,
     write_outputs,
 )
@@ -23,10 +22,7 @@ from flipguard.cli.output import (
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
     from flipguard.engines.plan import Want
-    from flipguard.gate import Verdict
     from flipguard.policy import Policy
-    from flipguard.predictions.table import Predictions
-    from flipguard.report.page import Page
 
 
 All = Annotated[bool, typer.Option("--all", help="Show all metrics, not only the key ones.")]
@@ -82,11 +78,10 @@ def compare_command(
         engine=engine,
         wants=wants_of(outputs),
     )
-    page = page_of(result, html, samples=samples, budget=samples_budget)
     from flipguard.render.terminal import comparison_parts
 
-    finished = Finished(destinations=outputs, result=result, page=page)
-    write_outputs(finished, comparison_parts(result, all_metrics=all))
+    parts = comparison_parts(result, all_metrics=all)
+    write_outputs(result, parts, outputs, samples=samples, budget=samples_budget)
 
 
 def compared(
@@ -109,12 +104,10 @@ def compared(
 ) -> Comparison:
     """Return the comparison for these options, grouped also as the policy needs."""
     from flipguard.comparison import compare as compare_predictions
-    from flipguard.gate import check_columns
+    from flipguard.policy_checks import check_columns
     from flipguard.predictions.read import read_predictions
 
-    def read(path: str) -> Predictions:
-        return read_predictions(path, id=id, target=target, label=label)
-
+    read = partial(read_predictions, id=id, target=target, label=label)
     in_service, replacement = read(old), read(new)
     if rules is not None:
         check_columns(rules, old=in_service, new=replacement)
@@ -134,21 +127,3 @@ def compared(
             progress=told,
         )
     return replace(result, notes=tuple(map(with_flags, result.notes)))
-
-
-def page_of(
-    result: Comparison,
-    html: str | None,
-    *,
-    samples: str | None,
-    budget: str,
-    verdict: Verdict | None = None,
-) -> Page | None:
-    """Return the contents of the report if it is wanted, after checking its options."""
-    if html is None:
-        return None
-    from flipguard.report.write import report_page
-
-    return report_page(
-        result, verdict=verdict, samples=samples, samples_budget=budget, command=typed()
-    )

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.compare import compared, page_of
+from flipguard.cli.compare import compared
 from flipguard.cli.output import (
-    Finished,
     check_destinations,
     check_samples,
     wants_of,
@@ -81,7 +80,6 @@ def gate_command(
         rules=rules,
     )
     verdict = check(result, rules)
-    page = page_of(result, html, samples=samples, budget=samples_budget, verdict=verdict)
-    finished = Finished(destinations=outputs, result=result, verdict=verdict, page=page)
-    write_outputs(finished, verdict_parts(verdict))
+    parts = verdict_parts(verdict)
+    write_outputs(result, parts, outputs, verdict=verdict, samples=samples, budget=samples_budget)
     raise typer.Exit(verdict.exit_code)

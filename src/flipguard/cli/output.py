@@ -7,10 +7,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -234,37 +233,52 @@ def wants_of(destinations: Mapping[str, str | None]) -> tuple[Want, ...]:
 
 
 def write_outputs(
-    finished: Finished, parts: Iterable[RenderableType], outputs: Sequence[Output] | None = None
+    result: Comparison,
+    parts: Iterable[RenderableType],
+    destinations: Mapping[str, str | None],
+    *,
+    verdict: Verdict | None = None,
+    samples: str | None,
+    budget: str,
 ) -> None:
     """Write all wanted outputs, and show the result on the terminal.
 
-    If one output fails, the others are still written, and then the error is raised.
+    The contents of a report are prepared first: if they are refused, nothing is written. If one
+    output fails after that, the others are still written, and then the error is raised.
     """
-    failed: list[Exception] = []
+    page = None
+    if destinations.get("html") is not None:
+        from flipguard.report.write import report_page
+
+        page = report_page(
+            result, verdict=verdict, samples=samples, samples_budget=budget, command=typed()
+        )
+    finished = Finished(destinations=destinations, result=result, verdict=verdict, page=page)
     given = [
         (output, place)
-        for output in (OUTPUTS if outputs is None else outputs)
-        if (place := finished.destinations.get(output.flag)) is not None
+        for output in OUTPUTS
+        if (place := destinations.get(output.flag)) is not None
     ]
-    taken = "-" in [place for _, place in given]
-    steps = [
-        *(partial(_write, output, finished, place) for output, place in given if not output.last),
-        partial(show, parts, stdout_taken=taken),
-        *(partial(_write, output, finished, place) for output, place in given if output.last),
+    # None is the terminal.
+    steps: list[tuple[Output, str] | None] = [
+        *((output, place) for output, place in given if not output.last),
+        None,
+        *((output, place) for output, place in given if output.last),
     ]
+    failed: list[Exception] = []
     for step in steps:
         try:
-            step()
+            if step is None:
+                show(parts, stdout_taken="-" in [place for _, place in given])
+            else:
+                output, place = step
+                output.write(output.content(finished), place)
         except Exception as problem:
             failed.append(problem)
     if len(failed) > 1 and all(isinstance(problem, FlipguardError) for problem in failed):
         raise InputError(" ".join(map(str, failed))) from failed[0]
     if failed:
         raise failed[0]
-
-
-def _write(output: Output, finished: Finished, destination: str) -> None:
-    output.write(output.content(finished), destination)
 
 
 def _json(finished: Finished) -> str:

@@ -132,7 +132,7 @@ def _compared(
     rules: Policy | None,
 ) -> dict[str, Comparison]:
     from flipguard.comparison import compare
-    from flipguard.gate import check_columns
+    from flipguard.policy_checks import check_columns
     from flipguard.report import WANTS
     from flipguard.report.runs import run_predictions, same_place
 

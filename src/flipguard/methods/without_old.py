@@ -7,7 +7,15 @@ import re
 from flipguard.errors import InputError, listed
 from flipguard.methods.base import Method, Option, Options, Printed
 from flipguard.methods.needs import Members, Needs
-from flipguard.methods.objective import BuildContext, LossParts, Objective, Step, task_loss, top_in
+from flipguard.methods.objective import (
+    BuildContext,
+    LossParts,
+    Objective,
+    Step,
+    task_alone,
+    task_loss,
+    top_in,
+)
 
 RATE = Option(
     name="rate",
@@ -56,15 +64,6 @@ TOP = Option(
 )
 
 
-def build(setting: BuildContext) -> Objective:
-    """Return an objective with the task's loss alone."""
-
-    def parts(step: Step) -> LossParts:
-        return {"task": task_loss(setting, step.logits, step.target)}
-
-    return Objective(parts=parts)
-
-
 def _with_rate(model: str, given: Options, options: Options) -> tuple[str, Options]:
     """Return a model with dropout before its last layer.
 
@@ -96,13 +95,13 @@ NONE = Method(
     name="none",
     sentence="No treatment: the control that every other method is compared with.",
     paper="PCT, ELODI",
-    build=build,
+    build=task_alone,
 )
 DROPOUT = Method(
     name="dropout",
     sentence="No treatment, except for dropout before the last layer.",
     paper="ELODI",
-    build=build,
+    build=task_alone,
     options=(RATE,),
     model_spec=_with_rate,
 )

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from flipguard.errors import InputError, listed
+from flipguard.specs import only
 
 Scalar: TypeAlias = bool | int | float | str
 
@@ -183,7 +184,7 @@ def read_tables(text: str, *, paper: str) -> tuple[PaperTable, ...]:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise InputError(f"{paper}.toml is not valid TOML: {problem}.") from problem
-    _only(document, _PAPER_KEYS, f"{paper}.toml")
+    only(document, _PAPER_KEYS, f"{paper}.toml")
     if document.get("paper") != paper:
         raise InputError(
             f"{paper}.toml: expected `paper` to be {paper!r}, but got {document.get('paper')!r}."
@@ -199,7 +200,7 @@ def read_tables(text: str, *, paper: str) -> tuple[PaperTable, ...]:
 
 def _table(given: Mapping[str, Any], paper: str, number: int) -> PaperTable:
     place = f"{paper}.toml: table {number}"
-    _only(given, {*_TABLE_NEEDS, *_TABLE_MAY}, place)
+    only(given, {*_TABLE_NEEDS, *_TABLE_MAY}, place)
     _all(given, _TABLE_NEEDS, place)
     name = _text(given, "id", place)
     kind = name.removeprefix(f"{paper}.")
@@ -243,7 +244,7 @@ def _table(given: Mapping[str, Any], paper: str, number: int) -> PaperTable:
 def _row(
     given: Mapping[str, Any], table: Mapping[str, Any], metrics: tuple[str, ...], place: str
 ) -> PaperRow:
-    _only(given, {*_ROW_NEEDS, *_ROW_MAY}, place)
+    only(given, {*_ROW_NEEDS, *_ROW_MAY}, place)
     _all(given, _ROW_NEEDS, place)
     # Values that a row leaves out are those of the table.
     merged = {key: table[key] for key in ("data", "scenario", "old", "new") if key in table}
@@ -359,14 +360,6 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
-
-
-def _only(given: Mapping[str, Any], known: Set[str], place: str) -> None:
-    unknown = [key for key in given if key not in known]
-    if unknown:
-        raise InputError(
-            f"{place}: expected {', '.join(sorted(known))}, but got {listed(unknown)}."
-        )
 
 
 def _all(given: Mapping[str, Any], needed: Iterable[str], place: str) -> None:
