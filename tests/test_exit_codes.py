@@ -242,8 +242,8 @@ def test_an_output_that_cannot_be_made_takes_no_other_with_it(
     places = {"json": str(tmp_path / "a.json"), "markdown": str(tmp_path / "b.md")}
     finished = Finished(destinations=places, result=result)
     outputs = [
-        Output(flag="json", content=breaks, write=write_text),
-        Output(flag="markdown", content=lambda _: "b", write=write_text),
+        Output(flag="json", help="", content=breaks, write=write_text),
+        Output(flag="markdown", help="", content=lambda _: "b", write=write_text),
     ]
     with pytest.raises(MemoryError):
         write_outputs(finished, ["what was found"], outputs)

@@ -414,32 +414,14 @@ def _line(finished: Finished) -> str:
         Edit(
             path="src/flipguard/cli/output.py",
             after="OUTPUTS = (\n",
-            text='    Output(flag="line", content=_line, write=write_text),\n',
-        ),
-        Edit(
-            path="src/flipguard/cli/output.py",
-            after="    html: str | None = None,\n",
-            text="    line: str | None = None,\n",
-        ),
-        Edit(
-            path="src/flipguard/cli/output.py",
-            after="for d in (json, ",
-            text="line, ",
-        ),
-        Edit(
-            path="src/flipguard/cli/options.py",
-            text="Line = Annotated[\n"
-            '    str | None, typer.Option("--line", help="Write one line.")\n]\n',
-        ),
-        Edit(
-            path="src/flipguard/cli/compare.py",
-            after="    html: options.Html = None,\n",
-            text="    line: options.Line = None,\n",
-        ),
-        Edit(
-            path="src/flipguard/cli/compare.py",
-            after='outputs = {"json": json, ',
-            text='"line": line, ',
+            text="""\
+    Output(
+        flag="line",
+        help="Write one line; - is standard output.",
+        content=_line,
+        write=write_text,
+    ),
+""",
         ),
     ],
     tests=["tests/test_cli.py"],
@@ -448,9 +430,13 @@ def _line(finished: Finished) -> str:
 import pathlib, subprocess, sys
 pathlib.Path('a.csv').write_text('id,target,label\\n1,0,0\\n2,1,1\\n')
 pathlib.Path('b.csv').write_text('id,target,label\\n1,0,1\\n2,1,1\\n')
-command = [sys.executable, '-m', 'flipguard', 'compare', 'a.csv', 'b.csv', '--line', 'out.txt']
-subprocess.run(command, check=True)
-assert pathlib.Path('out.txt').read_text() == 'negative_flip_rate 0.5000\\n'
+pathlib.Path('gate.toml').write_text('[[rule]]\\nmetric = "churn"\\nmax = 0.99\\n')
+for command, policy in (('compare', []), ('gate', ['--policy', 'gate.toml'])):
+    arguments = ['a.csv', 'b.csv', *policy, '--line', 'out.txt']
+    subprocess.run([sys.executable, '-m', 'flipguard', command, *arguments], check=True)
+    out = pathlib.Path('out.txt')
+    assert out.read_text() == 'negative_flip_rate 0.5000\\n'
+    out.unlink()
 """,
 )
 

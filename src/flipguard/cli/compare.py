@@ -37,16 +37,13 @@ def register(app: typer.Typer) -> None:
     app.command("compare")(compare_command)
 
 
+@options.with_outputs
 def compare_command(
     old: options.Old,
     new: options.New,
     by: options.By = None,
     control: options.Control = None,
     cluster: options.Cluster = None,
-    json: options.Json = None,
-    markdown: options.Markdown = None,
-    flips: options.Flips = None,
-    html: options.Html = None,
     samples: options.Samples = None,
     samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
     id: options.Id = None,
@@ -58,14 +55,14 @@ def compare_command(
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
     all: All = False,
+    **outputs: str | None,
 ) -> None:
     """Show what the update from OLD to NEW breaks and fixes.
 
     Example: [bold]flipguard compare old.parquet new.parquet --by target --flips flips.csv[/bold]
     """
-    outputs = {"json": json, "markdown": markdown, "flips": flips, "html": html}
     check_destinations([old, new, *(control or []), *([samples] if samples else [])], **outputs)
-    check_samples(samples, samples_budget, html)
+    check_samples(samples, samples_budget, outputs["html"])
     result = compared(
         old,
         new,
@@ -82,7 +79,7 @@ def compare_command(
         engine=engine,
         wants=wants_of(outputs),
     )
-    page = page_of(result, html, samples=samples, budget=samples_budget)
+    page = page_of(result, outputs["html"], samples=samples, budget=samples_budget)
     from flipguard.render.terminal import comparison_parts
 
     finished = Finished(destinations=outputs, result=result, page=page)

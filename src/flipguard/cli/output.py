@@ -103,17 +103,9 @@ def silence(stream: TextIO) -> None:
         os.close(nowhere)
 
 
-def check_destinations(
-    inputs: Iterable[str],
-    *,
-    json: str | None = None,
-    markdown: str | None = None,
-    flips: str | None = None,
-    html: str | None = None,
-    other: str | None = None,
-) -> None:
+def check_destinations(inputs: Iterable[str], **destinations: str | None) -> None:
     """Refuse outputs that cannot or must not be written, before any work is done."""
-    given = [d for d in (json, markdown, flips, html, other) if d is not None]
+    given = [destination for destination in destinations.values() if destination is not None]
     if given.count("-") > 1:
         raise InputError("Only one output can be - (standard output); write the others to files.")
     read = {os.path.realpath(path): path for path in inputs}
@@ -133,6 +125,7 @@ def check_destinations(
             raise InputError(f"{destination} is given for two outputs; write each to another file.")
         written.add(place)
         check_writable(Path(destination))
+    flips = destinations.get("flips")
     if flips is not None and flips != "-":
         _table_format(flips)
 
@@ -221,6 +214,7 @@ class Output:
     """
 
     flag: str
+    help: str
     content: Callable[[Finished], Any]
     write: Callable[[Any, str], None]
     wants: tuple[Want, ...] = ()
@@ -413,9 +407,32 @@ def progress(what: str) -> Iterator[Progress]:
 
 
 OUTPUTS = (
-    Output(flag="json", content=_json, write=write_text),
-    Output(flag="markdown", content=_markdown, write=write_text),
-    Output(flag="flips", content=_flips, write=write_table, wants=("flips",)),
-    # The charts of the report take the most time and memory.
-    Output(flag="html", content=_html, write=write_text, wants=report.WANTS, last=True),
+    Output(
+        flag="json",
+        help="Write JSON; - is standard output.",
+        content=_json,
+        write=write_text,
+    ),
+    Output(
+        flag="markdown",
+        help="Write Markdown for a pull request; - is standard output.",
+        content=_markdown,
+        write=write_text,
+    ),
+    Output(
+        flag="flips",
+        help="Write the samples whose label changed, worst first (.csv, .jsonl, .parquet …); "
+        "- is standard output, as CSV.",
+        content=_flips,
+        write=write_table,
+        wants=("flips",),
+    ),
+    Output(
+        flag="html",
+        help="Write the report, one self-contained page; - is standard output.",
+        content=_html,
+        write=write_text,
+        wants=report.WANTS,
+        last=True,  # its charts take the most time and memory
+    ),
 )
