@@ -370,6 +370,8 @@ FILE_FORMAT = Recipe(
     ],
     tests=["tests/test_reading.py", "tests/test_write.py"],
     selected="psv",
+    command="from flipguard.predictions.formats import TEXT_FORMATS, suffixes_of; "
+    "assert '.psv' in suffixes_of(TEXT_FORMATS)",
 )
 
 OUTPUT = Recipe(

@@ -325,15 +325,16 @@ def _compressed(content: bytes, codec: str | None) -> bytes:
 
 
 def _table_format(destination: str) -> tuple[str, str | None]:
-    from flipguard.predictions.formats import CODECS, FORMATS, SEPARATORS
+    from flipguard.predictions.formats import CODECS, FORMATS, SEPARATORS, suffixes_of
 
     suffixes = Path(destination.lower()).suffixes
     compression = suffixes.pop() if suffixes[-1:] in ([".gz"], [".zst"]) else None
     kind = FORMATS.get(suffixes[-1]) if suffixes else None
-    if kind in (None, "npz") or (compression is not None and kind not in SEPARATORS):
+    known = {*SEPARATORS, "jsonl", "parquet", "arrow"}
+    if kind not in known or (compression is not None and kind not in SEPARATORS):
         raise InputError(
-            f"{destination} cannot hold the flips; use .csv or .tsv (these also .gz or .zst), "
-            ".jsonl, .parquet or .arrow."
+            f"{destination} cannot hold the flips; use {suffixes_of(SEPARATORS.keys())} (these "
+            "also .gz or .zst), .jsonl, .parquet or .arrow."
         )
     return str(kind), None if compression is None else CODECS[compression]
 
