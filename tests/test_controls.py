@@ -131,6 +131,11 @@ def test_a_ratio_to_controls_without_flips_is_infinite(controls: int) -> None:
     assert "| `negative_flip_ratio` | ∞ | " in comparison_markdown(result)
 
 
+def test_one_flip_against_none_is_told_in_the_singular() -> None:
+    notes = update(model(20), model()).notes
+    assert any("new has 1 negative flip, and no control has any" in note for note in notes)
+
+
 def test_a_ratio_of_nothing_to_nothing_is_undefined() -> None:
     result = update(model(), model())
     assert math.isnan(result["negative_flip_ratio"].value)

@@ -84,11 +84,13 @@ def p_values_beyond(
 ) -> FloatArray:
     """Return per group the alpha at which the interval over its clusters touches the limit."""
     found = np.full(len(groups), np.nan)
-    bound = ratio_of(metric).bound(limit, side, _reach(metric, groups[0]))
+    kind = ratio_of(metric)
+    bound = kind.bound(limit, side, _reach(metric, groups[0]))
     for places, sums, times in _together([_distinct(metric, clusters) for clusters in groups]):
         top, opposite, bottom, rows = np.moveaxis(sums, -1, 0)
-        part = opposite if side == "above" else top
-        found[places] = statistics.p_value_below(part, bottom, rows, times, limit=bound)
+        parts = [opposite] if side == "above" else [top, opposite][: 1 + kind.is_absolute]
+        each = [statistics.p_value_below(p, bottom, rows, times, limit=bound) for p in parts]
+        found[places] = np.maximum.reduce(each)
     return found
 
 

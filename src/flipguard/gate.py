@@ -17,7 +17,12 @@ from flipguard.errors import InputError, PolicyError, listed
 from flipguard.estimates import Estimate
 from flipguard.formatting import json_text
 from flipguard.groups import Group
-from flipguard.inconclusive import NO_FLIP_OF_CONTROL, no_interval, why_inconclusive
+from flipguard.inconclusive import (
+    NO_FLIP_OF_CONTROL,
+    no_interval,
+    no_update_exceeds,
+    why_inconclusive,
+)
 from flipguard.metrics import METRICS, Metric
 from flipguard.notes import forgotten_target
 from flipguard.pinned import judge_pinned
@@ -352,12 +357,14 @@ def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judg
         correction=policy.correction_of(rule) if rule.judge == "interval" else "none",
         reason=NO_FLIP_OF_CONTROL if math.isinf(estimate.value) else None,
     )
-    lowest, highest = _ends(rule)
+    lowest, highest = rule.ends
     value, low, high = estimate.value, estimate.low, estimate.high
     if not estimate.is_defined:
         return replace(
             judgement, low=math.nan, high=math.nan, reason=f"{metric.name} is undefined here"
         )
+    if never_exceeded := no_update_exceeds(rule, group):
+        return replace(judgement, reason=never_exceeded)
     if rule.judge == "point":
         return replace(judgement, verdict="pass" if lowest <= value <= highest else "fail")
     # The corrected interval, which is wider, decides a fail; the plain one decides a pass. A value
@@ -382,13 +389,6 @@ def _estimate(rule: Rule, group: Group, confidence: float) -> Estimate:
     return group.sample.estimate(METRICS[rule.metric], confidence)
 
 
-def _ends(rule: Rule) -> tuple[float, float]:
-    return (
-        rule.min if rule.min is not None else -math.inf,
-        rule.max if rule.max is not None else math.inf,
-    )
-
-
 def _planned(
     rule: Rule,
     found: Sequence[Judgement],
@@ -398,7 +398,7 @@ def _planned(
 ) -> list[Judgement]:
     """Add to each inconclusive judgement the number of samples it still needs, and the reason."""
     metric = METRICS[rule.metric]
-    lowest, highest = _ends(rule)
+    lowest, highest = rule.ends
     undecided = [i for i, j in enumerate(found) if j.verdict == "inconclusive" and j.reason is None]
     questions = [
         Question(

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Literal
 
 from flipguard.groups import Group
-from flipguard.metric_kinds import ControlRatioKind, MeanKind, RateKind
+from flipguard.metric_kinds import ControlRatioKind, MeanKind, RateKind, RelativeRateKind
 from flipguard.metrics import METRICS, Metric
 from flipguard.policy import Rule
 
@@ -51,6 +51,25 @@ def no_interval(group: Group) -> str:
     if clusters is not None and len(clusters) < 2:
         return "all samples belong to one cluster, so there is no interval"
     return "there are too few samples or clusters for an interval"
+
+
+def no_update_exceeds(rule: Rule, group: Group) -> str | None:
+    """Return the reason if no update of this old model has a value above the rule's limit.
+
+    A relative negative flip rate is at most 1 / (1 - ER_old): the value of an update that breaks
+    samples and has no other errors.
+    """
+    metric = METRICS[rule.metric]
+    if rule.max is None or rule.min or not isinstance(metric.kind, RelativeRateKind):
+        return None
+    counts = group.counts
+    most = float(counts.labelled / counts.old_right)
+    if rule.max < most:
+        return None
+    return (
+        f"{metric.name} cannot exceed {100 * most:.2f} % if the old model is right on "
+        f"{_percent(1.0 / most)} of the samples, so every update would pass; use a smaller `max`"
+    )
 
 
 def further_needed(

@@ -173,8 +173,9 @@ METRICS: dict[str, Metric] = {
             use="To compare updates whose models differ in accuracy. Independent models have 100 "
             "%; 0 % means no negative flip.",
             paper="PCT, equation 11",
-            pitfalls="Undefined if the old model is never right or the new one never wrong. The "
-            "papers print it in percent; here it is a rate like the others.",
+            pitfalls="Undefined if the old model is never right or the new one never wrong. It "
+            "cannot exceed 1 divided by the old model's accuracy, so the gate does not accept a "
+            "higher `max`. The papers print it in percent; here it is a rate like the others.",
         ),
         Metric(
             name="negative_flip_impact",

@@ -59,12 +59,13 @@ def _infinite_ratios(whole: Group) -> Iterator[str]:
     """Yield a note per ratio to controls that have no flip."""
     counts = whole.counts
     for metric, kind, flips in (
-        ("churn_ratio", "churn", "changed labels"),
-        ("negative_flip_ratio", "negative_flip", "negative flips"),
+        ("churn_ratio", "churn", "changed label"),
+        ("negative_flip_ratio", "negative_flip", "negative flip"),
     ):
         if math.isinf(whole[metric].value):
             new = counts.joint(kind)[1].sum()
-            yield f"{metric} is infinite: new has {new:,.0f} {flips}, and no control has any"
+            many = "" if new == 1 else "s"
+            yield f"{metric} is infinite: new has {new:,.0f} {flips}{many}, and no control has any"
 
 
 def forgotten_target(plan: CountingPlan | None) -> str:

@@ -59,6 +59,14 @@ class Rule:
         given = {"min": self.min, "max": self.max}
         return {name: value for name, value in given.items() if value is not None}
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest value that the limits allow."""
+        return (
+            self.min if self.min is not None else -math.inf,
+            self.max if self.max is not None else math.inf,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:

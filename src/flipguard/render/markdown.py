@@ -18,6 +18,7 @@ from flipguard.render.words import (
     fewer_than_min_n,
     headline,
     interval,
+    judged_numbers,
     key_metrics,
     known_metrics,
     left_out,
@@ -169,12 +170,12 @@ def _judgement_row(judgement: Judgement) -> list[str]:
     name = f"`{rule.metric}`"
     if rule.by is not None:
         name += f" of {_cell(rule.by)} = {_cell(str(judgement.group))}"
-    ends = interval(rule.metric, judgement.low, judgement.high)
+    found, ends = judged_numbers(judgement)
     return [
         MARK[judgement.verdict],
         name,
         limit(rule),
-        number(rule.metric, judgement.value),
+        found,
         ends,
         explanation(judgement),
     ]

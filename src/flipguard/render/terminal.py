@@ -28,6 +28,7 @@ from flipguard.render.words import (
     explanation,
     headline,
     interval,
+    judged_numbers,
     key_metrics,
     known_metrics,
     left_out,
@@ -361,11 +362,10 @@ def _add_rule(table: Table, rule: RuleVerdict) -> None:
 
 def _add_judgement(table: Table, judgement: Judgement, name: str, told_limit: str) -> None:
     word, style = OUTCOME[judgement.verdict]
-    metric = judgement.rule.metric
     why = explanation(judgement)
     shown = Text.assemble(name, (f"\n{why}" if why else "", "dim"))
-    ends = interval(metric, judgement.low, judgement.high)
-    value = Text.assemble(number(metric, judgement.value), (f"\n{ends}" if ends else "", "dim"))
+    found, ends = judged_numbers(judgement)
+    value = Text.assemble(found, (f"\n{ends}" if ends else "", "dim"))
     table.add_row(Text(word, style=style), shown, told_limit, value)
 
 

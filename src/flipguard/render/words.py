@@ -18,6 +18,8 @@ from flipguard.policy import Rule
 
 # Differences of rates, which are told in points.
 SIGNED = frozenset({"accuracy_gain"})
+# More than the usual two are shown if a number would otherwise look like the limit of its rule.
+MOST_DECIMALS = 6
 
 OUTCOME_WORDS: dict[GroupOutcome, str] = {
     "pass": "pass",
@@ -129,7 +131,7 @@ def what_ratios_say(result: Comparison) -> str:
     return f"Ratios to {k} controls allow for another seed of the new model and of the controls."
 
 
-def number(metric: str, value: float, *, unit: bool = True) -> str:
+def number(metric: str, value: float, *, unit: bool = True, decimals: int = 2) -> str:
     """Return a metric's value: a percentage or points with two decimals, or a plain number.
 
     >>> number("negative_flip_rate", 0.02314), number("accuracy_gain", 0.0051)
@@ -150,7 +152,7 @@ def number(metric: str, value: float, *, unit: bool = True) -> str:
     if not METRICS[metric].percent:
         return _plain_number(value)
     sign, word = ("+", " points") if metric in SIGNED else ("", " %")
-    return f"{100 * value:{sign},.2f}" + (word if unit else "")
+    return f"{100 * value:{sign},.{decimals}f}" + (word if unit else "")
 
 
 def _plain_number(value: float) -> str:
@@ -164,7 +166,7 @@ def _plain_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.0e}"
 
 
-def interval(metric: str, low: float, high: float) -> str:
+def interval(metric: str, low: float, high: float, *, decimals: int = 2) -> str:
     """Return an interval in the unit of its value, without naming the unit.
 
     >>> interval("negative_flip_rate", 0.0203, 0.0262)
@@ -175,8 +177,47 @@ def interval(metric: str, low: float, high: float) -> str:
     if math.isnan(low) or math.isnan(high):
         return ""
     if math.isinf(high):
-        return f"{number(metric, low, unit=False)} or more"
-    return f"{number(metric, low, unit=False)} to {number(metric, high, unit=False)}"
+        return f"{number(metric, low, unit=False, decimals=decimals)} or more"
+    ends = (number(metric, end, unit=False, decimals=decimals) for end in (low, high))
+    return " to ".join(ends)
+
+
+def judged_numbers(judgement: Judgement) -> tuple[str, str]:
+    """Return a judgement's value and interval, with enough decimals to tell them from its limits.
+
+    With two decimals, a lower end of 0.003 % would look like a limit of 0.
+    """
+    metric, value, ends = (
+        judgement.rule.metric,
+        judgement.value,
+        (judgement.low, judgement.high),
+    )
+    different = [
+        (x, limit)
+        for x in (value, *ends)
+        for limit in judgement.rule.limit.values()
+        if not math.isnan(x) and not math.isclose(x, limit, abs_tol=1e-12)
+    ]
+    decimals = max(_decimals(limit) for limit in judgement.rule.limit.values())
+    while decimals < MOST_DECIMALS and any(
+        number(metric, x, decimals=decimals) == number(metric, limit, decimals=decimals)
+        for x, limit in different
+    ):
+        decimals += 1
+    return (
+        number(metric, value, decimals=decimals),
+        interval(metric, *ends, decimals=decimals),
+    )
+
+
+def _decimals(limit: float) -> int:
+    """Return how many decimals a limit has in percent, at least two."""
+    exact = (d for d in range(2, MOST_DECIMALS) if math.isclose(round(100 * limit, d), 100 * limit))
+    return next(exact, MOST_DECIMALS)
+
+
+def _limit(metric: str, value: float, *, unit: bool = True) -> str:
+    return number(metric, value, unit=unit, decimals=_decimals(value))
 
 
 def estimate_interval(metric: str, estimate: Estimate) -> str:
@@ -232,10 +273,10 @@ def limit(rule: Rule) -> str:
     """Return the limit of a rule, such as `≤ 2.00 %` or `≥ -0.50 points`."""
     metric = rule.metric
     if rule.min is not None and rule.max is not None:
-        return f"{number(metric, rule.min, unit=False)} to {number(metric, rule.max)}"
+        return f"{_limit(metric, rule.min, unit=False)} to {_limit(metric, rule.max)}"
     if rule.max is not None:
-        return f"≤ {number(metric, rule.max)}"
-    return f"≥ {number(metric, rule.min if rule.min is not None else math.nan)}"
+        return f"≤ {_limit(metric, rule.max)}"
+    return f"≥ {_limit(metric, rule.min if rule.min is not None else math.nan)}"
 
 
 def explanation(judgement: Judgement) -> str:
