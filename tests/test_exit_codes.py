@@ -241,8 +241,8 @@ def test_an_output_that_cannot_be_made_takes_no_other_with_it(
     result = compare(**dict.fromkeys(("old", "new"), Predictions.from_arrays(labels=[0, 1])))
     places = {"json": str(tmp_path / "a.json"), "markdown": str(tmp_path / "b.md")}
     outputs = [
-        Output(flag="json", content=breaks, write=write_text),
-        Output(flag="markdown", content=lambda _: "b", write=write_text),
+        Output(flag="json", help="", content=breaks, write=write_text),
+        Output(flag="markdown", help="", content=lambda _: "b", write=write_text),
     ]
     monkeypatch.setattr(flipguard.cli.output, "OUTPUTS", outputs)
     with pytest.raises(MemoryError):

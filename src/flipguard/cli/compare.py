@@ -14,10 +14,10 @@ from flipguard.cli.arguments import with_flags
 from flipguard.cli.output import (
     check_destinations,
     check_samples,
-    progress,
     wants_of,
     write_outputs,
 )
+from flipguard.cli.progress import progress
 
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
@@ -33,16 +33,13 @@ def register(app: typer.Typer) -> None:
     app.command("compare")(compare_command)
 
 
+@options.with_outputs
 def compare_command(
     old: options.Old,
     new: options.New,
     by: options.By = None,
     control: options.Control = None,
     cluster: options.Cluster = None,
-    json: options.Json = None,
-    markdown: options.Markdown = None,
-    flips: options.Flips = None,
-    html: options.Html = None,
     samples: options.Samples = None,
     samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
     id: options.Id = None,
@@ -54,14 +51,14 @@ def compare_command(
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
     all: All = False,
+    **outputs: str | None,
 ) -> None:
     """Show what the update from OLD to NEW breaks and fixes.
 
     Example: [bold]flipguard compare old.parquet new.parquet --by target --flips flips.csv[/bold]
     """
-    outputs = {"json": json, "markdown": markdown, "flips": flips, "html": html}
     check_destinations([old, new, *(control or []), *([samples] if samples else [])], **outputs)
-    check_samples(samples, samples_budget, html)
+    check_samples(samples, samples_budget, outputs["html"])
     result = compared(
         old,
         new,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flipguard.cli.output import line, progress, show, typed
+from flipguard.cli.output import line, show, typed
+from flipguard.cli.progress import progress
 from flipguard.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from flipguard.cli.output import (
     check_destinations,
     check_samples,
     line,
-    progress,
     typed,
     write_text,
 )
+from flipguard.cli.progress import progress
 from flipguard.errors import InputError
 
 if TYPE_CHECKING:

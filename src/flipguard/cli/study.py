@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.output import check_destinations, progress, say, show, typed, write_text
+from flipguard.cli.output import check_destinations, say, show, typed, write_text
+from flipguard.cli.progress import progress
 from flipguard.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:

@@ -190,7 +190,10 @@ def read_tables(text: str, *, paper: str) -> tuple[PaperTable, ...]:
             f"{paper}.toml: expected `paper` to be {paper!r}, but got {document.get('paper')!r}."
         )
     given = _dicts(document.get("table", []), f"{paper}.toml: `table`")
-    tables = tuple(_table(table, paper, number) for number, table in enumerate(given, start=1))
+    tables = tuple(
+        read_table(table, paper, f"{paper}.toml: table {number}")
+        for number, table in enumerate(given, start=1)
+    )
     ids = Counter(table.id for table in tables)
     twice = [name for name, times in ids.items() if times > 1]
     if twice:
@@ -198,8 +201,8 @@ def read_tables(text: str, *, paper: str) -> tuple[PaperTable, ...]:
     return tables
 
 
-def _table(given: Mapping[str, Any], paper: str, number: int) -> PaperTable:
-    place = f"{paper}.toml: table {number}"
+def read_table(given: Mapping[str, Any], paper: str, place: str) -> PaperTable:
+    """Return a table of a paper; errors name the place where it was given."""
     only(given, {*_TABLE_NEEDS, *_TABLE_MAY}, place)
     _all(given, _TABLE_NEEDS, place)
     name = _text(given, "id", place)
@@ -209,7 +212,7 @@ def _table(given: Mapping[str, Any], paper: str, number: int) -> PaperTable:
             f"{place}: expected an id such as '{paper}.table1' or '{paper}.figure1', but got "
             f"{name!r}."
         )
-    place = f"{paper}.toml: {name}"
+    place = f"{place.partition(':')[0]}: {name}"
     metrics = _texts(given, "metrics", place)
     if len(set(metrics)) != len(metrics):
         raise InputError(f"{place}: expected every metric once, but got {listed(metrics, most=9)}.")
