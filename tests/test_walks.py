@@ -49,12 +49,12 @@ WORK = {
     """,
     "train": """
         runs.config.from_dict
-        training.train.train
+        training.train.train_with
         methods.base.Method.complete
         training.checks.check_needs
         data.registry.load_data
         models.registry.build_model
-        training.members.wanted_members
+        training.strategies.plan_members
         training.strategies.MemberPlan.run
         training.fused.train_group
         training.teachers.load_teachers
@@ -103,7 +103,7 @@ LANDMARKS = {
     ),
     "train": (
         "runs.config.from_dict",
-        "training.train.train",
+        "training.train.train_with",
         "training.strategies.MemberPlan.run",
         "training.loop.loop",
         "training.predict.write_test_predictions",
