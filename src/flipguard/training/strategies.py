@@ -42,7 +42,10 @@ class GroupStrategy(Strategy):
     """Members as one network: groups that were begun before, then new ones."""
 
     def train(self, members: Sequence[Member], context: TrainingContext) -> Outcome:
-        """Train members in groups; decline if a network cannot be fused and `fuse` is ``auto``."""
+        """Train members in groups; decline if a network cannot be fused and `fuse` is ``auto``.
+
+        Members that are not begun yet are trained as many at once as can be fused and fit.
+        """
         fabric, machine = context.fabric, members[0].config.machine
         if fabric.world_size > 1 and machine.fuse != "on":
             return Declined()  # every process takes its share of a batch, member after member
@@ -58,7 +61,34 @@ class GroupStrategy(Strategy):
             outcome = self._resume_groups(members, ours, context)
             if isinstance(outcome, Stopped) or not fuses(machine, fabric.device):
                 return outcome
-            return self._train_fresh(members, context)
+            fresh = [member for member in members if _is_fresh(member.folder)]
+            if len(fresh) < 2:
+                return Declined()
+            if (why := _why_not_fused(fabric, machine)) is not None:
+                if machine.fuse == "on":
+                    raise CannotFuse(why)
+                return Declined(why)
+            size, streams = machine.fuse_chunk or len(fresh), machine.streams or 1
+            while len(fresh) > 1 and size > 1:
+                group = FusedGroup(
+                    configs=tuple(member.config for member in fresh[:size]),
+                    folders=tuple(member.folder for member in fresh[:size]),
+                    streams=streams,
+                )
+                try:
+                    outcome = train_group(group, context)
+                except CannotFuse as problem:
+                    if machine.fuse == "on":
+                        raise
+                    if not (1 < problem.fitting < size or problem.streams > streams):
+                        return Declined(str(problem))
+                    size, streams = min(size, problem.fitting), max(streams, problem.streams)
+                    context.monitor.note(f"at most {size} members at once: {problem}")
+                    continue
+                if isinstance(outcome, Stopped):
+                    return outcome
+                fresh = fresh[size:]
+            return Done() if not fresh else Declined()
 
     def _to_lock(self, machine: Machine, fabric: Any, folders: Sequence[Path]) -> set[Path]:
         """Return the members to train together; other processes may train the rest."""
@@ -86,51 +116,16 @@ class GroupStrategy(Strategy):
                 return outcome
         return Declined()
 
-    def _train_fresh(self, members: Sequence[Member], context: TrainingContext) -> Outcome:
-        """Train members that are not begun yet, as many at once as can be fused and fit."""
-        fresh = [member for member in members if _is_fresh(member.folder)]
-        if len(fresh) < 2:
-            return Declined()
-        machine = members[0].config.machine
-        size, streams = machine.fuse_chunk or len(fresh), machine.streams or 1
-        try:
-            _refuse_settings(context.fabric, members[0].config)
-            while len(fresh) > 1 and size > 1:
-                group = FusedGroup(
-                    configs=tuple(member.config for member in fresh[:size]),
-                    folders=tuple(member.folder for member in fresh[:size]),
-                    streams=streams,
-                )
-                try:
-                    outcome = train_group(group, context)
-                except CannotFuse as problem:
-                    fewer = 1 < problem.fitting < size
-                    if machine.fuse == "on" or not (fewer or problem.streams > streams):
-                        raise
-                    size, streams = min(size, problem.fitting), max(streams, problem.streams)
-                    context.monitor.note(f"at most {size} members at once: {problem}")
-                    continue
-                if isinstance(outcome, Stopped):
-                    return outcome
-                fresh = fresh[size:]
-        except CannotFuse as problem:
-            if machine.fuse == "on":
-                raise
-            return Declined(str(problem))
-        return Done() if not fresh else Declined()
 
-
-def _refuse_settings(fabric: Any, config: Config) -> None:
-    machine = config.machine
-    what = None
+def _why_not_fused(fabric: Any, machine: Machine) -> str | None:
+    """Return why no members can be trained as one network here; None if some can."""
     if fabric.world_size > 1:
         what = f"{fabric.world_size} processes; use one"
     elif machine.precision == "16-mixed":
         what = "precision 16-mixed, which scales all gradients alike; use bf16-mixed or 32-true"
-    if what is not None:
-        raise CannotFuse(
-            f"Expected members to be trained as one network, but got {what}, or `--fuse off`."
-        )
+    else:
+        return None
+    return f"Expected members to be trained as one network, but got {what}, or `--fuse off`."
 
 
 def _is_fresh(folder: Path) -> bool:
