@@ -231,7 +231,7 @@ def without(at: Scene, **missing: Any) -> Any:
     def made(name: str, **options: Any) -> Objective:
         method, _ = method_of(name)
         complete = {**method.complete({}), **options}
-        return method.objective(dataclasses.replace(at.setting(complete), **missing))
+        return method.build(dataclasses.replace(at.setting(complete), **missing))
 
     return made
 
@@ -313,7 +313,7 @@ def test_texts_and_features_that_are_not_there() -> None:
         held_out=lambda: iter([({"input_ids": at.inputs}, at.target)]),
     )
     with pytest.raises(InputError, match="Expected vectors or images for `ewc`, but got texts"):
-        METHODS["ewc"].objective(texts)
+        METHODS["ewc"].build(texts)
 
 
 def test_label_smoothing_is_of_the_task() -> None:

@@ -94,15 +94,11 @@ def train_command(
     Example: [bold]flipguard train --method fd-lm --old runs/v1 --seed 2 --out runs/v2[/bold]
     """
     try:
-        from flipguard.runs.config import (
-            fix_randomness,
-            from_dict,
-            set_values,
-            with_entries,
-        )
+        from flipguard.runs.config import fix_randomness, from_dict, set_values, with_entries
         from flipguard.runs.folder import check_place
-        from flipguard.training import train as trained
         from flipguard.training.interrupting import finish_epoch_on_interrupt, interrupted
+        from flipguard.training.monitor import LineMonitor
+        from flipguard.training.train import train_with
     except ModuleNotFoundError as problem:
         raise MissingExtraError(
             "Training", package=problem.name or "torch", extra="train"
@@ -123,7 +119,7 @@ def train_command(
     stopped_by_hand = False
     try:
         with finish_epoch_on_interrupt(_say_that_the_epoch_is_finished):
-            run = trained(settings, out, resume=resume, report=line)
+            run = train_with(None, settings, out, resume=resume, monitor=LineMonitor(line))
             stopped_by_hand = interrupted() and not run.finished
     except KeyboardInterrupt:
         stopped_by_hand = True

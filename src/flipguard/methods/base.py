@@ -101,7 +101,9 @@ class Method:
     name: str
     sentence: str
     paper: str
-    build: Callable[[BuildContext], Objective] | None  # None: the result is the mean of the members
+    build: Callable[[BuildContext], Objective]
+    # Whether the result is the mean of the members, so that no other model is trained.
+    is_mean: bool = False
     options: tuple[Option, ...] = ()
     needs: Callable[[Options], Needs] = lambda _: Needs()
     # Raises an error for settings that this method cannot use, before data are read.
@@ -128,20 +130,6 @@ class Method:
     def settable(self) -> tuple[Option, ...]:
         """All options that a user may set, with the preset if there are any."""
         return (*self.options, PRESET) if self.options else ()
-
-    @property
-    def is_mean(self) -> bool:
-        """Whether the result is the mean of the members, so that no other model is trained."""
-        return self.build is None
-
-    def objective(self, setting: BuildContext) -> Objective:
-        """Build the objective of a run."""
-        if self.build is None:
-            raise InputError(
-                f"Expected the members of `{self.name}` to be trained separately, as runs of "
-                "`none`, but got one model to train."
-            )
-        return self.build(setting)
 
     def default_needs(self) -> Needs:
         """Return what the method needs if no option is given."""

@@ -111,11 +111,19 @@ def _needs(options: Options) -> Needs:
     return Needs(members=Members(count=MEMBERS.whole(options)))
 
 
+def _build_ensemble(setting: BuildContext) -> Objective:  # noqa: ARG001
+    raise InputError(
+        "Expected the members of `ensemble` to be trained separately, as runs of `none`, but got "
+        "one model to train."
+    )
+
+
 ENSEMBLE = Method(
     name="ensemble",
     sentence="Averages the logits of several models that are trained separately.",
     paper="PCT, section 4.3",
-    build=None,
+    build=_build_ensemble,
+    is_mean=True,
     options=(MEMBERS,),
     needs=_needs,
 )
