@@ -68,8 +68,8 @@ def nearest(name: str, known: Iterable[str], *, all_in: str) -> str:
     close = difflib.get_close_matches(name[:100], list(known), n=3)
     if not close:
         return f"{all_in}."
-    said = " or ".join([", ".join(close[:-1]), close[-1]] if close[1:] else close)
-    return f"did you mean {said}? {all_in}."
+    message = " or ".join([", ".join(close[:-1]), close[-1]] if close[1:] else close)
+    return f"did you mean {message}? {all_in}."
 
 
 def _short(value: object, *, longest: int = 60) -> str:

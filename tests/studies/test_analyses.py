@@ -314,7 +314,7 @@ def test_every_two_models(tmp_path: Path) -> None:
     assert verdict({("weak", "large"): (0.0, 0.2)}) == "Here it is undecided."
     few = {line.pair: () for line in plan.study.lines if "weak" in (line.pair or ())}
     assert verdict(few) == (  # type: ignore[arg-type]
-        "Here it holds, as far as 25 of 36 lines go that were run."
+        "Here it holds, judged by the 25 of 36 lines that were run."
     )
 
 
@@ -512,8 +512,8 @@ def test_seeds_without_a_value_are_left_out_and_counted() -> None:
     assert [found.verdict for _, found in result.claims()] == ["agree", "disagree"]
     noted = [line for line in verdict_lines(result) if "left out of its mean" in line]
     assert noted == [
-        "Note: single models: 1 of 4 seeds have no rank, second, and are left out of its mean and "
-        "of claims."
+        "Note: single models: 1 of 4 seeds have no value of rank, second, and are left out of its "
+        "mean and of claims."
     ]
 
 

@@ -350,7 +350,7 @@ def test_a_plan_has_the_settings_of_its_study(given: tuple[str, ...]) -> None:
 
 def test_where_files_are_is_no_setting() -> None:
     scale = scale_of("cifar100").set(["data_root=/some/where", "recipe.epochs=3"])
-    assert (scale.data_root, scale.given_beside_places) == ("/some/where", ("recipe.epochs=3",))
+    assert (scale.data_root, scale.given_without_paths) == ("/some/where", ("recipe.epochs=3",))
 
 
 def test_options_of_a_paper_become_those_of_a_scale() -> None:

@@ -62,8 +62,8 @@ def demo_command(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
     line(f"A larger net is to replace a small one, on MNIST-1D. Training {len(plan)} models:")
     for told_of in update_lines():
         line(f"  {told_of}")
-    with progress("training") as told:
-        train_all(plan, progress=told)
+    with progress("training") as text:
+        train_all(plan, progress=text)
     updates = judge_updates(runs, policy)
     results = {update.name: update.comparison for update in updates}
     verdicts = {update.name: update.verdict for update in updates}

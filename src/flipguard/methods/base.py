@@ -228,7 +228,7 @@ class Method:
             if formula_only and not printed.formula:
                 continue
             because = f": {printed.words}" if printed.words else ""
-            yield f"{option.name} = {_said(value)}, {_said(printed.value)} in the paper{because}"
+            yield f"{option.name} = {_as_text(value)}, {_as_text(printed.value)} in the paper{because}"
         if self.needs(options).held_out:
             yield f"learns from {HELD_OUT:.0%} fewer samples, which are held out"
         yield from self.unlike
@@ -263,7 +263,7 @@ def format_value(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _said(value: Scalar) -> str:
+def _as_text(value: Scalar) -> str:
     return "none" if value is None else format_value(value)
 
 

@@ -220,17 +220,17 @@ class _Survey:
                 self.changed |= self.shapes.setdefault(key, ObjectShape()).add(value)
         except (ValueError, RecursionError) as problem:
             too_deep = isinstance(problem, RecursionError)
-            told = "nested too deeply" if too_deep else first_sentence(problem)
-            raise FormatError(f"line {row + 1:,}: {told}") from problem
+            text = "nested too deeply" if too_deep else first_sentence(problem)
+            raise FormatError(f"line {row + 1:,}: {text}") from problem
         order = tuple(found)
         if order not in self.orders and len(self.orders) < MOST_ORDERS:
             self.orders[order] = None
             self.changed = True
 
     def _no_class(self, key: str, value: object, row: int) -> InputError:
-        told = "a list" if isinstance(value, list) else "an object"
+        text = "a list" if isinstance(value, list) else "an object"
         return InputError(
-            f"{self.path} has {told} in column '{key}' at line {row + 1:,}, where an id or a class "
+            f"{self.path} has {text} in column '{key}' at line {row + 1:,}, where an id or a class "
             "is one name or one integer; write the value itself."
         )
 

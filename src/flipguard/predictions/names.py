@@ -146,8 +146,8 @@ def suggestion(columns: Sequence[str], roles: Iterable[str]) -> str:
     "`id='sample_id', label='y_pred'`"
     """
     found = [(role, well_known(role, columns)) for role in roles]
-    told = ", ".join(f"{role}={names[0]!r}" for role, names in found if names)
-    return f"`{told}`" if told else ""
+    text = ", ".join(f"{role}={names[0]!r}" for role, names in found if names)
+    return f"`{text}`" if text else ""
 
 
 def missing_roles(
