@@ -125,7 +125,7 @@ def _taken(path: Path, folder: Path, report: Callable[[str], None]) -> int | Non
             ) from problem
         if _is_at(lock, path):
             _held.add(lock)
-            with suppress(OSError):  # on a full disk: the lock is held all the same
+            with suppress(OSError):  # on a full disk: the lock is held anyway
                 os.ftruncate(lock, 0)
                 os.pwrite(lock, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
             return lock

@@ -411,7 +411,7 @@ def test_errors_of_fewer_samples_are_no_part_of_the_agreement() -> None:
         ("pct.figure4", "Untreated: flipped and other samples: samples"),
         ("elodi.figure4", "Where the wrong class of a flip stood in old: % of negative flips"),
         ("elodi.figure5", "How far one sample's logits move, two architectures: % of draws"),
-        ("churn.figure2", "How sure new is of the test samples: % of test samples"),
+        ("churn.figure2", "Margin of the new model on the test samples: % of test samples"),
         ("pct.figure2", "Accuracy gained, from old (down) to new (across), in percent"),
     ],
 )

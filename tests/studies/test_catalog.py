@@ -60,11 +60,11 @@ def test_every_table_has_a_study_or_a_reason_why_not() -> None:
         (
             "elodi.tabel1",
             "Expected a study, but got 'elodi.tabel1'; did you mean elodi.table1, elodi.table11 or "
-            "elodi.table10? `flipguard study list` says what each of them is.",
+            "elodi.table10? `flipguard study list` describes each of them.",
         ),
         (
             "nosuch",
-            "Expected a study, but got 'nosuch'; `flipguard study list` says what each of them is.",
+            "Expected a study, but got 'nosuch'; `flipguard study list` describes each of them.",
         ),
         (
             "churn.table5",

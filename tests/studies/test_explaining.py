@@ -203,7 +203,7 @@ def test_pages_list_pairs_by_their_explanation(known: Callable[[str], None]) -> 
         "`benchmarks/results/explanations/some.json`.",
         *items[:2],
         "Not explained:",
-        "Tested and refuted: It was thought. Tested: It was run, and 0 of 1 came out.",
+        "Refuted: It was thought. Tested: It was run, and 0 of 1 came out.",
         items[2],
         "Not explained:",
         *items[3:],

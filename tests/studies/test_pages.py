@@ -178,8 +178,8 @@ def test_committed_files_say_what_is_counted_from_their_rows(path: Path) -> None
 @pytest.mark.parametrize(
     ("id", "axis"),
     [
-        ("elodi.table1", "NFR over that of the untreated update (standard errors of ours)"),
-        ("elodi.table11", "NFR % (standard errors of ours)"),  # no line is untreated
+        ("elodi.table1", "NFR over that of the untreated update (standard errors of our means)"),
+        ("elodi.table11", "NFR % (standard errors of our means)"),  # no line is untreated
     ],
 )
 def test_rows_are_drawn_also_where_none_is_untreated(id: str, axis: str) -> None:

@@ -403,7 +403,7 @@ def test_a_series_is_drawn_and_what_the_paper_says_is_checked(tmp_path: Path) ->
     done = flipguard("show", "elodi.figure2", "--out", str(tmp_path), "--plot", str(picture))
     assert done.code == 0, done.err
     told = " ".join(done.out.split())
-    assert "Of one architecture, larger ensembles flip less. Here it holds." in told
+    assert "With one architecture, larger ensembles have fewer flips. Here it holds." in told
     assert "Agreement" not in told  # the paper prints no number
     assert "one architecture" in picture.read_text()
 

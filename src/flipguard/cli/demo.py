@@ -90,10 +90,10 @@ def _refuse_others(out: Path, policy: Path, own: str) -> None:
         taken = [out / name for name in (PAGE, SAMPLES) if (out / name).exists()]
     except (OSError, ValueError):
         return  # a file that cannot be read is reported when it cannot be written
-    strange = [policy] if ours is False else taken if ours is None else []
-    if strange:
+    foreign = [policy] if ours is False else taken if ours is None else []
+    if foreign:
         raise InputError(
-            f"Expected {out} to be a new folder or that of an earlier demo, but {strange[0]} is "
+            f"Expected {out} to be a new folder or that of an earlier demo, but {foreign[0]} is "
             "not from a demo and would be overwritten; choose another `--out`."
         )
 

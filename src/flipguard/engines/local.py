@@ -58,7 +58,7 @@ def count_labels(plan: CountingPlan, begin: Callable[[], Tally]) -> tuple[Tally,
 
 def _joined(pairing: Pairing, tally: Tally) -> RowCounts:
     rows: list[RowCounts] = []
-    # Ids are carried along only if they are told: their hashes do the joining.
+    # Ids are kept only if they are shown, because rows are joined by hashes of ids.
     want = COLUMNS if "flips" in tally.wants else COLUMNS - {"id"}
     for frame in joined_frames(pairing, want, rows):
         try:

@@ -282,7 +282,7 @@ class Pairing:
         )
 
     def pairs_of_sides(self) -> list[tuple[int, int]]:
-        """(have, lack): the order in which ids that a side lacks are told."""
+        """(have, lack): the order in which missing ids are reported."""
         pairs = [(0, 1), (1, 0)] + [(0, i) for i in range(2, len(self.sides))]
         return pairs + [(i, 0) for i in range(2, len(self.sides))]
 

@@ -108,7 +108,7 @@ def readings_of(sides: Sequence[Predictions], cuts: Sequence[str]) -> Readings:
         "id": [(i, side, side.id) for i, side in enumerate(sides)],
         "target": [(i, side, side.target) for i, side in enumerate(sides)],
         "label": [(i, side, side.label) for i, side in enumerate(sides)],
-        # Groups are told by old and new alone.
+        # Only old and new have groups.
         **{f"by {cut}": [(i, s, s.column(cut)) for i, s in enumerate(sides[:2])] for cut in cuts},
     }
     roles: dict[str, list[_Column]] = {role: [] for role in named}

@@ -149,7 +149,7 @@ class ScoredCounting:
         """One pass: the filled tally, the row counts, and how many labels are off the top."""
         odd = [0, 0]
         rows = [RowCounts(matched=0)]
-        # Ids are carried along only if they are told.
+        # Ids are kept only if they are shown.
         want = COLUMNS if "flips" in tally.wants else COLUMNS - {"id"}
         for part in self.parts(want, rows):
             tally.add(part)

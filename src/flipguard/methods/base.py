@@ -228,9 +228,10 @@ class Method:
             if formula_only and not printed.formula:
                 continue
             because = f": {printed.words}" if printed.words else ""
-            yield f"{option.name} = {_as_text(value)}, {_as_text(printed.value)} in the paper{because}"
+            ours, theirs = _as_text(value), _as_text(printed.value)
+            yield f"{option.name} = {ours}, {theirs} in the paper{because}"
         if self.needs(options).held_out:
-            yield f"learns from {HELD_OUT:.0%} fewer samples, which are held out"
+            yield f"holds out {HELD_OUT:.0%} of the training samples"
         yield from self.unlike
 
     def default_departures(self, named: Mapping[str, Scalar] | None = None) -> list[str]:

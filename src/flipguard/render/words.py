@@ -16,7 +16,7 @@ from flipguard.inconclusive import expected_outcome, further_needed
 from flipguard.metrics import METRICS
 from flipguard.policy import Rule
 
-# Differences of rates, which are told in points.
+# Differences of rates, which are shown in points.
 SIGNED = frozenset({"accuracy_gain"})
 
 OUTCOME_WORDS: dict[GroupOutcome, str] = {

@@ -226,7 +226,7 @@ def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
     )
     axes.set_yticks(places, names)
     axes.set_xlim(left=0)
-    axes.set_xlabel(f"{text} (standard errors of ours)")
+    axes.set_xlabel(f"{text} (standard errors of our means)")
     axes.legend(frameon=False, fontsize=8)
     hide_spines(axes)
 

@@ -190,8 +190,8 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
         yield (
             f"Agreement: {share}. Of {len(found.pairs)} pairs of rows that the paper "
             f"separates clearly, {found.count('agree')} have the same order here, "
-            f"{found.count('disagree')} the other order, and {found.count('undecided')} are "
-            f"undecided with {len(result.seeds)} seed{'s' * (len(result.seeds) != 1)}."
+            f"{found.count('disagree')} the other order, and {found.count('undecided')} undecided "
+            f"with {len(result.seeds)} seed{'s' * (len(result.seeds) != 1)}."
         )
     elif result.study.table.numbers:
         yield f"Agreement: {_why_none(result)}"
@@ -276,7 +276,7 @@ def _contradicted(result: Result, group: Contradictions, most: int | None) -> It
     if not group.is_explained:
         yield "Not explained:"
     for one in group.explanations:
-        head = "Explained" if one.holds else "Tested and refuted"
+        head = "Explained" if one.holds else "Refuted"
         at = "" if one.tested_at is None else f" at {one.tested_at}, not at {result.scale}"
         yield f"{head}: {one.says} Tested{at}: {one.tested}{_of_the_test(one)}"
     shown = group.pairs[:most]
