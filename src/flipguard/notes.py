@@ -19,8 +19,8 @@ from flipguard.predictions.table import Predictions
 
 # How other tools write a missing value as text; flipguard takes these texts as class names.
 MISSING_SPELLINGS = ("NA", "N/A", "null", "None", "NaN", "nan")
-# A note is shown if the clusters are worth less than a fourth of as many equal clusters. In
-# simulations, intervals did not hold their confidence with sizes that uneven.
+# A note is shown if the effective number of clusters is less than a fourth of their number. In
+# simulations, intervals did not keep their confidence with sizes that uneven.
 MOST_UNEVEN = 4
 
 

@@ -41,7 +41,7 @@ def count_labels(plan: CountingPlan, begin: Callable[[], Tally]) -> tuple[Tally,
     pairing = Pairing(plan)
     if pairing.may_be_aligned():
         tally = begin()
-        # One query makes sure of the rows and counts them all; groups take a query each.
+        # One query checks and counts all rows; each group takes one more query.
         whole = tally.tables.get(None)
         sums = tally.sums if whole is not None and not whole.keys else []
         frame = pairing.aligned_frame(COLUMNS)
@@ -64,7 +64,7 @@ def _joined(pairing: Pairing, tally: Tally) -> RowCounts:
         try:
             refuse_joined(pairing, frame)
         except InputError:
-            # Only now are the ids themselves worth their memory: the same again, naming them.
+            # Ids take much memory, so they are read only now, for the error message.
             for named in joined_frames(pairing, COLUMNS, []):
                 refuse_joined(pairing, named)
             raise

@@ -17,8 +17,9 @@ The agreement is the share of agreeing pairs among those that the paper separate
 The same comparison is counted once in a study, and once over several studies (`Pair.question`).
 For example, seven rows that replace the same old model have the same old error, so comparing each
 of them with an eighth row is one question, not seven. Two pairs of rows are the same comparison if
-they have the same metric, and both sides have the same value in the paper and the same values here for each seed, in any order of the sides and for any update. The first pair is kept, and lists
-the others that it stands for.
+they have the same metric, and both sides have the same value in the paper and the same values here
+for each seed. The order of the sides and the update do not matter. The first pair is kept, and
+lists the others that it stands for.
 """
 
 from __future__ import annotations
