@@ -30,7 +30,7 @@ from flipguard.studies.sentences import (
 )
 
 VERDICTS: tuple[Verdict, ...] = ("agree", "disagree", "undecided")
-HEADS = ("agreement", "same order", "other order", "explained", "undecided", "claims hold")
+HEADS = ("agreement", "same", "other", "explained", "undecided", "claims hold")
 
 
 def figure_parts(result: Result) -> Iterator[RenderableType]:
