@@ -70,12 +70,12 @@ class Comparison:
     details: Details = field(default_factory=Details, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        told = ", ".join(
+        text = ", ".join(
             f"{name}={self[name].value:.4f}"
             for name in ("negative_flip_rate", "churn", "accuracy_gain")
         )
         groups = "".join(f", by {column}: {len(g)} groups" for column, g in self.by.items())
-        return f"<Comparison {self.old!r} -> {self.new!r}, n={self.n:,}, {told}{groups}>"
+        return f"<Comparison {self.old!r} -> {self.new!r}, n={self.n:,}, {text}{groups}>"
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows."""

@@ -77,8 +77,7 @@ def nearest(name: str, known: Iterable[str], *, all_in: str) -> str:
     close = difflib.get_close_matches(name[:100], list(known), n=3)
     if not close:
         return f"{all_in}."
-    said = any_of(close)
-    return f"did you mean {said}? {all_in}."
+    return f"did you mean {any_of(close)}? {all_in}."
 
 
 def _short(value: object, *, longest: int = 60) -> str:

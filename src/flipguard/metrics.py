@@ -124,7 +124,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="accuracy_gain",
-            sentence="By how much the new model is more often right than the old one.",
+            sentence="The new model's accuracy minus the old model's.",
             formula="error_rate_old - error_rate_new",
             needs=_needs("target"),
             better="higher",
@@ -164,7 +164,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="relative_negative_flip_rate",
-            sentence="Negative flips over those that independent models as accurate would have.",
+            sentence="Negative flips divided by those of independent models as accurate as these.",
             formula="negative_flip_rate / ((1 - error_rate_old) * error_rate_new)",
             needs=_needs("target"),
             better="lower",
@@ -179,7 +179,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="negative_flip_impact",
-            sentence="The share of the new model's errors that the old model did not make.",
+            sentence="The share of the new model's errors that the old model does not make.",
             formula="negative_flips / wrong_new",
             needs=_needs("target"),
             better="lower",
@@ -227,7 +227,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="wrong_to_wrong",
-            sentence="How often both models are wrong, in different ways.",
+            sentence="How often both models are wrong and predict different classes.",
             formula="wrong_different / n",
             needs=_needs("target"),
             better="lower",
@@ -239,7 +239,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="surrogate_churn",
-            sentence="Churn of the scores: how far they move relative to their largest.",
+            sentence="How far scores move, each divided by the sample's largest score.",
             formula="mean(sum(|(p_old / max p_old)^a - (p_new / max p_new)^a|)) / 2",
             needs=_needs("old scores", "new scores"),
             better="lower",
@@ -256,7 +256,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="backward_trust_compatibility",
-            sentence="The share of what the old model gets right that the new one still does.",
+            sentence="The share of the old model's right answers that the new model keeps.",
             formula="both_right / right_old",
             needs=_needs("target"),
             better="higher",
@@ -268,7 +268,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="backward_error_compatibility",
-            sentence="The share of the new model's errors that the old one made too.",
+            sentence="The share of the new model's errors that the old model also makes.",
             formula="both_wrong / wrong_new",
             needs=_needs("target"),
             better="higher",
@@ -304,7 +304,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="margin_old",
-            sentence="How far the old model's first choice is above its second.",
+            sentence="The old model's highest probability minus its second highest.",
             formula="mean(p_old(1st) - p_old(2nd))",
             needs=_needs("old scores"),
             better="neither",
@@ -316,7 +316,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="margin_new",
-            sentence="How far the new model's first choice is above its second.",
+            sentence="The new model's highest probability minus its second highest.",
             formula="mean(p_new(1st) - p_new(2nd))",
             needs=_needs("new scores"),
             better="neither",
@@ -344,7 +344,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="mcnemar_p",
-            sentence="How likely so uneven flips were, if either direction were equally likely.",
+            sentence="Probability of flips at least this uneven if both kinds were equally likely.",
             formula="two-sided exact binomial test of negative against positive flips",
             needs=_needs("target"),
             better="neither",
@@ -358,7 +358,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="churn_ratio",
-            sentence="The new model's churn over that of the untreated control.",
+            sentence="The new model's churn divided by that of the untreated control.",
             formula="churn(old, new) / churn(old, control)",
             needs=_needs("control"),
             better="lower",
@@ -374,7 +374,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="negative_flip_ratio",
-            sentence="The new model's negative flips over those of the untreated control.",
+            sentence="The new model's negative flips divided by those of the untreated control.",
             formula="negative_flip_rate(old, new) / negative_flip_rate(old, control)",
             needs=_needs("target", "control"),
             better="lower",

@@ -134,7 +134,7 @@ def test_departures_are_what_the_paper_has_otherwise() -> None:
     assert list(MADE_UP.departures(MADE_UP.complete({"preset": "paper"}))) == ["it is made up"]
     held_out = dataclasses.replace(BARE, needs=lambda _: Needs(held_out=True))
     assert HELD_OUT == 0.1
-    told = ["learns from 10% fewer samples, which are held out"]
+    told = ["holds out 10% of the training samples"]
     assert list(held_out.departures({})) == told
     elodi = METHODS["elodi"].complete({"preset": "paper", "guide": "calibrated"})
     assert list(METHODS["elodi"].departures(elodi))[-1:] == told

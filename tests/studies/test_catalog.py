@@ -61,11 +61,11 @@ def test_every_table_has_a_study_or_a_reason_why_not() -> None:
         (
             "elodi.tabel1",
             "Expected a study, but got 'elodi.tabel1'; did you mean elodi.table1, elodi.table11 or "
-            "elodi.table10? `flipguard study list` says what each of them is.",
+            "elodi.table10? `flipguard study list` describes each of them.",
         ),
         (
             "nosuch",
-            "Expected a study, but got 'nosuch'; `flipguard study list` says what each of them is.",
+            "Expected a study, but got 'nosuch'; `flipguard study list` describes each of them.",
         ),
         (
             "churn.table5",
@@ -351,7 +351,7 @@ def test_a_plan_has_the_settings_of_its_study(given: tuple[str, ...]) -> None:
 
 def test_where_files_are_is_no_setting() -> None:
     scale = scale_of("cifar100").set(["data_root=/some/where", "recipe.epochs=3"])
-    assert (scale.data_root, scale.given_beside_places) == ("/some/where", ("recipe.epochs=3",))
+    assert (scale.data_root, scale.given_without_paths) == ("/some/where", ("recipe.epochs=3",))
 
 
 def test_options_of_a_paper_become_those_of_a_scale() -> None:

@@ -119,9 +119,9 @@ def _sentence(problem: BaseException) -> str:
 
 def _usage(problem: BaseException) -> str:
     """Return click's error and the usage of the command, on one line."""
-    said = getattr(problem, "format_message")()  # noqa: B009
+    message = getattr(problem, "format_message")()  # noqa: B009
     context = getattr(problem, "ctx", None)
     if type(problem).__name__ == "NoArgsIsHelpError" or context is None:
-        return said and f"flipguard: {said}"  # the help was printed already
-    told = f"{said.rstrip('.')}. {context.get_usage()}; see `{context.command_path} --help`."
-    return f"flipguard: {printable(' '.join(told.split()), longest=2_000)}"
+        return message and f"flipguard: {message}"  # the help was printed already
+    text = f"{message.rstrip('.')}. {context.get_usage()}; see `{context.command_path} --help`."
+    return f"flipguard: {printable(' '.join(text.split()), longest=2_000)}"

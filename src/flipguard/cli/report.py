@@ -141,7 +141,7 @@ def _compared(
         in_service, candidate = run_predictions(old), run_predictions(place)
         if rules is not None:
             check_columns(rules, old=in_service, new=candidate)
-        with progress(f"comparing {name}") as told:
+        with progress(f"comparing {name}") as text:
             results[name] = compare(
                 old=in_service,
                 new=candidate,
@@ -153,6 +153,6 @@ def _compared(
                 on_missing=on_missing.value,
                 confidence=confidence if rules is None else rules.confidence,
                 wants=WANTS,
-                progress=told,
+                progress=text,
             )
     return results

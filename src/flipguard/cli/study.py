@@ -183,10 +183,10 @@ def plan_parts(task: StudyJob) -> list[RenderableType]:
             not_run.setdefault((of, why), {})[label] = None
     left_out = [f"Not run{of}: {'; '.join(labels)}. {why}" for (of, why), labels in not_run.items()]
     left_out += [f"Left out: {study}. {why}" for study, why in task.left_out.items()]
-    told = [plan_summary(task), *left_out]
+    text = [plan_summary(task), *left_out]
     if task.no_data is not None:
-        told.append(f"Data is missing: {task.no_data}")
-    return [_plan_head(task), "", table, "", *told, "Nothing was trained."]
+        text.append(f"Data is missing: {task.no_data}")
+    return [_plan_head(task), "", table, "", *text, "Nothing was trained."]
 
 
 def _plan_head(task: StudyJob) -> str:

@@ -105,8 +105,8 @@ def train_command(
         ) from problem
 
     check_place(out)
-    said = any((method, data, model, old, set, fix))
-    values = _written(config, out, resume=resume, said=said)
+    has_settings = any((method, data, model, old, set, fix))
+    values = _written(config, out, resume=resume, has_settings=has_settings)
     given = {"method": method, "data": data, "model": model, "old": old and list(old)}
     values |= {name: value for name, value in given.items() if value is not None}
     if seed is not None:
@@ -163,13 +163,13 @@ def _way_on(out: Path, settings: Config) -> str:
     return f" before an epoch was saved; start it again with: {resumed}"
 
 
-def _written(config: Path | None, out: Path, *, resume: bool, said: bool) -> dict[str, Any]:
+def _written(config: Path | None, out: Path, *, resume: bool, has_settings: bool) -> dict[str, Any]:
     """Return the settings of the file, or of the run to resume if the command names none."""
     from flipguard.runs.config import read_toml
 
     if config is not None:
         return read_toml(config)
-    if resume and ((out / "run.json").exists() or not said):
+    if resume and ((out / "run.json").exists() or not has_settings):
         # Settings that are not given are those of the run; different ones are refused.
         return _begun(out)
     return {}

@@ -48,7 +48,7 @@ class LabelCounting:
         """One pass: the filled tally, the row counts, and (0, 0): labels cannot be off the top."""
         pairing, tally = self.pairing, begin()
         if pairing.may_be_aligned():
-            # One query makes sure of the rows and counts them all; groups take a query each.
+            # One query checks and counts all rows; each group takes one more query.
             whole = tally.tables.get(None)
             counts_all = whole is not None and not whole.keys
             sums = [*cell_sums(), *control_sums(len(self.plan.controls))] if counts_all else []
@@ -65,13 +65,13 @@ class LabelCounting:
     def _join(self, tally: Tally) -> RowCounts:
         pairing = self.pairing
         rows: list[RowCounts] = []
-        # Ids are carried along only if they are told: their hashes do the joining.
+        # Ids are kept only if they are shown, because rows are joined by hashes of ids.
         want = COLUMNS if "flips" in tally.wants else COLUMNS - {"id"}
         for frame in joined_frames(pairing, want, rows):
             try:
                 refuse_joined(pairing, frame)
             except InputError:
-                # Only now are the ids themselves worth their memory: the same again, naming them.
+                # Ids take much memory, so they are read only now, for the error message.
                 for named in joined_frames(pairing, COLUMNS, []):
                     refuse_joined(pairing, named)
                 raise

@@ -148,7 +148,7 @@ class ScoredCounting:
     def run(self, begin: Callable[[], Tally]) -> tuple[Tally, RowCounts, tuple[int, int]]:
         """One pass: the filled tally, the row counts, and how many labels are off the top."""
         tally, odd = begin(), [0, 0]
-        # Ids are carried along only if they are told.
+        # Ids are kept only if they are shown.
         want = COLUMNS if "flips" in tally.wants else COLUMNS - {"id"}
         paired = paired_rows(self.pairing, want)
         table, positions = paired.table, list(paired.positions[:2])

@@ -216,9 +216,10 @@ class Method:
             if formula_only and not printed.formula:
                 continue
             because = f": {printed.words}" if printed.words else ""
-            yield f"{option.name} = {_said(value)}, {_said(printed.value)} in the paper{because}"
+            ours, theirs = _as_text(value), _as_text(printed.value)
+            yield f"{option.name} = {ours}, {theirs} in the paper{because}"
         if self.needs(options).held_out:
-            yield f"learns from {HELD_OUT:.0%} fewer samples, which are held out"
+            yield f"holds out {HELD_OUT:.0%} of the training samples"
         yield from self.unlike
 
     def default_departures(self, named: Mapping[str, Scalar] | None = None) -> list[str]:
@@ -251,7 +252,7 @@ def format_value(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _said(value: Scalar) -> str:
+def _as_text(value: Scalar) -> str:
     return "none" if value is None else format_value(value)
 
 

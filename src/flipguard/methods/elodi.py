@@ -69,7 +69,7 @@ ALPHA = Option(
     name="alpha",
     default=0.8,
     key_default=0.8,
-    sentence="Share of the pull to the ensemble in the loss; the task's loss has the rest.",
+    sentence="Weight of the pull to the ensemble; the task's loss has the weight 1 - alpha.",
     printed=Printed(value=0.8),
 )
 TOP = Option(
@@ -102,7 +102,7 @@ REDUCTION = Option(
     choices=("mean", "sum"),
     printed=Printed(
         value="sum",
-        words="the mean over C classes is 1/C of the printed pull at the same alpha",
+        words="the mean over C classes is 1/C of the paper's pull at the same alpha",
         formula=True,
     ),
 )
@@ -161,8 +161,8 @@ def views_of(options: Mapping[str, Scalar], *, classes: int) -> ViewOptions | No
     count, top = options.get("views"), options.get("views_top")
     kept = cast("StoredDtype", options.get("views_dtype", VIEWS_DTYPE.default))
     if count is None:
-        for name, told in (("views_top", top), ("views_dtype", kept)):
-            if told not in (None, VIEWS_DTYPE.default):
+        for name, text in (("views_top", top), ("views_dtype", kept)):
+            if text not in (None, VIEWS_DTYPE.default):
                 raise InputError(
                     f"Expected `{name}` together with `views`, but got it alone; set `views`, or "
                     f"leave `{name}` out."

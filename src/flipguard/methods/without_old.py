@@ -38,7 +38,7 @@ ALPHA = Option(
     name="alpha",
     default=0.15,
     key_default=0.15,
-    sentence="Share of the regulariser in the loss; the task's loss has the rest.",
+    sentence="Weight of the regulariser; the task's loss has the weight 1 - alpha.",
 )
 # Without the floor, the divergence from uniform has no bound, and a network that memorises its
 # samples lowers its loss forever by growing its logits.

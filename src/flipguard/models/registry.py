@@ -222,8 +222,8 @@ def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bo
         )
     if name == "python":
         return python_maker(rest, classes=classes, input_shape=input_shape)
-    model, _, told = rest.partition(":")
-    options = read_options(told, LIBRARIES[name].options, owner=f"{name}:{model}")
+    model, _, text = rest.partition(":")
+    options = read_options(text, LIBRARIES[name].options, owner=f"{name}:{model}")
     if name == "torchvision":
         return torchvision_maker(model, classes=classes, input_shape=input_shape)
     return timm_maker(model, classes=classes, input_shape=input_shape, options=options)

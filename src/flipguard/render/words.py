@@ -16,7 +16,7 @@ from flipguard.inconclusive import expected_outcome, further_needed
 from flipguard.metrics import METRICS
 from flipguard.policy import Rule
 
-# Differences of rates, which are told in points.
+# Differences of rates, which are shown in points.
 SIGNED = frozenset({"accuracy_gain"})
 # More than the usual two are shown if a number would otherwise look like the limit of its rule.
 MOST_DECIMALS = 6
@@ -95,9 +95,9 @@ def compared_with_retrains(floor: NoiseFloor) -> str:
 
 
 def what_controls_show(result: Comparison) -> str:
-    """Return how large a change these controls can show, and how large with five of them.
+    """Return the smallest change that these controls can show, and the smallest with five of them.
 
-    The text is empty from five controls on, because more of them change little.
+    The text is empty with five or more controls, because further ones add little.
     """
     floors = [floor for floor in result.noise_floor if not math.isnan(floor.value)]
     k = len(result.controls)
@@ -109,8 +109,8 @@ def what_controls_show(result: Comparison) -> str:
     five = _listed([f"{100 * floor.five_show:.2f}" for floor in floors])
     names = _listed([floor.metric for floor in floors])
     return (
-        f"{k} controls only show changes of more than about {seen} points ({names}); "
-        f"five controls that vary as much would show changes of more than {five}."
+        f"With {k} controls, only changes of more than about {seen} points ({names}) can be told "
+        f"from noise; with five controls that vary as much, changes of more than {five}."
     )
 
 
@@ -119,7 +119,7 @@ def _listed(words: list[str]) -> str:
 
 
 def what_ratios_say(result: Comparison) -> str:
-    """Return what the intervals of ratios to a control allow for; empty without controls."""
+    """Return the variation that intervals of ratios to a control include; empty without one."""
     k = len(result.controls)
     if not k:
         return ""
@@ -128,7 +128,7 @@ def what_ratios_say(result: Comparison) -> str:
             "Ratios to one control compare these two models, not their recipes: another seed alone "
             "can move a ratio out of its interval. Two or more controls allow for that."
         )
-    return f"Ratios to {k} controls allow for another seed of the new model and of the controls."
+    return f"Intervals of ratios to {k} controls include the variation between training seeds."
 
 
 def number(metric: str, value: float, *, unit: bool = True, decimals: int = 2) -> str:
@@ -257,16 +257,16 @@ def headline(result: Comparison) -> str:
 def left_out(result: Comparison) -> list[str]:
     """Return how many rows were left out because some file lacks them."""
     rows = result.rows
-    told = []
+    text = []
     if rows.only_old or rows.only_new:
-        told.append(
+        text.append(
             f"{plural(rows.only_old, 'row')} only in old and "
             f"{plural(rows.only_new, 'row')} only in new were left out"
         )
     if rows.not_in_control:
         verb = "was" if rows.not_in_control == 1 else "were"
-        told.append(f"{plural(rows.not_in_control, 'row')} missing from a control {verb} left out")
-    return told
+        text.append(f"{plural(rows.not_in_control, 'row')} missing from a control {verb} left out")
+    return text
 
 
 def limit(rule: Rule) -> str:
@@ -281,23 +281,23 @@ def limit(rule: Rule) -> str:
 
 def explanation(judgement: Judgement) -> str:
     """Return the reason of a judgement, and how many more samples an inconclusive one needs."""
-    told = []
+    text = []
     if judgement.reason is not None:
-        told.append(judgement.reason)
+        text.append(judgement.reason)
     elif judgement.verdict == "inconclusive":
         needed = (judgement.samples_needed_even, judgement.samples_needed_90)
-        told.append(further_needed(needed, expected_outcome(judgement.rule, judgement.value)))
+        text.append(further_needed(needed, expected_outcome(judgement.rule, judgement.value)))
     if judgement.rule.judge == "point" and judgement.verdict in ("pass", "fail"):
-        told.append("judged by its value alone")
-    return "; ".join(part for part in told if part)
+        text.append("judged by its value alone")
+    return "; ".join(part for part in text if part)
 
 
 def fewer_than_min_n(rule: RuleVerdict) -> str:
     """Return why some groups of a rule were not judged, and the consequence if none was."""
-    told = f"fewer than {rule.rule.min_n:,} samples"
+    text = f"fewer than {rule.rule.min_n:,} samples"
     if all(judgement.verdict == "not_judged" for judgement in rule.judgements):
-        told += "; no group is large enough, so the rule is inconclusive"
-    return told
+        text += "; no group is large enough, so the rule is inconclusive"
+    return text
 
 
 def by_value_alone(verdict: Verdict) -> str:
@@ -318,15 +318,15 @@ CORRECTIONS = {
 
 def corrections(verdict: Verdict) -> str:
     """Return which corrections for many rules or groups were applied; empty without any."""
-    told = []
+    text = []
     over_rules = CORRECTIONS.get(verdict.policy.correction)
     if over_rules and sum(rule.rule.judge == "interval" for rule in verdict.rules) > 1:
-        told.append(f"Failing is corrected for the number of rules ({over_rules}).")
+        text.append(f"Failing is corrected for the number of rules ({over_rules}).")
     for rule in (rule.rule for rule in verdict.rules):
         over_groups = CORRECTIONS.get(verdict.policy.correction_of(rule))
         if rule.by is not None and rule.judge == "interval" and over_groups:
-            told.append(
+            text.append(
                 f"Failing by {rule.metric} is corrected for the number of groups of {rule.by} "
                 f"({over_groups})."
             )
-    return " ".join(dict.fromkeys(told))
+    return " ".join(dict.fromkeys(text))

@@ -148,7 +148,7 @@ def _reason(judgement: Judgement) -> Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """The flips in one group, and whether it regressed or improved beyond chance."""
+    """The flips in one group, and whether it regressed or improved significantly."""
 
     name: str
     n: int

@@ -86,7 +86,7 @@ def study_of(id: str) -> Study:
         return found
     if (reason := without_study().get(id)) is not None:
         raise InputError(f"Expected a study, but there is none of {id}: {reason}")
-    hint = nearest(id, studies(), all_in="`flipguard study list` says what each of them is")
+    hint = nearest(id, studies(), all_in="`flipguard study list` describes each of them")
     raise InputError(f"Expected a study, but got {listed([id])}; {hint}")
 
 

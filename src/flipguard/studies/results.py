@@ -267,7 +267,8 @@ def read_result(path: Path, study: Study) -> Result:
     except FileNotFoundError as problem:
         raise InputError(
             f"Expected the result {path}, but there is none; make it with `flipguard study run "
-            f"{study.id}` and the same `--scale` and `--out`, or name others."
+            f"{study.id}` and the same `--scale` and `--out`, or give "
+            "another scale or folder."
         ) from problem
     except (ValueError, OSError) as problem:
         check_out(path.parent.parent)
