@@ -62,7 +62,7 @@ REDUCTION = Option(
     choices=("mean", "sum"),
     printed=Printed(
         value="sum",
-        words="the mean over C classes is 1/C of the printed pull at the same weight",
+        words="the mean over C classes is 1/C of the paper's pull at the same weight",
         formula=True,
     ),
 )

@@ -7,7 +7,15 @@ import re
 from flipguard.errors import InputError, listed
 from flipguard.methods.base import Method, Option, Options, Printed
 from flipguard.methods.needs import Members, Needs
-from flipguard.methods.objective import BuildContext, LossParts, Objective, Step, task_loss, top_in
+from flipguard.methods.objective import (
+    BuildContext,
+    LossParts,
+    Objective,
+    Step,
+    task_alone,
+    task_loss,
+    top_in,
+)
 
 RATE = Option(
     name="rate",
@@ -30,7 +38,7 @@ ALPHA = Option(
     name="alpha",
     default=0.15,
     key_default=0.15,
-    sentence="Share of the regulariser in the loss; the task's loss has the rest.",
+    sentence="Weight of the regulariser; the task's loss has the weight 1 - alpha.",
 )
 # Without the floor, the divergence from uniform has no bound, and a network that memorises its
 # samples lowers its loss forever by growing its logits.
@@ -54,15 +62,6 @@ TOP = Option(
     sentence="Use only this many of the most probable classes; without it, all classes are used.",
     counts="classes",
 )
-
-
-def build(setting: BuildContext) -> Objective:
-    """Return an objective with the task's loss alone."""
-
-    def parts(step: Step) -> LossParts:
-        return {"task": task_loss(setting, step.logits, step.target)}
-
-    return Objective(parts=parts)
 
 
 def _with_rate(model: str, given: Options, options: Options) -> tuple[str, Options]:
@@ -96,13 +95,13 @@ NONE = Method(
     name="none",
     sentence="No treatment: the control that every other method is compared with.",
     paper="PCT, ELODI",
-    build=build,
+    build=task_alone,
 )
 DROPOUT = Method(
     name="dropout",
     sentence="No treatment, except for dropout before the last layer.",
     paper="ELODI",
-    build=build,
+    build=task_alone,
     options=(RATE,),
     model_spec=_with_rate,
 )
@@ -112,11 +111,19 @@ def _needs(options: Options) -> Needs:
     return Needs(members=Members(count=MEMBERS.whole(options), may_be_given=True))
 
 
+def _build_ensemble(setting: BuildContext) -> Objective:  # noqa: ARG001
+    raise InputError(
+        "Expected the members of `ensemble` to be trained separately, as runs of `none`, but got "
+        "one model to train."
+    )
+
+
 ENSEMBLE = Method(
     name="ensemble",
     sentence="Averages the logits of several models that are trained separately.",
     paper="PCT, section 4.3",
-    build=None,
+    build=_build_ensemble,
+    is_mean=True,
     options=(MEMBERS,),
     needs=_needs,
 )

@@ -166,8 +166,9 @@ def build_model(
     """
     check_class_count(classes)
     shape = check_shape(input_shape)
-    check_code(spec, allowed=allow_code)
-    make = _maker(spec, classes=classes, input_shape=shape, pretrained=pretrained)
+    make = _maker(
+        spec, classes=classes, input_shape=shape, pretrained=pretrained, allow_code=allow_code
+    )
     # Another default device would draw other numbers.
     with drawn_from(seed), torch.device("cpu"):
         return make().train()
@@ -203,8 +204,11 @@ def check_spec(spec: str) -> tuple[str, str]:
     return name, rest
 
 
-def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bool) -> Maker:
+def _maker(
+    spec: str, *, classes: int, input_shape: Shape | None, pretrained: bool, allow_code: bool
+) -> Maker:
     name, rest = check_spec(spec)
+    check_code(spec, allowed=allow_code)
     if pretrained and name != "hf":
         raise InputError(
             f"Expected `pretrained` to be False for '{name}', but got True; here, only a model of "
@@ -220,8 +224,8 @@ def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bo
         )
     if name == "python":
         return python_maker(rest, classes=classes, input_shape=input_shape)
-    model, _, told = rest.partition(":")
-    options = read_options(told, LIBRARIES[name].options, owner=f"{name}:{model}")
+    model, _, text = rest.partition(":")
+    options = read_options(text, LIBRARIES[name].options, owner=f"{name}:{model}")
     if name == "torchvision":
         return torchvision_maker(model, classes=classes, input_shape=input_shape)
     return timm_maker(model, classes=classes, input_shape=input_shape, options=options)
