@@ -33,9 +33,9 @@ POLICY = """\
 # What the update may do.
 confidence = 0.95
 
-[[rule]]                      # at most 6.5 % of all images may break
+[[rule]]                      # at most 2.5 % of all images may break
 metric = "negative_flip_rate"
-max = 0.065
+max = 0.025
 
 [[rule]]                      # the update has to be more accurate
 metric = "accuracy_gain"
@@ -79,7 +79,7 @@ def write_images(folder: Path, *, train: int, test: int, seed: int = 0) -> None:
             place = folder / split / name
             place.mkdir(parents=True)
             for number in range(count // len(SYMBOLS)):
-                careless = 128 + 30 * (pattern + 2.0 * drawn.normal(size=pattern.shape))
+                careless = 128 + 30 * (pattern + 1.6 * drawn.normal(size=pattern.shape))
                 small = Image.fromarray(careless.clip(0, 255).astype(np.uint8))
                 large = small.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
                 large.save(place / f"{number:04}.png")
@@ -102,7 +102,7 @@ def train_their_model(images: Path, file: Path) -> None:
     save_file(model.state_dict(), str(file))
 
 
-def write_files(folder: Path, *, train: int = 1_200, test: int = 3_000) -> None:
+def write_files(folder: Path, *, train: int = 2_000, test: int = 4_000) -> None:
     """Write the images, the authors' files, the recipe and the policy."""
     write_images(folder / "symbols", train=train, test=test)
     train_their_model(folder / "symbols" / "train", folder / "their_model.safetensors")

@@ -22,8 +22,18 @@ SAME_INTERFACE = {
     "register": {
         f"cli/{command}.py"
         for command in (
-            *("compare", "demo", "ensemble", "gate", "matrix", "methods", "metrics", "predict"),
-            *("report", "study", "train"),
+            *(
+                "adopt",
+                "compare",
+                "demo",
+                "ensemble",
+                "gate",
+                "matrix",
+                "methods",
+                "metrics",
+                "predict",
+            ),
+            *("predict", "report", "study", "train"),
         )
     },
 }

@@ -250,7 +250,7 @@ def published_weights(
         classes=count,
         labels=labels,
         origin=told,
-        sha256=digest_of(state),
+        sha256=tensors_digest(state),
         missing=tuple(missing),
     )
 
@@ -349,7 +349,7 @@ def labels_of(configuration: Any) -> Labels | None:
     return None if all(map(UNNAMED.fullmatch, names)) else [(name,) for name in names]
 
 
-def digest_of(state: State) -> str:
+def tensors_digest(state: State) -> str:
     """Return a sha256 of the names and numbers of tensors, in order of the names."""
     seen = hashlib.sha256()
     for name in sorted(state):
