@@ -317,6 +317,11 @@ def test_the_command(arrays: str, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     page = flipguard(tmp_path, "report", "new", "--out", "page.html")
     assert page.returncode == 0, page.stderr
+    done = flipguard(tmp_path, *command[:-1], "other", "--allow-code")
+    assert done.returncode == 0, done.stderr
+    page = flipguard(tmp_path, "report", "other", "new", "--old", "old", "--out", "page.html")
+    assert page.returncode == 0, page.stderr
+    assert "adopted" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize(
