@@ -100,6 +100,8 @@ def test_what_a_field_is() -> None:
         *("weight_decay", "schedule", "milestones", "decay", "warmup", "label_smoothing"),
         *("augment", "accumulate", "linear_scaling", "clip", "member_order"),
     }
+    assert fields(Recipe, {KEY_DEFAULT: None}) == {"decay_biases_and_norms"}
+    assert fields(Recipe, NO_KEY) == {"preset"}
     assert fields(Scope) == {"samples", "classes", "seed"}
     assert fields(Seeds) == {"seed", "init", "order", "augment", "dropout"}
     assert fields(Machine) == set()
@@ -107,7 +109,7 @@ def test_what_a_field_is() -> None:
     tables = {"recipe", "scope", "seeds", "machine"}
     assert fields(Config) - tables == {"method", "data", "model", "pretrained", "fine_tune"}
     # Options, old runs and guides are counted by rules of their own.
-    unkeyed_ones = {"options", "old", "guides", "data_root", "preset"}
+    unkeyed_ones = {"options", "old", "guides", "data_root"}
     assert fields(Config, NO_KEY) == unkeyed_ones
 
 
@@ -123,6 +125,7 @@ def test_what_a_field_is() -> None:
         {"guides": ("runs/a",)},
         {"recipe": Recipe(epochs=31)},
         {"recipe": Recipe(milestones=(3,))},
+        {"recipe": Recipe(decay_biases_and_norms=True)},
         {"scope": Scope(seed=1)},
         {"seeds": Seeds(order=0)},
         {"machine": Machine(precision="bf16-mixed")},
@@ -137,7 +140,7 @@ def test_what_decides_a_run_changes_its_key(change: dict[str, Any]) -> None:
     "change",
     [
         {"data_root": "/elsewhere"},
-        {"preset": "churn-cifar"},  # which only stands for values of the recipe
+        {"recipe": Recipe(preset="churn-cifar")},  # which only stands for values of the recipe
         {"machine": Machine(device="cuda", threads=4, fuse="on", minutes=1.0, measure_every=5)},
     ],
 )

@@ -422,8 +422,8 @@ def test_a_process_without_a_sample(tmp_path: Path) -> None:
 
 
 def test_a_preset_that_is_none():
-    with pytest.raises(InputError, match="Expected `preset` to be one of pct-imagenet, elodi"):
-        from_dict({"preset": "imagenet"})
+    with pytest.raises(InputError, match="Expected `recipe.preset` to be one of pct-imagenet, "):
+        from_dict({"recipe": {"preset": "imagenet"}})
 
 
 @pytest.mark.parametrize(
