@@ -41,6 +41,8 @@ def methods_page() -> str:
             lines.append(f"- **Needs.** {method.needed()}")
         for departure in method.default_departures():
             lines.append(f"- **Differs from the paper.** {departure}.")
+        if weights := method.default_weights():
+            lines.append(f"- **A weight of the paper.** {'; '.join(weights)}.")
         for option in method.settable:
             others = f" Choices: {', '.join(option.choices)}." if option.choices else ""
             lines.append(f"- `{option.name} = {option.default!r}`: {option.sentence}{others}")

@@ -72,6 +72,7 @@ ALPHA = Option(
     key_default=0.8,
     sentence="Share of the pull to the ensemble in the loss; the task's loss has the rest.",
     printed=Printed(value=0.8),
+    is_weight=True,
 )
 TOP = Option(
     name="k",
@@ -87,6 +88,17 @@ POWER = Option(
     key_default=2.0,
     sentence="Power to which the differences of logits are raised.",
     printed=Printed(value=2.0),
+)
+MARGIN = Option(
+    name="margin",
+    default=0.0,
+    key_default=0.0,
+    sentence="Differences of logits up to this size have no cost.",
+    printed=Printed(
+        value=0.0,
+        words="a margin as in ELODI's ICLR version; equations 7 and 8 have none",
+        formula=True,
+    ),
 )
 RANK_BY = Option(
     name="rank_by",
@@ -104,6 +116,10 @@ REDUCTION = Option(
     printed=Printed(
         value="sum",
         words="the mean over C classes is 1/C of the printed pull at the same alpha",
+        weight=(
+            "alpha = n a / (1 - a + n a) for a in the paper, with n classes that are used (k, or "
+            "all), and the learning rate times 1 - a + n a"
+        ),
         formula=True,
     ),
 )
@@ -278,6 +294,7 @@ def _inhibition(options: Options, old: OldModelInfo | None = None) -> LogitDiffe
     return LogitDifferenceInhibition(
         k=top_in(options),
         p=number_in(options, POWER.name),
+        margin=number_in(options, MARGIN.name),
         rank_by=rank_by,
         class_reduction=reduction,
         classes=None if old is None else old.classes,
@@ -347,6 +364,7 @@ ELODI = Method(
         ALPHA,
         TOP,
         POWER,
+        MARGIN,
         RANK_BY,
         REDUCTION,
         LEGACY,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import partial
 
 from flipguard.errors import InputError, listed
 from flipguard.methods.base import Method, Option, Options, Printed
@@ -31,6 +33,7 @@ ALPHA = Option(
     default=0.15,
     key_default=0.15,
     sentence="Share of the regulariser in the loss; the task's loss has the rest.",
+    is_weight=True,
 )
 # Without the floor, the divergence from uniform has no bound, and a network that memorises its
 # samples lowers its loss forever by growing its logits.
@@ -51,9 +54,13 @@ TOP = Option(
     name="k",
     default=None,
     key_default=None,
-    sentence="Use only this many of the most probable classes; without it, all classes are used.",
+    sentence=(
+        "Use only this many of the most probable classes, 10 in the paper on ImageNet; without "
+        "it, all classes are used."
+    ),
     counts="classes",
 )
+MANY_CLASSES = 100  # with more, the paper takes only the 10 most probable ones
 
 
 def build(setting: BuildContext) -> Objective:
@@ -122,6 +129,13 @@ ENSEMBLE = Method(
 )
 
 
+def of_all_classes(name: str, options: Options, classes: int) -> tuple[str, ...]:
+    """Return that a regulariser uses all classes where the paper uses the top 10; or nothing."""
+    if TOP.of(options) is not None or classes <= MANY_CLASSES:
+        return ()
+    return (f"{name} of all classes, where the paper has the top 10",)
+
+
 def _build_entropy(setting: BuildContext) -> Objective:
     from flipguard.losses import EntropyRegularizer
 
@@ -157,6 +171,7 @@ ENTROPY = Method(
     paper="Reproducibility, equation 6",
     build=_build_entropy,
     options=(ALPHA, TOP),
+    unlike_at=partial(of_all_classes, "entropy"),
 )
 SKL = Method(
     name="skl",
@@ -164,8 +179,9 @@ SKL = Method(
     paper="Reproducibility, equation 7",
     build=_build_skl,
     options=(
-        Option(name="alpha", default=0.05, key_default=0.05, sentence=ALPHA.sentence),
+        replace(ALPHA, default=0.05, key_default=0.05),
         TOP,
         FLOOR,
     ),
+    unlike_at=partial(of_all_classes, "skl"),
 )
