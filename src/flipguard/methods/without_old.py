@@ -73,19 +73,21 @@ def build(setting: BuildContext) -> Objective:
 
 
 def _with_rate(model: str, given: Options, options: Options) -> tuple[str, Options]:
-    """Return a model with dropout before its last layer.
+    """Return a model with dropout, before its last layer unless its library has it elsewhere.
 
     If the model's text already sets a rate, that rate is kept.
     """
-    if model.partition(":")[0] in ("hf", "torchvision", "python"):
+    library = model.partition(":")[0]
+    if library == "python":
         raise InputError(
-            "Expected one of flipguard's networks or a timm model for `dropout`, because its rate "
-            f"can be set, but got {listed([model])}; choose such a model, or use `none` with a "
-            "model that already has dropout."
+            "Expected one of flipguard's networks or a model of a library for `dropout`, because "
+            f"its rate can be set, but got {listed([model])}; choose such a model, or use `none` "
+            "with a function whose model has dropout."
         )
     own = re.search(r"[:,]dropout=([^,]+)", model)
     if own is None:
-        return f"{model}{',' if '=' in model else ':'}dropout={options[RATE.name]}", options
+        mark = "," if "=" in model and library not in ("timm", "torchvision", "hf") else ":"
+        return f"{model}{mark}dropout={options[RATE.name]}", options
     try:
         has = float(own[1])
     except ValueError:  # building the model refuses it
