@@ -258,9 +258,7 @@ CASES = [
     printed("elodi", of(elodi, rank_by="reference"), rank_by="reference"),
     printed("elodi", of(elodi, k=None), k=None),
     printed("elodi", of(elodi, alpha=1.0, legacy=0.3), alpha=1.0, legacy=0.3),
-    printed(
-        "elodi", of(elodi, alpha=1.0, legacy=0.3), scene="grown", alpha=1.0, legacy=0.3
-    ),
+    printed("elodi", of(elodi, alpha=1.0, legacy=0.3), scene="grown", alpha=1.0, legacy=0.3),
     default(name="elodi", equation=of(elodi, **LDI)),
     variant(
         name="elodi",

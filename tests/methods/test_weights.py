@@ -29,9 +29,7 @@ def same(found: Found, wanted: Found, times: float = 1.0, tolerance: float = 1e-
 
 @pytest.mark.parametrize("weight", [0.2, 1.0])
 def test_fd_lm(weight: float) -> None:
-    assert METHODS["fd-lm"].default_weights() == [
-        "weight = C w for w in the paper, with C classes"
-    ]
+    assert METHODS["fd-lm"].default_weights() == ["weight = C w for w in the paper, with C classes"]
     at = scene()
     printed = objective_of("fd-lm", {"preset": "paper", "weight": weight}, at)
     same(objective_of("fd-lm", {"weight": CLASSES * weight}, at), printed)
@@ -75,7 +73,8 @@ def test_other_weights_are_those_of_the_paper(
     if name in ("fd-lm", "fd-kl", "elodi"):
         return
     weights = [one.name for one in method.options if one.is_weight]
-    assert method.default_weights() == [f"{one} as in the paper" for one in weights]
+    told = f"{' and '.join(weights)} as in the paper"
+    assert method.default_weights() == ([told] if weights else [])
     known = {"weight", "alpha", "beta", "strength"}
     assert {one.name for one in method.options} & known == set(weights)
     shown(name)

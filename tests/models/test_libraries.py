@@ -75,9 +75,7 @@ def test_dropout_between_the_layers_of_torchvision() -> None:
     assert densenet.features.denseblock1.denselayer1.drop_rate == 0.25
 
 
-@pytest.mark.parametrize(
-    "kind", ["Bert", "Roberta", "DistilBert", "Electra", "Albert"]
-)
+@pytest.mark.parametrize("kind", ["Bert", "Roberta", "DistilBert", "Electra", "Albert"])
 def test_a_text_model_of_transformers_is_told_the_dropout(kind: str, tmp_path: Path) -> None:
     getattr(transformers, f"{kind}Config")().save_pretrained(tmp_path / kind)
     told, usual = (

@@ -248,7 +248,8 @@ class Method:
         departing = self._departing(self.complete(named or {}))
         if found := [printed.weight for _, printed in departing if printed.weight]:
             return found
-        return [f"{one.name} as in the paper" for one in self.options if one.is_weight]
+        names = " and ".join(one.name for one in self.options if one.is_weight)
+        return [f"{names} as in the paper"] if names else []
 
     def _departing(self, options: Mapping[str, Scalar]) -> Iterator[tuple[Option, Printed]]:
         """Yield the options that have another value than the paper's."""

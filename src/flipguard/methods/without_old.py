@@ -15,7 +15,10 @@ RATE = Option(
     name="rate",
     default=0.1,
     key_default=0.1,
-    sentence="Share of features that are dropped.",
+    sentence=(
+        "Share of features that are dropped, before the last layer; in a model of torchvision or "
+        "Transformers, where it has dropout."
+    ),
     printed=Printed(value=0.2),
 )
 
@@ -109,7 +112,7 @@ NONE = Method(
 )
 DROPOUT = Method(
     name="dropout",
-    sentence="No treatment, except for dropout before the last layer.",
+    sentence="No treatment, except for dropout.",
     paper="ELODI",
     build=build,
     options=(RATE,),

@@ -86,7 +86,8 @@ class RetiredError(InputError):
 class Recipe:
     """How a model is optimised."""
 
-    # The recipe in `PRESETS` that gives the values not set here.
+    # The recipe of `PRESETS` from which a file or flags took the values that they do not set. In
+    # Python it is a note: write `Recipe(**PRESETS[name])`.
     preset: str | None = unkeyed(None)
     epochs: int = 30
     batch_size: int = 100
