@@ -332,8 +332,15 @@ CASES = [
             name=f"codistill-{agreement}",
             number=number,
             options={
-                **{"updates": "independent" if stale else "joint", "ramp_kind": kind, "every": 3},
-                **{"beta": 0.5, "ramp": 0.3, "burn_in": 0.2, "plus": plus, "alpha": 0.3, "k": k},
+                "updates": "independent" if stale else "joint",
+                "ramp_kind": kind,
+                "every": 3,
+                "beta": 0.5,
+                "ramp": 0.3,
+                "burn_in": 0.2,
+                "plus": plus,
+                "alpha": 0.3,
+                "k": k,
                 "floor": 1e-3,
             },
             equation=partial(
@@ -341,7 +348,11 @@ CASES = [
                 agreement=agreement,
                 stale=stale,
                 **{"growth" if kind == "linear" else "burn_in": steps},
-                **{"beta": 0.5, "plus": plus, "alpha": 0.3, "k": k, "floor": 1e-3},
+                beta=0.5,
+                plus=plus,
+                alpha=0.3,
+                k=k,
+                floor=1e-3,
             ),
         )
         for agreement in ("skl", "l1", "ce")

@@ -169,7 +169,9 @@ def test_strengths_grow_as_printed(plus: str, ramp: float, kind: str) -> None:
             said_of(at, number),
             "skl",
             **{"growth" if kind == "linear" else "burn_in": growth},
-            **{"beta": 0.5, "plus": plus, "alpha": 0.3},
+            beta=0.5,
+            plus=plus,
+            alpha=0.3,
         )
         check(objective, at, number, expected)
         check(objective, at, torch.tensor(number), expected)

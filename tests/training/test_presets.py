@@ -78,9 +78,8 @@ def test_a_run_from_before_is_read_with_the_values_that_it_was_trained_with(tmp_
     del document["config"]["recipe"]["preset"]
     del document["config"]["recipe"]["decay_biases_and_norms"]
     for preset in (None, "churn-cifar"):
-        (folder / RUN).write_text(
-            json.dumps(document | {"config": document["config"] | {"preset": preset}})
-        )
+        document["config"]["preset"] = preset
+        (folder / RUN).write_text(json.dumps(document))
         recipe = Run.read(folder).config.recipe
         assert recipe.preset == preset
         assert (recipe.epochs, recipe.decay_biases_and_norms) == (1, False)

@@ -422,7 +422,7 @@ def test_a_process_without_a_sample(tmp_path: Path) -> None:
 
 
 def test_a_preset_that_is_none():
-    with pytest.raises(InputError, match="Expected `recipe.preset` to be one of pct-imagenet, "):
+    with pytest.raises(InputError, match=r"Expected `recipe\.preset` to be one of pct-imagenet, "):
         from_dict({"recipe": {"preset": "imagenet"}})
 
 

@@ -68,7 +68,7 @@ def method_of(name: str) -> tuple[Method, dict[str, str]]:
         return method, {}
     if not any(option.name == "plus" and extra in option.choices for option in method.options):
         raise InputError(
-            f"Expected `{base}` without an addition, but got '+{extra}'; only co-distillation, such as "
-            "codistill-skl, takes +entropy or +skl."
+            f"Expected `{base}` without an addition, but got '+{extra}'; only co-distillation "
+            "takes +entropy or +skl, such as codistill-skl+entropy."
         )
     return method, {"plus": extra}

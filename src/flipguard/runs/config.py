@@ -217,7 +217,7 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     """
     given = values.get("recipe") if isinstance(values, Mapping) else None
     preset = given.get("preset") if isinstance(given, Mapping) else None
-    if preset not in (None, NONE):
+    if isinstance(given, Mapping) and preset not in (None, NONE):
         if not isinstance(preset, str) or preset not in PRESETS:
             raise InputError(
                 f"Expected `recipe.preset` to be one of {', '.join(PRESETS)}, but got "

@@ -51,7 +51,8 @@ def differences(plan: StudyPlan) -> list[str]:
     for node in plan.nodes:
         found |= dict.fromkeys(_of_formula(node.config))
     found |= dict.fromkeys(_of_scope(plan))
-    if (plan.nodes[0].config.recipe.preset or "").startswith(PAPERS_PRESETS):
+    presets = (node.config.recipe.preset or "" for node in plan.nodes)
+    if any(preset.startswith(PAPERS_PRESETS) for preset in presets):
         found |= dict.fromkeys(_of_models(plan))
         found |= dict.fromkeys(_of_data(plan))
         found |= dict.fromkeys(_of_recipe(plan))
