@@ -200,12 +200,13 @@ def _independent(setting: BuildContext, agreement: Agreement) -> Objective:
             "task": task_loss(setting, step.logits, step.target),
             "twin": task_loss(setting, second, step.target),
         }
+        if regulariser is not None:
+            found["regulariser"] = alpha(step.number) * regulariser(step.logits, second)
+        # Last, because it starts later: the history of a resumed run has the same order of parts.
         if strength:
             to_first = agree(first=step.logits, second=step.call(peers[1]))
             to_second = agree(first=second, second=step.call(peers[0]))
             found["agreement"] = strength * (to_first + to_second)
-        if regulariser is not None:
-            found["regulariser"] = alpha(step.number) * regulariser(step.logits, second)
         return found
 
     return _with_peers(parts, twin, peers)
