@@ -19,7 +19,7 @@ from flipguard.methods import METHODS, Objective
 from tests.losses import transcription as plain
 from tests.methods import equations
 from tests.methods import other_equations as others
-from tests.methods.equations import Said
+from tests.methods.equations import Said, plus
 from tests.methods.scenes import CLASSES, PLACES, STEPS, Features, Scene
 
 
@@ -365,20 +365,22 @@ CASES = [
     ),
     *(
         case
-        for name, equation in (
-            ("new-error", others.new_error),
-            ("strict-imitation", others.strict_imitation),
-            ("muscle", others.muscle),
+        for name, loss in (
+            ("new-error", plain.new_error),
+            ("strict-imitation", plain.strict_imitation),
+            ("muscle", plain.muscle),
         )
         for case in (
-            *both(name, of(equation)),
-            variant(name=name, options={"weight": 0.7}, equation=of(equation, weight=0.7)),
-            variant(name=name, scene="grown", equation=of(equation)),
-            variant(name=name, olds=2, equation=of(equation)),
+            *both(name, of(plus(loss))),
+            variant(name=name, options={"weight": 0.7}, equation=of(plus(loss), weight=0.7)),
+            variant(name=name, scene="grown", equation=of(plus(loss))),
+            variant(name=name, olds=2, equation=of(plus(loss))),
         )
     ),
     variant(
-        name="muscle", options={"temperature": 3.0}, equation=of(others.muscle, temperature=3.0)
+        name="muscle",
+        options={"temperature": 3.0},
+        equation=of(plus(plain.muscle), temperature=3.0),
     ),
     *both("l2-sp", partial(l2_sp, strength=0.01), scene="nets"),
     variant(

@@ -73,6 +73,23 @@ def shared(said: Said, new: Row, old: Row) -> tuple[Row, Row]:
     return plain.together(new, old, said.match)
 
 
+def plus(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The task's loss plus a weight times a loss of `tests/losses/transcription.py`."""
+
+    def equation(said: Said, *, weight: float = 1.0, **options: Any) -> Tensor:
+        given = {"target": torch.tensor(said.target), "classes": said.match, **options}
+        new = tensor(said.new)
+        return task(said) + weight * mean(
+            [loss(new=new, old=tensor(old), **given) for old in said.olds]
+        )
+
+    return equation
+
+
+def tensor(rows: list[Row]) -> Tensor:
+    return torch.stack([torch.stack(row) for row in rows])
+
+
 # --- PCT ---------------------------------------------------------------------
 
 

@@ -134,7 +134,7 @@ def test_departures_are_what_the_paper_has_otherwise() -> None:
     assert list(MADE_UP.departures(MADE_UP.complete({"preset": "paper"}))) == ["it is made up"]
     held_out = dataclasses.replace(BARE, needs=lambda _: Needs(held_out=True))
     assert HELD_OUT == 0.1
-    told = ["learns from 10% fewer samples, which are held out"]
+    told = ["holds out 10% of the training samples"]
     assert list(held_out.departures({})) == told
     elodi = METHODS["elodi"].complete({"preset": "paper", "guide": "calibrated"})
     assert list(METHODS["elodi"].departures(elodi))[-1:] == told
@@ -231,7 +231,7 @@ def without(at: Scene, **missing: Any) -> Any:
     def made(name: str, **options: Any) -> Objective:
         method, _ = method_of(name)
         complete = {**method.complete({}), **options}
-        return method.objective(dataclasses.replace(at.setting(complete), **missing))
+        return method.build(dataclasses.replace(at.setting(complete), **missing))
 
     return made
 
@@ -315,7 +315,7 @@ def test_texts_and_features_that_are_not_there() -> None:
         held_out=lambda: iter([({"input_ids": at.inputs}, at.target)]),
     )
     with pytest.raises(InputError, match="Expected vectors or images for `ewc`, but got texts"):
-        METHODS["ewc"].objective(texts)
+        METHODS["ewc"].build(texts)
 
 
 def test_label_smoothing_is_of_the_task() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, ClassVar, Literal, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from flipguard.errors import InputError
 from flipguard.losses.base import (
     Logits,
     Loss,
+    LossCard,
     LossTerm,
     Reduction,
     at_least,
@@ -58,6 +59,18 @@ class EntropyRegularizer(LossTerm):
     tensor(1.3863, grad_fn=<...>)
     """
 
+    card: ClassVar[LossCard] = LossCard(
+        section="Without an old model",
+        formula="1/N sum_i -sum_c p_c(x_i) log p_c(x_i)",
+        use="To lower churn between retrains without any reference: confident predictions flip "
+        "less.",
+        paper="Reproducibility, equation 6: (1 - alpha) cross-entropy + alpha entropy, best alpha "
+        "0.15 to 0.4; k = 10 on ImageNet",
+        pitfalls="It makes the model over-confident (calibration gets worse). The paper says only "
+        'that the top-k form penalises "the top k predictions". Here p is the softmax over all '
+        "classes, and the sum runs over k of them.",
+    )
+
     k: int | None = None
     reduction: Reduction = "mean"
 
@@ -103,6 +116,19 @@ class UniformDivergence(LossTerm):
     >>> UniformDivergence()(new=torch.tensor([[2.0, 0.0]], requires_grad=True))
     tensor(0.7616, grad_fn=<...>)
     """
+
+    card: ClassVar[LossCard] = LossCard(
+        section="Without an old model",
+        formula="1/N sum_i sum_c (p_c(x_i) - 1/C) log(C (p_c(x_i) + floor))",
+        use="Like the entropy, but its gradient does not vanish: it also pushes unlikely classes "
+        "towards zero.",
+        paper="Reproducibility, equation 7: (1 - alpha) cross-entropy - alpha divergence, best "
+        "alpha 0.05 to 0.35",
+        pitfalls="It grows with confidence: **subtract** it. In the paper, churn rose slightly "
+        "with it on CIFAR-10 and ImageNet (table 2). It has no upper bound: once the training "
+        "error is below about alpha, larger logits always lower the loss, and little else is "
+        "learned ([measured](log.md)). `floor=1e-7` prevents this; the method `skl` uses it.",
+    )
 
     k: int | None = None
     floor: float = 0.0
@@ -161,6 +187,20 @@ class CoDistillation(LossTerm):
     >>> agree, first.grad, second.grad
     (tensor(0.2311, grad_fn=<...>), tensor([[ 0.4277, -0.4277]]), tensor([[-0.4811,  0.4811]]))
     """
+
+    card: ClassVar[LossCard] = LossCard(
+        section="Without an old model",
+        formula="skl: 1/N sum_i KL(p || q) + KL(q || p);  l1: 1/N sum_i sum_c |p_c - q_c|;  "
+        "ce: 1/N sum_i -sum_c q_c log p_c",
+        use="To lower churn between retrains: train two models together and keep either. Training "
+        "costs twice as much, inference nothing.",
+        paper="Reproducibility, equation 9 (skl, with a linear ramp, beta 0.01 to 0.06), 8 (l1) "
+        "and 18 (ce, Anil et al. 2018, with a step after a burn-in)",
+        pitfalls='With `"skl"` and `"l1"` gradients reach both models: add it once to the sum of '
+        'both losses, not to each. The gradient of `"l1"` jumps where two probabilities are equal, '
+        'and the paper prefers `"skl"`. With `"ce"` the second model is a delayed copy, a `Peer`. '
+        "Measure churn between kept models of *independent* training runs, not between the two peers.",
+    )
 
     kind: Kind = "skl"
     reduction: Reduction = "mean"

@@ -104,7 +104,9 @@ class Method:
     name: str
     sentence: str
     paper: str
-    build: Callable[[BuildContext], Objective] | None  # None: the result is the mean of the members
+    build: Callable[[BuildContext], Objective]
+    # Whether the result is the mean of the members, so that no other model is trained.
+    is_mean: bool = False
     options: tuple[Option, ...] = ()
     needs: Callable[[Options], Needs] = lambda _: Needs()
     # Raises an error for settings that this method cannot use, before data are read.
@@ -131,20 +133,6 @@ class Method:
     def settable(self) -> tuple[Option, ...]:
         """All options that a user may set, with the preset if there are any."""
         return (*self.options, PRESET) if self.options else ()
-
-    @property
-    def is_mean(self) -> bool:
-        """Whether the result is the mean of the members, so that no other model is trained."""
-        return self.build is None
-
-    def objective(self, setting: BuildContext) -> Objective:
-        """Build the objective of a run."""
-        if self.build is None:
-            raise InputError(
-                f"Expected the members of `{self.name}` to be trained separately, as runs of "
-                "`none`, but got one model to train."
-            )
-        return self.build(setting)
 
     def default_needs(self) -> Needs:
         """Return what the method needs if no option is given."""
@@ -225,11 +213,12 @@ class Method:
         for option, printed in self._departing(options):
             if formula_only and not printed.formula:
                 continue
-            value = _said(options[option.name])
+            value = _as_text(options[option.name])
             because = f": {printed.words}" if printed.words else ""
-            yield f"{option.name} = {value}, {_said(printed.value)} in the paper{because}"
+            theirs = _as_text(printed.value)
+            yield f"{option.name} = {value}, {theirs} in the paper{because}"
         if self.needs(options).held_out:
-            yield f"learns from {HELD_OUT:.0%} fewer samples, which are held out"
+            yield f"holds out {HELD_OUT:.0%} of the training samples"
         yield from self.unlike
 
     def default_departures(self, named: Mapping[str, Scalar] | None = None) -> list[str]:
@@ -286,7 +275,7 @@ def format_value(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _said(value: Scalar) -> str:
+def _as_text(value: Scalar) -> str:
     return "none" if value is None else format_value(value)
 
 

@@ -66,7 +66,7 @@ REDUCTION = Option(
     choices=("mean", "sum"),
     printed=Printed(
         value="sum",
-        words="the mean over C classes is 1/C of the printed pull at the same weight",
+        words="the mean over C classes is 1/C of the paper's pull at the same weight",
         weight="weight = C w for w in the paper, with C classes",
         formula=True,
     ),

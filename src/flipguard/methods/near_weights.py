@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from flipguard.errors import InputError
 from flipguard.methods.base import Method, Option
 from flipguard.methods.needs import Needs
-from flipguard.methods.objective import BuildContext, LossParts, Objective, Step, task_loss
+from flipguard.methods.objective import (
+    BuildContext,
+    LossParts,
+    Objective,
+    Step,
+    task_alone,
+    task_loss,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -156,10 +163,9 @@ def _build_mixout(setting: BuildContext) -> Objective:
         output = torch.func.functional_call(model, mixed, *arguments)
         return output if isinstance(output, Tensor) else output.logits
 
-    def parts(step: Step) -> LossParts:
-        return {"task": task_loss(setting, step.logits, step.target)}
-
-    return Objective(parts=parts, forward=forward)
+    objective = task_alone(setting)
+    objective.forward = forward
+    return objective
 
 
 MIXOUT = Method(

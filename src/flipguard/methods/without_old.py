@@ -9,7 +9,15 @@ from functools import partial
 from flipguard.errors import InputError, listed
 from flipguard.methods.base import Method, Option, Options, Printed
 from flipguard.methods.needs import Members, Needs
-from flipguard.methods.objective import BuildContext, LossParts, Objective, Step, task_loss, top_in
+from flipguard.methods.objective import (
+    BuildContext,
+    LossParts,
+    Objective,
+    Step,
+    task_alone,
+    task_loss,
+    top_in,
+)
 
 RATE = Option(
     name="rate",
@@ -35,7 +43,7 @@ ALPHA = Option(
     name="alpha",
     default=0.15,
     key_default=0.15,
-    sentence="Share of the regulariser in the loss; the task's loss has the rest.",
+    sentence="Weight of the regulariser; the task's loss has the weight 1 - alpha.",
     is_weight=True,
 )
 # Without the floor, the divergence from uniform has no bound, and a network that memorises its
@@ -64,15 +72,6 @@ TOP = Option(
     counts="classes",
 )
 MANY_CLASSES = 100  # with more, the paper takes only the 10 most probable ones
-
-
-def build(setting: BuildContext) -> Objective:
-    """Return an objective with the task's loss alone."""
-
-    def parts(step: Step) -> LossParts:
-        return {"task": task_loss(setting, step.logits, step.target)}
-
-    return Objective(parts=parts)
 
 
 def _with_rate(model: str, given: Options, options: Options) -> tuple[str, Options]:
@@ -108,13 +107,13 @@ NONE = Method(
     name="none",
     sentence="No treatment: the control that every other method is compared with.",
     paper="PCT, ELODI",
-    build=build,
+    build=task_alone,
 )
 DROPOUT = Method(
     name="dropout",
     sentence="No treatment, except for dropout.",
     paper="ELODI",
-    build=build,
+    build=task_alone,
     options=(RATE,),
     model_spec=_with_rate,
 )
@@ -124,11 +123,19 @@ def _needs(options: Options) -> Needs:
     return Needs(members=Members(count=MEMBERS.whole(options)))
 
 
+def _build_ensemble(setting: BuildContext) -> Objective:  # noqa: ARG001
+    raise InputError(
+        "Expected the members of `ensemble` to be trained separately, as runs of `none`, but got "
+        "one model to train."
+    )
+
+
 ENSEMBLE = Method(
     name="ensemble",
     sentence="Averages the logits of several models that are trained separately.",
     paper="PCT, section 4.3",
-    build=None,
+    build=_build_ensemble,
+    is_mean=True,
     options=(MEMBERS,),
     needs=_needs,
 )

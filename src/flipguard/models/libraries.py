@@ -64,19 +64,19 @@ def timm_maker(
     timm = library("timm", what=f"The model '{spec}'")
     if not timm.is_model(name.partition(".")[0]):
         raise _unknown(spec, name, timm.list_models())
-    asked: dict[str, Any] = {"num_classes": classes, "drop_rate": options["dropout"]}
+    arguments: dict[str, Any] = {"num_classes": classes, "drop_rate": options["dropout"]}
     with refusing(spec):
         configuration = timm.get_pretrained_cfg(name)
     if input_shape is not None:
         grid = full_image(spec, input_shape)
-        asked["in_chans"] = grid.channels
+        arguments["in_chans"] = grid.channels
         # Most networks accept any size, and have no argument for it.
         if configuration is not None and configuration.fixed_input_size:
-            asked["img_size"] = grid.sizes
+            arguments["img_size"] = grid.sizes
 
     def make() -> nn.Module:
         with refusing(spec, input_shape):
-            model: nn.Module = timm.create_model(name, **asked)
+            model: nn.Module = timm.create_model(name, **arguments)
         return model
 
     return make
@@ -91,9 +91,9 @@ def torchvision_maker(
     known = models.list_models(module=models)
     if name not in known:
         raise _unknown(spec, name, known)
-    asked: dict[str, Any] = {"num_classes": classes}
+    arguments: dict[str, Any] = {"num_classes": classes}
     if dropout is not None:
-        asked[_dropout_argument(spec, models.get_model_builder(name))] = dropout
+        arguments[_dropout_argument(spec, models.get_model_builder(name))] = dropout
     if input_shape is not None:
         grid = full_image(spec, input_shape)
         if grid.channels != COLOURS:
@@ -103,15 +103,15 @@ def torchvision_maker(
                 "number."
             )
         if name.startswith("vit_"):
-            asked["image_size"] = _side(spec, grid.sizes)
+            arguments["image_size"] = _side(spec, grid.sizes)
         if name.startswith("maxvit"):
-            asked["input_size"] = grid.sizes
+            arguments["input_size"] = grid.sizes
 
     def make() -> nn.Module:
         with refusing(spec, input_shape), warnings.catch_warnings():
             # Two old models warn that their initial weights will change in a future version.
             warnings.filterwarnings("ignore", category=FutureWarning, module="torchvision")
-            model: nn.Module = models.get_model(name, **asked)
+            model: nn.Module = models.get_model(name, **arguments)
         return model
 
     return make

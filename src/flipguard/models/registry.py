@@ -230,11 +230,11 @@ def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bo
         )
     if name == "python":
         return python_maker(rest, classes=classes, input_shape=input_shape)
-    model, _, told = rest.partition(":")
+    model, _, text = rest.partition(":")
     if name == "torchvision":
-        dropout = _dropout(name, told, owner=f"{name}:{model}")
+        dropout = _dropout(name, text, owner=f"{name}:{model}")
         return torchvision_maker(model, classes=classes, input_shape=input_shape, dropout=dropout)
-    options = read_options(told, LIBRARIES[name].options, owner=f"{name}:{model}")
+    options = read_options(text, LIBRARIES[name].options, owner=f"{name}:{model}")
     return timm_maker(model, classes=classes, input_shape=input_shape, options=options)
 
 

@@ -265,9 +265,9 @@ def read_toml(path: Path) -> dict[str, Any]:
             f"Expected the configuration {path}, but there is no such file."
         ) from problem
     except (ValueError, RecursionError, OSError) as problem:
-        told = printable(str(problem)).rstrip(".")
+        text = printable(str(problem)).rstrip(".")
         raise InputError(
-            f"Expected {printable(str(path))} to be a TOML file, but it cannot be read: {told}."
+            f"Expected {printable(str(path))} to be a TOML file, but it cannot be read: {text}."
         ) from problem
 
 
@@ -388,16 +388,16 @@ def _value(hint: Any, value: Any, where: str) -> Any:
 
 
 def _plain(hint: type, value: Any, where: str) -> Any:
-    told = printable(f"`{where}`")
+    text = printable(f"`{where}`")
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     is_right = type(value) is hint or (hint is float and type(value) is int)
     if not is_right:
-        raise InputError(f"Expected {told} to be {names[hint]}, but got {listed([value])}.")
+        raise InputError(f"Expected {text} to be {names[hint]}, but got {listed([value])}.")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise InputError(f"Expected {told} to be {names[hint]} of 64 bits, but got a larger one.")
+        raise InputError(f"Expected {text} to be {names[hint]} of 64 bits, but got a larger one.")
     if isinstance(value, str) and not _can_be_a_name(value):
         raise InputError(
-            f"Expected {told} to be text that is valid in a path, but got {listed([value])}."
+            f"Expected {text} to be text that is valid in a path, but got {listed([value])}."
         )
     return float(value) if hint is float else value
 

@@ -80,10 +80,10 @@ class Run:
                 f"trained with {problem.told}, which was removed; train it again without it."
             ) from problem
         except (*DAMAGES, InputError) as problem:
-            told = printable(str(problem)).rstrip(".")
+            text = printable(str(problem)).rstrip(".")
             raise InputError(
                 f"Expected {printable(str(path))} to describe a run, but it is damaged "
-                f"({type(problem).__name__}: {told}); train it again."
+                f"({type(problem).__name__}: {text}); train it again."
             ) from problem
 
     @property

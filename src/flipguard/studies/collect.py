@@ -67,11 +67,11 @@ def _changed(model: ModelSpec, config: Config) -> Iterator[str]:
         # None means all classes, as the paper's K = 1000 does.
         if value is None or value == stated.get(name, defaults.get(name)):
             continue
-        told = f"{method.name}: {name} = {_said(value)}"
+        text = f"{method.name}: {name} = {_as_text(value)}"
         if name in stated:
-            yield f"{told} for {_said(stated[name])}"
+            yield f"{text} for {_as_text(stated[name])}"
         else:
-            yield f"{told} ({_said(defaults[name])} by default)"
+            yield f"{text} ({_as_text(defaults[name])} by default)"
 
 
 def _of_formula(config: Config) -> Iterator[str]:
@@ -141,7 +141,7 @@ def _lines(plan: StudyPlan) -> list[StudyRow]:
     return [plan.study.lines[place] for place in dict.fromkeys(u.line for u in plan.updates)]
 
 
-def _said(value: Scalar) -> str:
+def _as_text(value: Scalar) -> str:
     if value is None:
         return "all"
     return f"{value:g}" if isinstance(value, int | float) else str(value)

@@ -12,7 +12,7 @@ from torch import nn
 
 from flipguard.data import DataSet, Split, build_augmentation
 from flipguard.files import sha256_of
-from flipguard.methods import BuildContext, Method, OldModelInfo
+from flipguard.methods import BuildContext, Method
 from flipguard.models import build_model
 from flipguard.references import StoredLogits
 from flipguard.runs.config import Config, derive_seed
@@ -74,7 +74,11 @@ def set_up_run(
 ) -> RunSetup:
     """Prepare a run, and remove the leftovers of killed processes from its folder."""
     olds = tuple(load_old_model(run, data, fabric.device, config.machine) for run in old_runs)
-    student = _student(fabric, config, method, data, olds)
+    student = _new_model(config, data)
+    check_layouts(method, config, student, olds)
+    if config.fine_tune and not method.is_mean:
+        load_old_weights(olds[0], student)
+    student = to_device(student, fabric.device)
     learned, held_out = data.train, data.train
     if method.needs(config.options).held_out:
         learned, held_out = held_out_of(data.train, config.scope)
@@ -111,17 +115,6 @@ def set_up_run(
     if fabric.is_global_zero:
         remove_leftovers(out)
     return setup
-
-
-def _student(
-    fabric: Any, config: Config, method: Method, data: DataSet, olds: tuple[OldModelInfo, ...]
-) -> nn.Module:
-    """Return the student with its initial weights."""
-    student = _new_model(config, data)
-    check_layouts(method, config, student, olds)
-    if config.fine_tune and not method.is_mean:
-        load_old_weights(olds[0], student)
-    return to_device(student, fabric.device)
 
 
 def _new_model(config: Config, data: DataSet, name: str = "") -> nn.Module:

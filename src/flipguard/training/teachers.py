@@ -21,7 +21,7 @@ from flipguard.fusion.packed import traced_member
 from flipguard.fusion.tuning import tune
 from flipguard.models import Inputs
 from flipguard.references import Ensemble, OldModel, Reference
-from flipguard.runs.config import Machine
+from flipguard.runs.config import Config, Machine
 from flipguard.runs.folder import Run
 from flipguard.training.checkpoint import load_model
 from flipguard.training.devices import input_type, to_device
@@ -166,17 +166,15 @@ def teacher_layout(
 
 def load_teachers(
     runs: Sequence[Run],
-    *,
-    machine: Machine,
-    device: Any,
+    config: Config,
+    fabric: Any,
     held_out: Callable[[], Iterable[Any]] | None,
-    batch_size: int | None = None,
-    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Callable[[], Reference]:
     """Return a function that loads the ensemble of finished members.
 
     The ensemble is calibrated if `held_out` is given.
     """
+    machine, device = config.machine, fabric.device
 
     def load() -> Reference:
         models = [to_device(load_model(run, machine).eval(), device) for run in runs]
@@ -196,8 +194,9 @@ def load_teachers(
                 streams=layout.streams,
                 apart=layout.apart,
                 compiled=machine.compile,
-                batch_size=batch_size,
-                autocast=autocast,
+                # Measuring may choose other kernels every time.
+                batch_size=None if machine.deterministic else config.recipe.batch_size,
+                autocast=fabric.autocast,
             )
         except InputError:
             return ensemble  # it has several architectures, or one that cannot be fused
