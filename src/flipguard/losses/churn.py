@@ -198,8 +198,9 @@ class CoDistillation(LossTerm):
         "and 18 (ce, Anil et al. 2018, with a step after a burn-in)",
         pitfalls='With `"skl"` and `"l1"` gradients reach both models: add it once to the sum of '
         'both losses, not to each. The gradient of `"l1"` jumps where two probabilities are equal, '
-        'and the paper prefers `"skl"`. With `"ce"` the second model is a delayed copy, a `Peer`. '
-        "Measure churn between kept models of *independent* training runs, not between the two peers.",
+        'and the paper prefers `"skl"`. With `"ce"` the second model is a delayed copy, a '
+        "`Peer`. Measure churn between kept models of *independent* training runs, not "
+        "between the two peers.",
     )
 
     kind: Kind = "skl"
