@@ -139,8 +139,8 @@ def test_a_table_about_a_gpu_says_where_it_was_run() -> None:
     result = read_result(COMMITTED / "churn.table6.mnist1d.json", study_of("churn.table6"))
     told = "\n".join(verdict_lines(result))
     assert "no two of the rows" not in told
-    assert "The paper separates 2 pairs of these rows clearly, each with a row that this" in told
-    assert "about the randomness of a GPU. This result was made on a CPU, and says nothing" in told
+    assert "The paper separates 2 pairs of these rows clearly, but in each pair this device" in told
+    assert "about the randomness of a GPU. This result was made on a CPU, so it shows nothing" in told
     on_gpu = dataclasses.replace(result, facts={"device": {"kind": "cuda", "name": "a GPU"}})
     assert "This result was made on" not in "\n".join(verdict_lines(on_gpu))
 
