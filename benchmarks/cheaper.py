@@ -159,8 +159,11 @@ class OneSeed:
             "data": self.task.data,
             "data_root": given.data_root,
             "model": given.model,
-            "preset": self.task.preset,
-            "recipe": {**self.task.recipe, "epochs": given.epochs},
+            "recipe": {
+                "preset": self.task.preset,
+                **self.task.recipe,
+                "epochs": given.epochs,
+            },
             "scope": {"samples": given.samples},
             "seeds": {"seed": self.seed},
             **more,

@@ -289,6 +289,8 @@ def test_what_a_run_must_know_of_an_objective() -> None:
     assert usual.state() == {}
     assert not build("codistill-ce", {}, at).replayable
     assert build("codistill-skl", {}, at).replayable
+    assert build("codistill-ce", {"updates": "joint"}, at).replayable
+    assert not build("codistill-skl", {"updates": "independent"}, at).replayable
     stored = build("elodi", {"views": 2}, at)
     assert stored.views == 2
     assert build("ract", {}, scene("features")).needs_features
@@ -348,9 +350,12 @@ def test_options_that_make_another_equation_are_told_from_amounts() -> None:
         "kd": ["direction", "t_squared"],
         "fd-kl": ["direction", "t_squared"],
         "fd-lm": ["class_reduction", "filter"],
-        "elodi": ["class_reduction"],
+        "elodi": ["margin", "class_reduction"],
         "skl": ["floor"],
-        "codistill-skl": ["floor"],
+        **{
+            f"codistill-{agreement}": ["updates", "ramp_kind", "floor"]
+            for agreement in ("ce", "skl", "l1")
+        },
     }
 
 

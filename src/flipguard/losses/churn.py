@@ -28,6 +28,7 @@ from flipguard.losses.divergences import (
     divergence_from_uniform,
     entropy_with_gradient,
     highest,
+    l1_distance,
     symmetric_kl,
     top_divergence_from_uniform,
     top_entropy,
@@ -35,8 +36,8 @@ from flipguard.losses.divergences import (
 
 LEAST_FLOOR = 1e-30
 
-Kind: TypeAlias = Literal["skl", "ce"]
-KINDS = ("skl", "ce")
+Kind: TypeAlias = Literal["skl", "ce", "l1"]
+KINDS = ("skl", "ce", "l1")
 
 RampKind: TypeAlias = Literal["linear", "step", "none"]
 RAMPS = ("linear", "step", "none")
@@ -162,17 +163,20 @@ def uniform_divergence(*, new: Logits, **options: Any) -> Loss:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CoDistillation(LossTerm):
-    """Co-distillation (Reproducibility, equations 9 and 18): two models are trained to agree.
+    """Co-distillation (Reproducibility, equations 8, 9 and 18): two models are trained to agree.
 
     ``kind="skl"``: the mean over the batch of ``KL(p || q) + KL(q || p)``. Both models learn from
     it: add it once to the sum of both models' losses, with a weight that grows linearly.
+
+    ``kind="l1"``: the mean over the batch of ``sum_c |p_c - q_c|``. It is used like ``"skl"``,
+    which the paper finds to be more effective.
 
     ``kind="ce"``: the mean of ``-sum_c q_c log p_c``, for independent updates: the first model
     learns, and the second is a fixed peer (a stale copy). Each model has one such term, with a
     weight that starts after a burn-in.
 
     Args:
-        kind: ``"skl"`` (the paper's) or ``"ce"`` (Anil et al., 2018).
+        kind: ``"skl"`` (the paper's), ``"l1"`` (equation 8) or ``"ce"`` (Anil et al., 2018).
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
@@ -186,14 +190,17 @@ class CoDistillation(LossTerm):
 
     card: ClassVar[LossCard] = LossCard(
         section="Without an old model",
-        formula="skl: 1/N sum_i KL(p || q) + KL(q || p);  ce: 1/N sum_i -sum_c q_c log p_c",
+        formula="skl: 1/N sum_i KL(p || q) + KL(q || p);  l1: 1/N sum_i sum_c |p_c - q_c|;  "
+        "ce: 1/N sum_i -sum_c q_c log p_c",
         use="To lower churn between retrains: train two models together and keep either. Training "
         "costs twice as much, inference nothing.",
-        paper="Reproducibility, equation 9 (skl, with a linear ramp, beta 0.01 to 0.06) and 18 "
-        "(ce, Anil et al. 2018, with a step after a burn-in)",
-        pitfalls='With `"skl"` gradients reach both models: add it once to the sum of both '
-        'losses, not to each. With `"ce"` the second model is a delayed copy, a `Peer`. Measure '
-        "churn between kept models of *independent* training runs, not between the two peers.",
+        paper="Reproducibility, equation 9 (skl, with a linear ramp, beta 0.01 to 0.06), 8 (l1) "
+        "and 18 (ce, Anil et al. 2018, with a step after a burn-in)",
+        pitfalls='With `"skl"` and `"l1"` gradients reach both models: add it once to the sum of '
+        'both losses, not to each. The gradient of `"l1"` jumps where two probabilities are equal, '
+        'and the paper prefers `"skl"`. With `"ce"` the second model is a delayed copy, a '
+        "`Peer`. Measure churn between kept models of *independent* training runs, not "
+        "between the two peers.",
     )
 
     kind: Kind = "skl"
@@ -211,7 +218,8 @@ class CoDistillation(LossTerm):
         if self.kind == "ce":
             sloped = cross_entropy(first, second.detach())
             return reduce_loss((first,), sloped, reduction=self.reduction)
-        return reduce_loss((first, second), symmetric_kl(first, second), reduction=self.reduction)
+        distance = l1_distance if self.kind == "l1" else symmetric_kl
+        return reduce_loss((first, second), distance(first, second), reduction=self.reduction)
 
 
 @options_of(CoDistillation)

@@ -52,6 +52,8 @@ class Printed:
 
     value: Scalar
     words: str | None = None
+    # How a weight of the paper is written with another value.
+    weight: str | None = None
     formula: bool = False  # whether another value changes the equation, not just a strength
     only: tuple[str, Scalar] | None = None  # applies only if this other option has this value
 
@@ -70,6 +72,7 @@ class Option:
     printed: Printed | None = None
     # What the option counts, if a study's scale limits it.
     counts: Literal["members", "classes"] | None = None
+    is_weight: bool = False  # whether it weighs a term of the loss
 
     def of(self, options: Options) -> Scalar:
         """Return this option's value in `options`, or its default if it is not given."""
@@ -207,17 +210,13 @@ class Method:
         >>> list(skl.departures(skl.complete({"preset": "paper"})))
         []
         """
-        for option in self.options:
-            value, printed = options[option.name], option.printed
-            if printed is None or value == printed.value:
-                continue
-            if printed.only is not None and options[printed.only[0]] != printed.only[1]:
-                continue
+        for option, printed in self._departing(options):
             if formula_only and not printed.formula:
                 continue
+            value = _as_text(options[option.name])
             because = f": {printed.words}" if printed.words else ""
-            ours, theirs = _as_text(value), _as_text(printed.value)
-            yield f"{option.name} = {ours}, {theirs} in the paper{because}"
+            theirs = _as_text(printed.value)
+            yield f"{option.name} = {value}, {theirs} in the paper{because}"
         if self.needs(options).held_out:
             yield f"holds out {HELD_OUT:.0%} of the training samples"
         yield from self.unlike
@@ -225,6 +224,30 @@ class Method:
     def default_departures(self, named: Mapping[str, Scalar] | None = None) -> list[str]:
         """Return the differences from the paper with no options except those of the name."""
         return list(self.departures(self.complete(named or {})))
+
+    def default_weights(self, named: Mapping[str, Scalar] | None = None) -> list[str]:
+        """Return how a weight of the paper is written with our defaults; empty without weights.
+
+        >>> from flipguard.methods import METHODS
+        >>> METHODS["fd-lm"].default_weights()
+        ['weight = C w for w in the paper, with C classes']
+        >>> METHODS["entropy"].default_weights()
+        ['alpha as in the paper']
+        """
+        departing = self._departing(self.complete(named or {}))
+        if found := [printed.weight for _, printed in departing if printed.weight]:
+            return found
+        names = " and ".join(one.name for one in self.options if one.is_weight)
+        return [f"{names} as in the paper"] if names else []
+
+    def _departing(self, options: Mapping[str, Scalar]) -> Iterator[tuple[Option, Printed]]:
+        """Yield the options that have another value than the paper's."""
+        for option in self.options:
+            printed = option.printed
+            if printed is None or options[option.name] == printed.value:
+                continue
+            if printed.only is None or options[printed.only[0]] == printed.only[1]:
+                yield option, printed
 
     def changes(self, facts: Set[Fact]) -> tuple[str, ...]:
         """Return the changes of the formula for runs with these facts, oldest first."""
@@ -297,4 +320,5 @@ WEIGHT = Option(
     default=1.0,
     key_default=1.0,
     sentence="Weight of the method's term, which is added to the task's loss.",
+    is_weight=True,
 )

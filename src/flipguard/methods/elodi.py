@@ -71,6 +71,7 @@ ALPHA = Option(
     key_default=0.8,
     sentence="Weight of the pull to the ensemble; the task's loss has the weight 1 - alpha.",
     printed=Printed(value=0.8),
+    is_weight=True,
 )
 TOP = Option(
     name="k",
@@ -86,6 +87,17 @@ POWER = Option(
     key_default=2.0,
     sentence="Power to which the differences of logits are raised.",
     printed=Printed(value=2.0),
+)
+MARGIN = Option(
+    name="margin",
+    default=0.0,
+    key_default=0.0,
+    sentence="Differences of logits up to this size have no cost.",
+    printed=Printed(
+        value=0.0,
+        words="a margin as in ELODI's ICLR version; equations 7 and 8 have none",
+        formula=True,
+    ),
 )
 RANK_BY = Option(
     name="rank_by",
@@ -103,6 +115,10 @@ REDUCTION = Option(
     printed=Printed(
         value="sum",
         words="the mean over C classes is 1/C of the paper's pull at the same alpha",
+        weight=(
+            "alpha = n a / (1 - a + n a) for a in the paper, with n classes that are used (k, or "
+            "all), and the learning rate times 1 - a + n a"
+        ),
         formula=True,
     ),
 )
@@ -277,6 +293,7 @@ def _inhibition(options: Options, old: OldModelInfo | None = None) -> LogitDiffe
     return LogitDifferenceInhibition(
         k=top_in(options),
         p=number_in(options, POWER.name),
+        margin=number_in(options, MARGIN.name),
         rank_by=rank_by,
         class_reduction=reduction,
         classes=None if old is None else old.classes,
@@ -351,6 +368,7 @@ ELODI = Method(
         ALPHA,
         TOP,
         POWER,
+        MARGIN,
         RANK_BY,
         REDUCTION,
         LEGACY,

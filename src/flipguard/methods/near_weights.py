@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flipguard.errors import InputError
@@ -26,6 +27,7 @@ STRENGTH = Option(
     default=0.01,
     key_default=0.01,
     sentence="Strength of the pull to the old model's weights.",
+    is_weight=True,
 )
 
 
@@ -126,7 +128,7 @@ EWC = Method(
     paper="EWC, Kirkpatrick et al., 2017",
     build=_build_ewc,
     options=(
-        Option(name="strength", default=10.0, key_default=10.0, sentence=STRENGTH.sentence),
+        replace(STRENGTH, default=10.0, key_default=10.0),
         Option(
             name="samples",
             default=200,

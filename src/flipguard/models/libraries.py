@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 from torch import nn
 
@@ -82,14 +82,18 @@ def timm_maker(
     return make
 
 
-def torchvision_maker(name: str, *, classes: int, input_shape: Shape | None) -> Maker:
-    """Return a maker of a torchvision classifier."""
+def torchvision_maker(
+    name: str, *, classes: int, input_shape: Shape | None, dropout: Number | None = None
+) -> Maker:
+    """Return a maker of a torchvision classifier; without `dropout`, with its own rate."""
     spec = f"torchvision:{name}"
     models = library("torchvision", what=f"The model '{spec}'").models
     known = models.list_models(module=models)
     if name not in known:
         raise _unknown(spec, name, known)
     arguments: dict[str, Any] = {"num_classes": classes}
+    if dropout is not None:
+        arguments[_dropout_argument(spec, models.get_model_builder(name))] = dropout
     if input_shape is not None:
         grid = full_image(spec, input_shape)
         if grid.channels != COLOURS:
@@ -111,6 +115,19 @@ def torchvision_maker(name: str, *, classes: int, input_shape: Shape | None) -> 
         return model
 
     return make
+
+
+def _dropout_argument(spec: str, builder: Callable[..., nn.Module]) -> str:
+    """Return the name of the argument of a torchvision model that sets its dropout."""
+    kind = get_type_hints(builder)["return"]
+    for name in ("dropout", "drop_rate"):
+        if name in inspect.signature(kind).parameters:
+            return name
+    raise InputError(
+        f"Expected a model of torchvision that takes a rate of dropout, but got '{spec}', and "
+        f"{kind.__name__} takes none; choose a model of timm, where every model can, or another "
+        "one of torchvision, such as vgg11 or densenet121."
+    )
 
 
 def python_maker(address: str, *, classes: int, input_shape: Shape | None) -> Maker:

@@ -51,7 +51,8 @@ def differences(plan: StudyPlan) -> list[str]:
     for node in plan.nodes:
         found |= dict.fromkeys(_of_formula(node.config))
     found |= dict.fromkeys(_of_scope(plan))
-    if (plan.scale.preset or "").startswith(PAPERS_PRESETS):
+    presets = (node.config.recipe.preset or "" for node in plan.nodes)
+    if any(preset.startswith(PAPERS_PRESETS) for preset in presets):
         found |= dict.fromkeys(_of_models(plan))
         found |= dict.fromkeys(_of_data(plan))
         found |= dict.fromkeys(_of_recipe(plan))
@@ -124,7 +125,8 @@ def _of_data(plan: StudyPlan) -> Iterator[str]:
 
 def _of_recipe(plan: StudyPlan) -> Iterator[str]:
     """Yield differences in the recipe that no preset can set."""
-    yield "recipe: weight decay leaves out biases and norms"
+    if not all(node.config.recipe.decay_biases_and_norms for node in plan.nodes):
+        yield "recipe: weight decay leaves out biases and norms"
     yield "recipe: the last incomplete batch of every epoch is dropped"
     yield "inputs: pixels from -1 to 1, not by each channel's mean and deviation"
     if plan.scale.precision != "32-true":
