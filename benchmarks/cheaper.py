@@ -24,7 +24,6 @@ import argparse
 import dataclasses
 import fcntl
 import hashlib
-import importlib
 import json
 import multiprocessing
 import os
@@ -54,6 +53,7 @@ from flipguard.training.checkpoint import load_model
 from flipguard.training.devices import cores
 from flipguard.training.evaluate import logits_on
 from flipguard.training.stored_views import ViewPlan
+from flipguard.training.strategies import MemberPlan
 
 MEMBERS, ALPHA = 8, 0.8
 UNTREATED, TREATED = "untreated", "elodi"  # the two old models
@@ -159,8 +159,11 @@ class OneSeed:
             "data": self.task.data,
             "data_root": given.data_root,
             "model": given.model,
-            "preset": self.task.preset,
-            "recipe": {**self.task.recipe, "epochs": given.epochs},
+            "recipe": {
+                "preset": self.task.preset,
+                **self.task.recipe,
+                "epochs": given.epochs,
+            },
             "scope": {"samples": given.samples},
             "seeds": {"seed": self.seed},
             **more,
@@ -228,11 +231,9 @@ class OneSeed:
         """Trains a run from its beginning, and says where the time went."""
         shutil.rmtree(out, ignore_errors=True)
         spent = {"members": 0.0, "views": 0.0}
-        # The function of this name hides the module in the package.
-        module = importlib.import_module("flipguard.training.train")
         began = self.clock()
         with (
-            _timed(module, "train_members", self.clock, spent, "members"),
+            _timed(MemberPlan, "run", self.clock, spent, "members"),
             _timed(ViewPlan, "stored", self.clock, spent, "views"),
         ):
             config = from_dict({**values, "machine": self.machine(values["method"], fuse)})

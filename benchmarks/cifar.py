@@ -108,8 +108,7 @@ def ours(net: str, root: Path, seed: int, epochs: int, device: str) -> tuple[flo
             "data": "cifar10",
             "data_root": str(root),
             "model": net,
-            "preset": PRESET,
-            "recipe": {"epochs": epochs},
+            "recipe": {"preset": PRESET, "epochs": epochs},
             "seeds": {"seed": seed},
             "machine": {"device": device, "precision": "bf16-mixed"},
         }

@@ -67,18 +67,23 @@ def asked_of(scale: str) -> list[Asked]:
     return found
 
 
-def by_shared(apart: Floats, worth: float) -> Floats:
+def by_shared(apart: Floats, shared_degrees: float) -> Floats:
     return np.array(
-        difference_intervals(list(apart), confidence=CONFIDENCE, worth=worth, enough=math.inf)
+        difference_intervals(
+            list(apart), confidence=CONFIDENCE, shared_degrees=shared_degrees, enough=math.inf
+        )
     )
 
 
-by_own = partial(by_shared, worth=0.0)
+by_own = partial(by_shared, shared_degrees=0.0)
 
 
 RULES: dict[str, Callable[[Floats], Floats]] = {
     "own": by_own,
-    **{f"shared, {worth:g}": partial(by_shared, worth=worth) for worth in (1, 2, 3, 4)},
+    **{
+        f"shared, {shared_degrees:g}": partial(by_shared, shared_degrees=shared_degrees)
+        for shared_degrees in (1, 2, 3, 4)
+    },
 }
 
 

@@ -112,8 +112,7 @@ def one(side: str, way: str, given: argparse.Namespace) -> tuple[str, str, Tenso
         "data": given.data,
         "data_root": str(given.root),
         "model": given.model,
-        "preset": given.preset,
-        "recipe": {"epochs": given.epochs, "clip": given.clip}
+        "recipe": {"preset": given.preset, "epochs": given.epochs, "clip": given.clip}
         | ({"batch_size": 512} if on_gpu else {})
         | dict(given.recipe),
         "seeds": {"seed": int(side)},

@@ -555,7 +555,7 @@ def test_gate_tells_the_verdict_first_and_then_each_rule(
     assert re.search(r" -17\.\d\d to -14\.\d\d$", ran.out, re.M)
     # Without the intervals, which stand to the right of the reason.
     reasons = re.sub(r" [-+\d.]+ to [-+\d.]+$", "", ran.out, flags=re.M)
-    assert re.search(r"about [\d,]+ more samples for an even chance to pass", joined(reasons))
+    assert re.search(r"about [\d,]+ more samples for a 50 % chance to pass", joined(reasons))
     assert re.search(r"^  FAIL +negative_flip_rate by site ", ran.out, re.M)
     assert "1 fail, 1 pass, 1 not judged" in ran.out
     assert re.search(r"^  FAIL +bad +30\.00 %$", ran.out, re.M)

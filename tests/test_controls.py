@@ -54,9 +54,9 @@ def test_how_little_few_controls_show_is_told() -> None:
     assert rate.shows == pytest.approx(rate.high - 1 / N)
     assert 0 < rate.five_show < rate.shows
     told = what_controls_show(two)
-    assert told.startswith("2 controls only show changes of more than about 1.86, 1.86 and ")
+    assert told.startswith("With 2 controls, only changes of more than about 1.86, 1.86 and ")
     assert f"{100 * rate.five_show:.2f}" in told
-    assert "controls only show" in comparison_markdown(two)
+    assert "With 2 controls, only changes of" in comparison_markdown(two)
     found = json.loads(two.to_json())["noise_floor"]["negative_flip_rate"]
     assert found["shows"] == pytest.approx(rate.shows)
     assert what_controls_show(update(model(50), *(model(60 + i) for i in range(5)))) == ""
@@ -131,6 +131,11 @@ def test_a_ratio_to_controls_without_flips_is_infinite(controls: int) -> None:
     assert "| `negative_flip_ratio` | ∞ | " in comparison_markdown(result)
 
 
+def test_one_flip_against_none_is_told_in_the_singular() -> None:
+    notes = update(model(20), model()).notes
+    assert any("new has 1 negative flip, and no control has any" in note for note in notes)
+
+
 def test_a_ratio_of_nothing_to_nothing_is_undefined() -> None:
     result = update(model(), model())
     assert math.isnan(result["negative_flip_ratio"].value)
@@ -157,7 +162,7 @@ def test_what_the_interval_of_a_ratio_is_about_is_told_next_to_it() -> None:
     assert what_ratios_say(one).startswith("Ratios to one control compare these two models")
     assert what_ratios_say(one) in comparison_markdown(one)
     two = update(model(*range(50, 70)), model(*range(60, 90)), model(*range(60, 100)))
-    assert what_ratios_say(two).startswith("Ratios to 2 controls allow for another seed")
+    assert what_ratios_say(two).startswith("Intervals of ratios to 2 controls include ")
     assert what_ratios_say(update(model(50))) == ""
 
 

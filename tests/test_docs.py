@@ -42,15 +42,21 @@ def named(page: Path) -> str:
 # -- the files that pages speak of ---------------------------------------------------------------
 
 
+def example(name: str) -> Any:
+    """An example as a module."""
+    found = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="module")
 def example_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the example writes, and what else pages name: new, two controls, pinned samples."""
-    found = importlib.util.spec_from_file_location("road_signs", EXAMPLE)
-    example = importlib.util.module_from_spec(found)
-    found.loader.exec_module(example)
+    signs = example("road_signs")
     folder = tmp_path_factory.mktemp("signs")
-    example.FOLDER = folder
-    example.generate()
+    signs.FOLDER = folder
+    signs.generate()
     for name, of in (("new", "congruent"), ("seed1", "retrained"), ("seed2", "retrained")):
         shutil.copy(folder / f"{of}.parquet", folder / f"{name}.parquet")
     (folder / "must_stay_right.csv").write_text("id\nframe-00000\nframe-00001\n")
@@ -186,6 +192,8 @@ def prepare(page: Path, folder: Path) -> None:
         missing("there is no Java on this machine")
     if page == DOCS / "guides" / "train.md":
         (folder / "recipe.toml").write_text(blocks(page, "toml")[0])
+    if page.name == "adopt.md":
+        example("adopt_a_model").write_files(folder)
     if page.name == "report.md":
         from PIL import Image
 
@@ -257,7 +265,8 @@ def test_policies_on_a_page_are_valid(page: Path, tmp_path: Path) -> None:
 def test_configurations_of_runs_are_valid(tmp_path: Path) -> None:
     from flipguard.runs.config import from_dict, read_toml
 
-    texts = blocks(DOCS / "runs.md", "toml") + blocks(DOCS / "guides" / "train.md", "toml")
+    pages = (DOCS / "runs.md", DOCS / "guides" / "train.md", DOCS / "guides" / "adopt.md")
+    texts = [text for page in pages for text in blocks(page, "toml")]
     for i, text in enumerate(texts):
         path = tmp_path / f"{i}.toml"
         path.write_text(text)

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from flipguard import compare, read_predictions
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 NAMES = ["lightning_module", "plain_loop", "timm_model", "transformers_trainer"]
+OTHERS = ["adopt_a_model", "road_signs"]  # which write files
 
 # Runs a script as `python script.py` would, and tells of every file that Python opens for writing
 # and every folder that it makes.
@@ -92,8 +95,42 @@ def row(printed: str, name: str) -> Row:
     return Row(line)
 
 
+@pytest.mark.slow
+def test_a_foreign_model_is_adopted_updated_and_judged(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / "adopt_a_model.py"],
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    runs = tmp_path / "adopted" / "runs"
+    old, control, treated = (
+        read_predictions(runs / name / "predictions" / "test.npz")
+        for name in ("old", "control", "treated")
+    )
+    result = compare(old=old, new=treated, control=control)
+    assert result["error_rate_old"].value < 0.3, "the classes are in the wrong order"
+    assert result["negative_flip_ratio"].value < 0.9
+    assert result["accuracy_gain"].value > 0
+    assert done.stdout.count("negative_flip_rate") == 2, "both updates are judged"
+
+
+def test_the_files_of_the_page_are_those_of_the_example():
+    """The page repeats the recipe, which is run here and there."""
+    page = (EXAMPLES.parent / "docs" / "guides" / "adopt.md").read_text()
+    text = (EXAMPLES / "adopt_a_model.py").read_text()
+    recipe = text.split('RECIPE = """\\\n')[1].split('"""')[0]
+    assert recipe in page
+    for word in re.findall(r"--[a-z-]+(?: [\w=.:,]+)?", page.split("## 3")[0]):
+        if word.startswith(("--model", "--weights", "--input", "--resize", "--method", "--set")):
+            assert word in text, word
+
+
 def test_every_example_is_run():
-    assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == sorted([*NAMES, "road_signs"])
+    assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == sorted([*NAMES, *OTHERS])
 
 
 def test_the_plain_loop_differs_by_the_lines_that_are_marked():

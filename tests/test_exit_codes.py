@@ -65,10 +65,10 @@ def test_whatever_is_raised_is_no_verdict(
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(_: list[str]) -> int:
+    def fails(_: list[str]) -> None:
         raise raised
 
-    monkeypatch.setattr(flipguard.cli, "_run", fails)
+    monkeypatch.setattr(flipguard.cli, "_refuse_empty", fails)
     if traceback:
         monkeypatch.setenv("FLIPGUARD_TRACEBACK", "1")
     ran = run("gate")
@@ -233,20 +233,20 @@ def test_a_rule_about_a_column_of_no_groups(
 
 
 def test_an_output_that_cannot_be_made_takes_no_other_with_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def breaks(_: Finished) -> str:
         raise MemoryError
 
     result = compare(**dict.fromkeys(("old", "new"), Predictions.from_arrays(labels=[0, 1])))
     places = {"json": str(tmp_path / "a.json"), "markdown": str(tmp_path / "b.md")}
-    finished = Finished(destinations=places, result=result)
     outputs = [
-        Output(flag="json", content=breaks, write=write_text),
-        Output(flag="markdown", content=lambda _: "b", write=write_text),
+        Output(flag="json", help="", content=breaks, write=write_text),
+        Output(flag="markdown", help="", content=lambda _: "b", write=write_text),
     ]
+    monkeypatch.setattr(flipguard.cli.output, "OUTPUTS", outputs)
     with pytest.raises(MemoryError):
-        write_outputs(finished, ["what was found"], outputs)
+        write_outputs(result, ["what was found"], places, samples=None, budget="1 MB")
     assert (tmp_path / "b.md").read_text() == "b"
     assert "what was found" in capsys.readouterr().out
 

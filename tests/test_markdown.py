@@ -135,7 +135,7 @@ def test_the_rules_come_before_the_numbers() -> None:
     assert told["✅", "negative_flip_rate"][2] == "≤ 50.00 %"
     assert told["❔", "accuracy_gain"][2] == "≥ -12.50 points"
     assert re.fullmatch(
-        r"about [\d,]+ more samples for an even chance to (pass|fail), [\d,]+ for 90 %, "
+        r"about [\d,]+ more samples for a 50 % chance to (pass|fail), [\d,]+ for 90 %, "
         r"if the rates stay as they are",
         told["❔", "accuracy_gain"][5],
     )

@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from flipguard import Policy, Predictions, check, compare
-from flipguard.counts import FlipCounts
+from flipguard import Policy, Predictions, check, compare, statistics
+from flipguard.counts import FlipCounts, StatisticsLayout, bin_name, unit
+from flipguard.estimates import p_values_beyond
 from flipguard.metric_kinds import MeanKind
 from flipguard.metrics import METRICS
 from flipguard.render.words import estimate_interval
@@ -138,3 +139,74 @@ def test_an_always_sure_model_without_errors_so_far_is_not_shown_to_be_calibrate
     assert found.high > 1 - 0.025 ** (1 / 100)
     rule = {"metric": "expected_calibration_error_new", "max": 0.01}
     assert verdict(result, **rule).verdict == "inconclusive"
+
+
+def sure_in_clusters(wrong: list[int], size: int = 20) -> dict[str, object]:
+    """Probabilities of two classes, sure to 0.9, with this many wrong rows per cluster."""
+    target = np.concatenate([np.arange(size) < k for k in wrong]).astype(int)
+    return {
+        "probabilities": np.tile([0.9, 0.1], (len(target), 1)),
+        "targets": target,
+        "slices": {"user": np.repeat(np.arange(len(wrong)), size)},
+    }
+
+
+def test_the_calibration_error_of_clusters_allows_for_one_more_cluster() -> None:
+    wrong, size = [0, 0, 1, 6, 20, 0, 3, 0, 2, 18], 20
+    side = Predictions.from_arrays(**sure_in_clusters(wrong, size))  # type: ignore[arg-type]
+    name = "expected_calibration_error_new"
+    rows, found = (compare(old=side, new=side, cluster=c)[name] for c in (None, "user"))
+    # All rows are in one bin, in which the model is right too seldom.
+    gaps = [0.9 * size - (size - k) for k in wrong]
+    assert found.value == pytest.approx(sum(gaps) / (len(wrong) * size))
+    one_more = [
+        statistics.upper_end(
+            [sign * gap for gap in gaps], [size] * 10, [size] * 10, [1] * 10, confidence=0.95
+        )
+        for sign in (1, -1)
+    ]
+    assert found.high == pytest.approx(max(rows.high, *one_more))
+    assert found.low == pytest.approx(max(min(rows.low, -one_more[1]), 0.0))
+    assert found.low < rows.low
+    assert found.high > rows.high + 0.1
+
+
+def test_an_error_of_clusters_near_0_may_have_the_other_sign() -> None:
+    # Nine clusters are always right at a confidence of 0.9, and the tenth is always wrong but once.
+    side = Predictions.from_arrays(**sure_in_clusters([0] * 9 + [19]))  # type: ignore[arg-type]
+    found = compare(old=side, new=side, cluster="user")["expected_calibration_error_new"]
+    gaps = np.array([20 * 0.1] * 9 + [1 - 20 * 0.9])
+    seen, other = (
+        statistics.upper_end(sign * gaps, [20] * 10, [20] * 10, [1] * 10, confidence=0.95)
+        for sign in (1, -1)
+    )
+    assert found.value == pytest.approx(gaps.sum() / 200)
+    # With one more cluster like the tenth the model would be right too seldom.
+    assert found.high == pytest.approx(other)
+    assert other > seen
+
+
+@pytest.mark.parametrize("correlation", [0.2, 0.5])
+def test_the_calibration_error_of_clusters_is_covered(correlation: float) -> None:
+    rng = np.random.default_rng(3)
+    metric, draws, clusters, size = METRICS["expected_calibration_error_new"], 400, 10, 100
+    layout = StatisticsLayout(has_target=True, scored=frozenset({"new"}))
+    scale = (1 - correlation) / correlation
+    right = rng.binomial(size, rng.beta(0.75 * scale, 0.25 * scale, (draws, clusters)))
+    tables = []
+    for counts in right:
+        values = np.zeros((clusters, len(layout.names)))
+        for part, total in (
+            ("n", np.full(clusters, size)),
+            ("right", counts),
+            ("confidence", np.full(clusters, 0.9 * size)),
+            ("gap_squared", counts * 0.1**2 + (size - counts) * 0.9**2),
+        ):
+            column = bin_name("new", 13, part)
+            values[:, layout.columns[column]] = np.rint(total / unit(column))
+        tables.append(FlipCounts(layout, values))
+    truth = 0.15
+    for side in ("above", "below"):
+        missed = p_values_beyond(metric, tables, truth, side) <= 0.05
+        # 4 %, and two standard errors of 400 draws.
+        assert missed.mean() <= 0.06

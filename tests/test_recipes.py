@@ -1,7 +1,8 @@
 """The recipes of CONTRIBUTING.md, each carried out in a copy of the tree.
 
 A recipe adds a thing to exactly the files that CONTRIBUTING.md names, and its name to the lists in
-tests. Then the tests run that fail while a file lacks it.
+tests. Then the tests run that fail while a file lacks it. No recipe may need more files than its
+budget.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ class Edit:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """`files` are those that CONTRIBUTING.md names, `lists` those that list every name in tests."""
+    """`files` and `lists` are those that CONTRIBUTING.md names; `budget` is the most files."""
 
     what: str
+    budget: int
     files: Sequence[Edit]
     lists: Sequence[Edit] = ()
     page: str = ""  # a generated page, rendered anew
@@ -52,6 +54,7 @@ class Recipe:
 
 METRIC = Recipe(
     what="metric",
+    budget=2,
     files=[
         Edit(
             path="src/flipguard/metrics.py",
@@ -64,6 +67,9 @@ METRIC = Recipe(
             needs=_needs(),
             better="higher",
             kind=RateKind(lambda c: c.rows - c.different, lambda c: c.rows),
+            use="As churn.",
+            paper="none",
+            pitfalls="It is 1 - churn.",
         ),
 """,
         ),
@@ -80,10 +86,6 @@ def agreement(case: Case) -> float:
             path="tests/plain.py",
             after="    function.__name__: function\n    for function in (\n",
             text="        agreement,\n",
-        ),
-        Edit(
-            path="docs/cards.toml",
-            text='\n[agreement]\nuse = "As churn."\npaper = "none"\nbeware = "It is 1 - churn."\n',
         ),
     ],
     lists=[
@@ -105,6 +107,7 @@ def agreement(case: Case) -> float:
 
 LOSS = Recipe(
     what="loss",
+    budget=3,
     files=[
         Edit(
             path="src/flipguard/losses/echo.py",
@@ -113,9 +116,9 @@ LOSS = Recipe(
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from flipguard.losses.base import Logits, Loss, OldLogits, Target, options_of
+from flipguard.losses.base import Logits, Loss, LossCard, OldLogits, Target, options_of
 from flipguard.losses.dissonance import NaiveCongruence
 
 
@@ -124,6 +127,14 @@ class Echo(NaiveCongruence):
 
     The term is the mean over the batch of ``-[old right] log p_new(target)``.
     """
+
+    card: ClassVar[LossCard] = LossCard(
+        section="Pull towards the old model",
+        formula="1/N sum_i -[old right] log p",
+        use="Never.",
+        paper="none",
+        pitfalls="It is NaiveCongruence.",
+    )
 
 
 @options_of(Echo)
@@ -147,16 +158,6 @@ def echo(*, new: Logits, old: OldLogits, target: Target, **options: Any) -> Loss
             path="tests/losses/transcription.py",
             after="new_error = naive_congruence\n",
             text="echo = naive_congruence\n",
-        ),
-        Edit(
-            path="docs/losses.toml",
-            text='\n[Echo]\nfunction = "echo"\nformula = "1/N sum_i -[old right] log p"\n'
-            'use = "Never."\npaper = "none"\nbeware = "It is NaiveCongruence."\n',
-        ),
-        Edit(
-            path="docs/api.toml",
-            after='["flipguard.losses".groups]\n',
-            text='"Echoes" = ["Echo", "echo"]\n',
         ),
     ],
     lists=[
@@ -185,6 +186,7 @@ def echo(*, new: Logits, old: OldLogits, target: Target, **options: Any) -> Loss
 
 METHOD = Recipe(
     what="method",
+    budget=2,
     files=[
         Edit(
             path="src/flipguard/methods/echo.py",
@@ -193,10 +195,9 @@ METHOD = Recipe(
 
 from __future__ import annotations
 
-from flipguard.methods.base import Method
-from flipguard.methods.distillation import WEIGHT, pull_to_old
+from flipguard.methods.base import WEIGHT, Method
 from flipguard.methods.needs import Needs
-from flipguard.methods.objective import BuildContext, Objective
+from flipguard.methods.objective import BuildContext, Objective, pull_to_old
 
 
 def _build_echo(context: BuildContext) -> Objective:
@@ -221,26 +222,13 @@ ECHO = Method(
             text="from flipguard.methods.echo import ECHO\n",
         ),
         Edit(path="src/flipguard/methods/registry.py", after="_ROWS = (\n", text="    ECHO,\n"),
-        Edit(
-            path="tests/methods/other_equations.py",
-            text='''
-
-def echo(said: Said, *, weight: float = 1.0) -> Tensor:
-    """L + lambda D, D = 1[h1 right] L(x, y, h2)."""
-
-    def of_sample(new: Row, old: Row, label: int) -> Tensor:
-        return -log_softmax(new)[label] if old_right(said, old, label) else ZERO
-
-    return task(said) + weight * over_olds(said, of_sample)
-''',
-        ),
     ],
     lists=[
         Edit(path="tests/methods/test_registry.py", after="PROMISED = [\n", text='    "echo",\n'),
         Edit(
             path="tests/methods/cases.py",
-            after="        for name, equation in (\n",
-            text='            ("echo", others.echo),\n',
+            after="        for name, loss in (\n",
+            text='            ("echo", plain.naive_congruence),\n',
         ),
     ],
     page="methods",
@@ -254,6 +242,7 @@ def echo(said: Said, *, weight: float = 1.0) -> Tensor:
 
 DATA_SET = Recipe(
     what="data set",
+    budget=2,
     files=[
         Edit(
             path="src/flipguard/data/coins.py",
@@ -315,14 +304,20 @@ def load_coins(options: Options) -> DataSet:
 
 STUDY = Recipe(
     what="study",
+    budget=1,
     files=[
         Edit(
-            path="src/flipguard/studies/papers/churn.toml",
-            text="""
-[[table]]
-id = "churn.table99"
+            path="src/flipguard/studies/catalog/other.table1.toml",
+            text="""\
+roles = { "ResNet-56" = "large" }
+
+[[rows]]
+match = { method = ["none", "entropy"] }
+old = "like new"
+
+[table]
 title = "Two rows."
-section = "9"
+section = "1"
 data = "CIFAR-10"
 scenario = "same"
 old = "ResNet-56"
@@ -341,20 +336,16 @@ metrics = ["accuracy", "churn"]
   cells = [[94.1, 0.1], [5.0, 0.1]]
 """,
         ),
-        Edit(
-            path="src/flipguard/studies/catalog/churn.table99.toml",
-            text='roles = { "ResNet-56" = "large" }\n\n'
-            '[[rows]]\nmatch = { method = ["none", "entropy"] }\nold = "like new"\n',
-        ),
     ],
     tests=["tests/studies/test_catalog.py"],
-    selected="table99 or every_table_has or smallest_scale",
+    selected="other.table1 or every_table_has or smallest_scale",
     command="from flipguard.studies.read_study import study_of; "
-    "assert len(study_of('churn.table99').lines) == 2",
+    "assert len(study_of('other.table1').lines) == 2",
 )
 
 FILE_FORMAT = Recipe(
     what="file format",
+    budget=2,
     files=[
         Edit(
             path="src/flipguard/predictions/formats.py",
@@ -379,10 +370,13 @@ FILE_FORMAT = Recipe(
     ],
     tests=["tests/test_reading.py", "tests/test_write.py"],
     selected="psv",
+    command="from flipguard.predictions.formats import TEXT_FORMATS, suffixes_of; "
+    "assert '.psv' in suffixes_of(TEXT_FORMATS)",
 )
 
 OUTPUT = Recipe(
     what="output",
+    budget=2,
     files=[
         Edit(
             path="src/flipguard/render/line.py",
@@ -414,32 +408,14 @@ def _line(finished: Finished) -> str:
         Edit(
             path="src/flipguard/cli/output.py",
             after="OUTPUTS = (\n",
-            text='    Output(flag="line", content=_line, write=write_text),\n',
-        ),
-        Edit(
-            path="src/flipguard/cli/output.py",
-            after="    html: str | None = None,\n",
-            text="    line: str | None = None,\n",
-        ),
-        Edit(
-            path="src/flipguard/cli/output.py",
-            after="for d in (json, ",
-            text="line, ",
-        ),
-        Edit(
-            path="src/flipguard/cli/options.py",
-            text="Line = Annotated[\n"
-            '    str | None, typer.Option("--line", help="Write one line.")\n]\n',
-        ),
-        Edit(
-            path="src/flipguard/cli/compare.py",
-            after="    html: options.Html = None,\n",
-            text="    line: options.Line = None,\n",
-        ),
-        Edit(
-            path="src/flipguard/cli/compare.py",
-            after='outputs = {"json": json, ',
-            text='"line": line, ',
+            text="""\
+    Output(
+        flag="line",
+        help="Write one line; - is standard output.",
+        content=_line,
+        write=write_text,
+    ),
+""",
         ),
     ],
     tests=["tests/test_cli.py"],
@@ -448,22 +424,26 @@ def _line(finished: Finished) -> str:
 import pathlib, subprocess, sys
 pathlib.Path('a.csv').write_text('id,target,label\\n1,0,0\\n2,1,1\\n')
 pathlib.Path('b.csv').write_text('id,target,label\\n1,0,1\\n2,1,1\\n')
-command = [sys.executable, '-m', 'flipguard', 'compare', 'a.csv', 'b.csv', '--line', 'out.txt']
-subprocess.run(command, check=True)
-assert pathlib.Path('out.txt').read_text() == 'negative_flip_rate 0.5000\\n'
+pathlib.Path('gate.toml').write_text('[[rule]]\\nmetric = "churn"\\nmax = 0.99\\n')
+for command, policy in (('compare', []), ('gate', ['--policy', 'gate.toml'])):
+    arguments = ['a.csv', 'b.csv', *policy, '--line', 'out.txt']
+    subprocess.run([sys.executable, '-m', 'flipguard', command, *arguments], check=True)
+    out = pathlib.Path('out.txt')
+    assert out.read_text() == 'negative_flip_rate 0.5000\\n'
+    out.unlink()
 """,
 )
 
 RECIPES = (METRIC, LOSS, METHOD, DATA_SET, STUDY, FILE_FORMAT, OUTPUT)
 
 
-def named_files(what: str) -> list[str]:
+def named_files(what: str, column: int) -> list[str]:
     """The files that CONTRIBUTING.md names for a thing, as patterns."""
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     page = page.partition("## How to add something")[2]
-    row = re.search(rf"^\| {what} \| (.*) \|$", page, flags=re.MULTILINE)
+    row = re.search(rf"^\| {what} \| (.*) \| (.*) \|$", page, flags=re.MULTILINE)
     assert row is not None, what
-    return [re.sub("<.*?>", "*", name) for name in re.findall("`([^` ]+/[^` ]+)`", row[1])]
+    return [re.sub("<.*?>", "*", name) for name in re.findall("`([^` ]+/[^` ]+)`", row[column])]
 
 
 @pytest.fixture
@@ -480,11 +460,12 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=[recipe.what for recipe in RECIPES])
 def test_the_files_of_a_recipe_are_those_that_the_page_names(recipe: Recipe) -> None:
-    files = {edit.path for edit in recipe.files}
-    patterns = named_files(recipe.what)
-    assert len(files) == len(patterns)
-    for pattern in patterns:
-        assert any(Path(file).match(pattern) for file in files), pattern
+    for column, edits in ((1, recipe.files), (2, recipe.lists)):
+        files, patterns = {edit.path for edit in edits}, named_files(recipe.what, column)
+        assert len(files) == len(patterns)
+        for pattern in patterns:
+            assert any(Path(file).match(pattern) for file in files), pattern
+    assert len(named_files(recipe.what, 1)) <= recipe.budget
 
 
 @pytest.mark.slow

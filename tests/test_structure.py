@@ -15,8 +15,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "flipguard"
 LINES_OF_MODULE, LINES_OF_FUNCTION = 450, 60
-# Modules that are still longer, with their lines: they may only shrink.
-LONGER = {"gate.py": 455}
 
 # Public names that two modules define on purpose: one interface, implemented in each of them.
 SAME_INTERFACE = {
@@ -24,8 +22,18 @@ SAME_INTERFACE = {
     "register": {
         f"cli/{command}.py"
         for command in (
-            *("compare", "demo", "ensemble", "gate", "matrix", "methods", "metrics", "predict"),
-            *("report", "study", "train"),
+            *(
+                "adopt",
+                "compare",
+                "demo",
+                "ensemble",
+                "gate",
+                "matrix",
+                "methods",
+                "metrics",
+                "predict",
+            ),
+            *("predict", "report", "study", "train"),
         )
     },
 }
@@ -61,7 +69,7 @@ def test_the_source_is_found():
 
 def test_no_module_is_too_long():
     lines = {name: len(text.splitlines()) for name, (text, _) in modules().items()}
-    assert {name: n for name, n in lines.items() if n > LONGER.get(name, LINES_OF_MODULE)} == {}
+    assert {name: n for name, n in lines.items() if n > LINES_OF_MODULE} == {}
 
 
 def test_no_function_is_too_long():

@@ -1,4 +1,7 @@
-"""The API reference: one page per module, from its ``__all__`` and the groups in ``api.toml``."""
+"""The API reference: one page per module, from its ``__all__`` and the groups in ``api.toml``.
+
+A loss is not in ``api.toml``: the section of its card is its group.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,25 @@ import re
 import sys
 import tomllib
 
+from pages.losses import function_of, terms
 from pages.places import DOCS
 
 
 def modules() -> dict[str, dict]:
     """The modules of the reference with their introductions and groups."""
-    return tomllib.loads((DOCS / "api.toml").read_text())
+    described = tomllib.loads((DOCS / "api.toml").read_text())
+    _add_losses(described["flipguard.losses"]["groups"])
+    return described
+
+
+def _add_losses(groups: dict[str, list[str]]) -> None:
+    """Put each loss and its function at the beginning of its group."""
+    added: dict[str, list[str]] = {group: [] for group in groups}
+    for term in terms():
+        if term.card.section not in groups:
+            sys.exit(f"docs/api.toml has no group {term.card.section!r}.")
+        added[term.card.section] += [term.__name__, function_of(term)]
+    groups |= {group: [*added[group], *names] for group, names in groups.items()}
 
 
 def index_page() -> str:

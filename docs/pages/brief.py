@@ -123,7 +123,7 @@ def _papers() -> Iterator[str]:
             studies = "1 study" if len(names) == 1 else f"{len(names)} studies"
             yield (
                 f"**`{scale}`, {studies}.** Of {found.clear} pairs of rows that the papers separate clearly, "
-                f"{found.agree} come out in the same order here, {found.disagree} in the other order, and {found.undecided} "
+                f"{found.agree} have the same order here, {found.disagree} in the other order, and {found.undecided} "
                 "are undecided."
             )
     yield (

@@ -14,8 +14,8 @@ Measured by `{command}` (seed {seed}): {designs:,} designs. In each design the t
 tables of counts were added up instead.
 
 - **Coverage**: the share of intervals that contain the true value. The promise holds if it is at least the confidence minus 2 points.
-- **Wrong pass**: the true value equals the limit of a rule; the share of intervals that are completely on the good side of the limit, so that the rule passes. Half of the error that the confidence allows is on this side: 2.5 % at a confidence of 95 %. The promise holds if the share is at most 1.6 times that: 4 % at 95 %.
-- **Family-wise error**: for updates without any change for the worse, the share in which at least one of many groups, rules or retrains fails. The promise holds if it is at most 5 %. A correction for 1,000 groups needs a confidence of 99.995 % for one group, and at that level errors are too rare to simulate. There, the probabilities of all tables are added up, and the error of the family follows from that of one group.
+- **Wrong pass**: the true value equals the limit of a rule. This is the share of intervals that lie completely on the good side of the limit, so that the rule passes. It should be half of the error rate: 2.5 % at a confidence of 95 %. The promise holds if it is at most 1.6 times that: 4 % at 95 %.
+- **Family-wise error**: no group, rule or retrain gets worse. This is the share of updates in which at least one of them still fails. The promise holds if it is at most 5 %. A correction for 1,000 groups needs a confidence of 99.995 % for one group, and at that level errors are too rare to simulate. There, the probabilities of all tables are added up, and the error of the family follows from that of one group.
 - **Decided**: the share of test sets of the stated size on which the gate decides.
 
 Shares of simulated test sets vary by chance, so each bound has a tolerance of two standard errors. The tables also show the width of the intervals, because a very wide interval keeps its promise but says little.

@@ -6,25 +6,32 @@ import dataclasses
 import doctest
 import inspect
 import sys
-import tomllib
 import typing
 
-from torch import nn
-
 from flipguard import losses
-from pages.places import DOCS
+from flipguard.losses.base import LossTerm
+
+
+def terms() -> list[type[LossTerm]]:
+    """The losses, by module and in the order in which they are defined there."""
+    public = [getattr(losses, name) for name in losses.__all__]
+    kinds = [kind for kind in public if isinstance(kind, type) and issubclass(kind, LossTerm)]
+    for kind in kinds:
+        if "card" not in vars(kind):
+            sys.exit(f"{kind.__module__}.{kind.__name__} lacks a `card`.")
+    return sorted(kinds, key=lambda kind: (kind.__module__, inspect.getsourcelines(kind)[1]))
+
+
+def function_of(term: type[LossTerm]) -> str:
+    """The function that has the name of the class, apart from upper case and underscores."""
+    names = {name.replace("_", ""): name for name in losses.__all__ if name.islower()}
+    if term.__name__.lower() not in names:
+        sys.exit(f"flipguard.losses has no function for {term.__name__}.")
+    return names[term.__name__.lower()]
 
 
 def losses_page() -> str:
-    """Return one card per loss: its docstring's sentence and example, and what docs/losses.toml adds."""
-    cards = tomllib.loads((DOCS / "losses.toml").read_text())
-    terms = [
-        name
-        for name in losses.__all__
-        if isinstance(value := getattr(losses, name), type) and issubclass(value, nn.Module)
-    ]
-    if set(terms) != set(cards):
-        sys.exit(f"docs/losses.toml and flipguard.losses differ in {set(terms) ^ set(cards)}.")
+    """Return one card per loss: its docstring's sentence and example, and its `card`."""
     lines = [
         "# Losses",
         "",
@@ -42,24 +49,24 @@ def losses_page() -> str:
         "| loss | what it does | paper |",
         "|---|---|---|",
     ]
-    for name, card in cards.items():
-        sentence = _sentence(getattr(losses, name)).split(": ", 1)[-1].rstrip(".")
-        lines.append(f"| [`{name}`](#{name.lower()}) | {sentence} | {card['paper']} |")
-    for name, card in cards.items():
-        term = getattr(losses, name)
+    for term in terms():
+        name, sentence = term.__name__, _sentence(term).split(": ", 1)[-1].rstrip(".")
+        lines.append(f"| [`{name}`](#{name.lower()}) | {sentence} | {term.card.paper} |")
+    for term in terms():
+        card = term.card
         lines += [
             "",
-            f"## `{name}`",
+            f"## `{term.__name__}`",
             "",
             _sentence(term),
             "",
-            f"- **When to use it.** {card['use']}",
-            f"- **Formula.** `{card['formula']}`",
+            f"- **When to use it.** {card.use}",
+            f"- **Formula.** `{card.formula}`",
             f"- **Options.** {_options(term)}",
             f"- **Called with.** `({_call(term)})`",
-            f"- **Function.** `flipguard.losses.{card['function']}`",
-            f"- **Paper.** {card['paper']}",
-            f"- **Pitfalls.** {card['beware']}",
+            f"- **Function.** `flipguard.losses.{function_of(term)}`",
+            f"- **Paper.** {card.paper}",
+            f"- **Pitfalls.** {card.pitfalls}",
             "",
             "```python",
             *_doctest(term),

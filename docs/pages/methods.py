@@ -15,13 +15,14 @@ def methods_page() -> str:
         "# Methods",
         "",
         "These are the names for `flipguard train --method`. Set options with `--set options.NAME=VALUE`.",
-        "`codistill-skl+entropy` and `codistill-skl+skl` add a regulariser. [Losses](losses.md) has the formulas.",
+        "`+entropy` and `+skl` add a regulariser to co-distillation: `codistill-skl+entropy`. [Losses](losses.md) has the formulas.",
         "[Choose a method](guides/choose.md) says which method fits which situation.",
         "",
         "flipguard's defaults are not always those of the paper. Each card says where they differ, and",
-        "`options.preset=paper` uses the paper's value for every option that is not given. The `run.json` of a run lists the",
+        "`options.preset=paper` uses the paper's value for every option that is not given, which is its printed equation. A card",
+        "also says how a weight of the paper is written with our defaults. The `run.json` of a run lists the",
         "differences under `departures`. Every loss is a mean over the batch, also where a paper prints a sum over",
-        "the training set, as in PCT's equation 7.",
+        "the training set, as in PCT's equation 7. The recipes of the papers are [`recipe.preset`](runs.md#settings).",
         "",
         "| method | what it does | paper |",
         "|---|---|---|",
@@ -41,6 +42,8 @@ def methods_page() -> str:
             lines.append(f"- **Needs.** {method.needed()}")
         for departure in method.default_departures():
             lines.append(f"- **Differs from the paper.** {departure}.")
+        if weights := method.default_weights():
+            lines.append(f"- **A weight of the paper.** {'; '.join(weights)}.")
         for option in method.settable:
             others = f" Choices: {', '.join(option.choices)}." if option.choices else ""
             lines.append(f"- `{option.name} = {option.default!r}`: {option.sentence}{others}")

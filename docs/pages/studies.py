@@ -74,10 +74,10 @@ def overview_page() -> str:
         "These pages show what `flipguard study run` found, next to the numbers of the papers. [The guide](../guides/studies.md) "
         "explains how to run a study and how agreement is computed.",
         "",
-        "- *Agreement* is the share of pairs of rows that come out in the same order here, among those that the paper "
+        "- *Agreement* is the share of pairs of rows that have the same order here, among those that the paper "
         "separates clearly. No pair is counted if the paper fine-tunes and the scale trains from scratch.",
-        "- *Explained* pairs come out in the other order for a reason that was tested and held.",
-        "- *Training* is the time of all runs added up. Several runs share a device.",
+        "- *Explained* pairs have the other order for a reason that was tested and held.",
+        "- *Training* is the total time of all runs. Several runs share a device.",
         "",
         "**Some settings were chosen by looking at these tables.** The scales are small. Some weights of the papers have no "
         "effect at them or too much effect, and some weights are in no paper. The end of each page lists the settings "
@@ -251,7 +251,7 @@ def _error(result: Result, row: Row, *, of_paper: bool) -> float:
 
 
 def _verdict(result: Result, row: Row, metric: str) -> str:
-    """Whether the row and the untreated update come out in the paper's order."""
+    """Whether the row and the untreated update have the paper's order."""
     control = result.study.control_of(row.place)
 
     def sides(pair: Pair) -> list[set[int]]:

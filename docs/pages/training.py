@@ -107,7 +107,7 @@ def _texts_words(methods: dict[str, list[dict]]) -> list[str]:
         )
         for some in (focal, elodi)
     ]
-    errs = [
+    higher = [
         sum(a["error_rate_new"] > b["error_rate_new"] for a, b in zip(some, none, strict=True))
         for some in (focal, elodi)
     ]
@@ -120,10 +120,10 @@ def _texts_words(methods: dict[str, list[dict]]) -> list[str]:
     gains = [flips[0] - flips[1], flips[0] - flips[2]]
     return [
         f"- `fd-lm` breaks least: {flips[1] / flips[0]:.2f} times as many samples as the untreated update, and fewer in {fewer[0]} "
-        f"of {seeds} seeds. Its error is higher than that of the untreated update in {errs[0]} of {seeds} seeds, on average by "
+        f"of {seeds} seeds. Its error is higher than that of the untreated update in {higher[0]} of {seeds} seeds, on average by "
         f"{100 * (errors[1] - errors[0]):.1f} points: it learns less from the new samples.",
         f"- `elodi` breaks slightly less than the untreated update in {fewer[1]} of {seeds} seeds, "
-        f"{percent(flips[2], 2)} against {percent(flips[0], 2)} on average. Its error is higher in {errs[1]} of {seeds} seeds. "
+        f"{percent(flips[2], 2)} against {percent(flips[0], 2)} on average. Its error is higher in {higher[1]} of {seeds} seeds. "
         "It uses four members here, and its old model was untreated. After an old model that ELODI trained, "
         "[it gains more on other data](cheaper.md); this was not tried here.",
         f"- There is one test set of {TEXTS:,} texts. A negative flip rate of {percent(usual)} is {usual * TEXTS:.0f} texts, "

@@ -102,9 +102,9 @@ def _archive(path: Path, *, kind: str, write: str, larger: str) -> Iterator[Any]
 
 def unreadable_archive(path: Path, kind: str, why: BaseException | str) -> InputError:
     """The error for a file that exists but cannot be read."""
-    told = first_sentence(why) if isinstance(why, BaseException) else why
+    text = first_sentence(why) if isinstance(why, BaseException) else why
     return InputError(
-        f"{path} cannot be read as {kind} ({told}); it may be truncated or of another format."
+        f"{path} cannot be read as {kind} ({text}); it may be truncated or of another format."
     )
 
 

@@ -5,7 +5,7 @@ Counting belongs to `flipguard.engines`, and how a comparison is shown to `flipg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -14,6 +14,7 @@ import polars as pl
 
 from flipguard.controls import NoiseFloor, count_as_one, distinct_controls, noise_floors
 from flipguard.counts import FLIP_KINDS, FlipCounts, StatisticsLayout
+from flipguard.engines import local
 from flipguard.engines.pairing import settled
 from flipguard.engines.plan import (
     Counted,
@@ -69,12 +70,12 @@ class Comparison:
     details: Details = field(default_factory=Details, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        told = ", ".join(
+        text = ", ".join(
             f"{name}={self[name].value:.4f}"
             for name in ("negative_flip_rate", "churn", "accuracy_gain")
         )
         groups = "".join(f", by {column}: {len(g)} groups" for column, g in self.by.items())
-        return f"<Comparison {self.old!r} -> {self.new!r}, n={self.n:,}, {told}{groups}>"
+        return f"<Comparison {self.old!r} -> {self.new!r}, n={self.n:,}, {text}{groups}>"
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows."""
@@ -134,8 +135,6 @@ class Comparison:
                 raise InputError(
                     "This comparison has only counts and no rows; compare the files again."
                 )
-            from flipguard.engines import local
-
             self.details.add(local.details(self.plan, missing))
         return self.details
 
@@ -145,8 +144,6 @@ class Comparison:
             raise InputError(
                 "This comparison has only counts and no rows; compare the files again."
             )
-        from flipguard.engines import local
-
         return local.compared_ids(self.plan, wanted)
 
     def as_dict(self) -> dict[str, Any]:
@@ -272,11 +269,12 @@ def compare(
     )
     plan, _ = settled(plan)
     wanted = checked_wants(wants)
-    counted = _count(plan, engine, wanted)
+    count = _count_with(engine)
+    counted = count(plan, wanted)
     if same_controls := count_as_one(plan, counted.whole.counts.total()):
         copies.append(same_controls)
         plan = replace(plan, controls=plan.controls[:1])
-        counted = _count(plan, engine, wanted)
+        counted = count(plan, wanted)
     refuse_strangers(plan, _met(counted, len(plan.controls)))
     counted = replace(counted, notes=(*copies, *counted.notes, *odd_spellings(plan)))
     return comparison_from_counts(
@@ -332,14 +330,13 @@ def check_choices(
         )
 
 
-def _count(plan: CountingPlan, engine: str, wants: frozenset[Want]) -> Counted:
+def _count_with(engine: str) -> Callable[[CountingPlan, frozenset[Want]], Counted]:
+    """Return the function with which an engine counts."""
     if engine == "spark":
         from flipguard.engines import spark
 
-        return spark.count(plan, wants)
-    from flipguard.engines import local
-
-    return local.count(plan, wants)
+        return spark.count
+    return local.count
 
 
 def comparison_from_counts(

@@ -29,19 +29,19 @@ def distinct_controls(plan: CountingPlan) -> tuple[CountingPlan, list[str]]:
             copies.append(control.name)
         else:
             kept.append(control)
-    told = []
+    text = []
     if copies:
-        told.append(
+        text.append(
             f"the control {listed(dict.fromkeys(copies))} is given more than once and counts once; "
             "copies of a retrain say nothing about how retrains differ"
         )
     for side, role in ((plan.old, "old"), (plan.new, "new")):
-        told += [
+        text += [
             f"the control {control.name} is the same file as {role}; give an untreated retrain"
             for control in kept
             if _same(control, side)
         ]
-    return replace(plan, controls=tuple(kept)), told
+    return replace(plan, controls=tuple(kept)), text
 
 
 def count_as_one(plan: CountingPlan, counts: FlipCounts) -> str:

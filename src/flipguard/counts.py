@@ -41,7 +41,7 @@ FLIP_CONFIDENCES = (
 BINS = 15
 BIN_PARTS = ("n", "right", "confidence", "gap_squared")
 
-# What one unit of a stored integer is worth. Quantities in [0, 1] are kept to 2^-32, so two
+# The value of one unit of a stored integer. Quantities in [0, 1] are kept to 2^-32, so two
 # thousand million rows fit in 64 bits; distances have no upper bound and get fewer places.
 UNIT = 2.0**-32
 DISTANCE_UNIT = 2.0**-24
@@ -72,10 +72,9 @@ def control_name(control: int, cell: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """One sum over rows: what one unit of its integer is worth, and what fills it.
+    """One sum over rows: the value of one unit of its integer, and the data that fills it.
 
-    `filled_by` is in the words of `StatisticsLayout.available`; labels alone fill what names
-    nothing.
+    `filled_by` uses the names of `StatisticsLayout.available`; if it is empty, labels are enough.
     """
 
     name: str
@@ -134,7 +133,7 @@ STATISTICS: Mapping[str, Statistic] = MappingProxyType(
 
 
 def unit(name: str) -> float:
-    """What one unit of the stored integer is worth."""
+    """The value of one unit of the stored integer."""
     return STATISTICS[name].unit if name in STATISTICS else 1.0
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Control, format (direction) and surrogate characters, and the separators that break a line.
 UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -57,6 +57,15 @@ def listed(values: Iterable[object], *, most: int = 3) -> str:
     return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 
+def any_of(names: Sequence[str]) -> str:
+    """Return names as a choice.
+
+    >>> any_of([".csv", ".tsv", ".jsonl"])
+    '.csv, .tsv or .jsonl'
+    """
+    return " or ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
 def nearest(name: str, known: Iterable[str], *, all_in: str) -> str:
     """Return the end of an error about an unknown name: similar names, and where all are listed.
 
@@ -68,8 +77,7 @@ def nearest(name: str, known: Iterable[str], *, all_in: str) -> str:
     close = difflib.get_close_matches(name[:100], list(known), n=3)
     if not close:
         return f"{all_in}."
-    said = " or ".join([", ".join(close[:-1]), close[-1]] if close[1:] else close)
-    return f"did you mean {said}? {all_in}."
+    return f"did you mean {any_of(close)}? {all_in}."
 
 
 def _short(value: object, *, longest: int = 60) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from flipguard import statistics
 from flipguard.counts import FlipCounts, FloatArray
+from flipguard.formatting import finite_or_none
 from flipguard.metric_kinds import ClusterRatioKind, Design, PValueKind
 from flipguard.metrics import Metric
 
@@ -84,11 +85,13 @@ def p_values_beyond(
 ) -> FloatArray:
     """Return per group the alpha at which the interval over its clusters touches the limit."""
     found = np.full(len(groups), np.nan)
-    bound = ratio_of(metric).bound(limit, side, _reach(metric, groups[0]))
+    kind = ratio_of(metric)
+    bound = kind.bound(limit, side, _reach(metric, groups[0]))
     for places, sums, times in _together([_distinct(metric, clusters) for clusters in groups]):
         top, opposite, bottom, rows = np.moveaxis(sums, -1, 0)
-        part = opposite if side == "above" else top
-        found[places] = statistics.p_value_below(part, bottom, rows, times, limit=bound)
+        parts = [opposite] if side == "above" else [top, opposite][: 1 + kind.is_absolute]
+        each = [statistics.p_value_below(p, bottom, rows, times, limit=bound) for p in parts]
+        found[places] = np.maximum.reduce(each)
     return found
 
 
@@ -156,15 +159,11 @@ class Estimate:
     def as_json(self) -> dict[str, float | int | None]:
         """Return the numbers; undefined and infinite ones are None, because JSON has neither."""
         return {
-            "value": _number(self.value),
-            "low": _number(self.low),
-            "high": _number(self.high),
+            "value": finite_or_none(float(self.value)),
+            "low": finite_or_none(float(self.low)),
+            "high": finite_or_none(float(self.high)),
             "n": self.n,
         }
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,9 +59,9 @@ def as_refused(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        told = problem.strerror or str(problem) or type(problem).__name__
+        text = problem.strerror or str(problem) or type(problem).__name__
         raise InputError(
-            f"{path} cannot be written ({told}); check free space and permissions, or choose "
+            f"{path} cannot be written ({text}); check free space and permissions, or choose "
             "another path."
         ) from problem
 

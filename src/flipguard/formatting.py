@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from typing import Any
 
 
@@ -19,6 +20,15 @@ def json_text(document: Any) -> str:
     json.dump(document, text, indent=2, ensure_ascii=False, allow_nan=False)
     text.write("\n")
     return text.getvalue()
+
+
+def finite_or_none(value: float) -> float | None:
+    """Return a number as JSON can write it: None if it is undefined or infinite.
+
+    >>> finite_or_none(0.5), finite_or_none(float("nan"))
+    (0.5, None)
+    """
+    return value if math.isfinite(value) else None
 
 
 def format_seconds(seconds: float) -> str:

@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flipguard.comparison import Comparison
 from flipguard.corrections import failing_alphas
-from flipguard.engines.classes import is_scalar
 from flipguard.errors import InputError, PolicyError, listed
 from flipguard.estimates import Estimate
-from flipguard.formatting import json_text
+from flipguard.formatting import finite_or_none, json_text
 from flipguard.groups import Group
-from flipguard.inconclusive import NO_FLIP_OF_CONTROL, no_interval, why_inconclusive
-from flipguard.metrics import METRICS, Metric
-from flipguard.notes import forgotten_target
+from flipguard.inconclusive import (
+    NO_FLIP_OF_CONTROL,
+    no_interval,
+    no_update_exceeds,
+    why_inconclusive,
+)
+from flipguard.metrics import METRICS
 from flipguard.pinned import judge_pinned
 from flipguard.planning import Question, samples_needed
 from flipguard.policy import Policy, Rule
-from flipguard.predictions.table import Predictions
+from flipguard.policy_checks import check_judgeable
 
 if TYPE_CHECKING:
     from flipguard.render.display import VerdictDisplay
@@ -61,9 +64,9 @@ class Judgement:
             "by": self.rule.by,
             "group": self.group,
             "limit": self.rule.limit,
-            "value": _finite(self.value),
-            "low": _finite(self.low),
-            "high": _finite(self.high),
+            "value": finite_or_none(self.value),
+            "low": finite_or_none(self.low),
+            "high": finite_or_none(self.high),
             "n": self.n,
             "verdict": self.verdict,
             "judge": self.rule.judge,
@@ -202,9 +205,7 @@ def check(result: Comparison, policy: Policy) -> Verdict:
             f"Expected `policy` to be a Policy, but got {type(policy).__name__}; use Policy.read "
             "or Policy.from_dict."
         )
-    _refuse_strangers(result, policy)
-    for rule in policy.rules:
-        _refuse_absent(result, METRICS[rule.metric], policy)
+    check_judgeable(result, policy)
     groups = [_groups(result, rule, policy) for rule in policy.rules]
     judged = [
         [group for group in listed if group[rule.metric].n >= rule.min_n]
@@ -225,29 +226,6 @@ def check(result: Comparison, policy: Policy) -> Verdict:
             file=str(policy.pinned),
         )
     return Verdict(comparison=result, policy=policy, rules=rules, pinned=pinned)
-
-
-def check_columns(policy: Policy, *, old: Predictions, new: Predictions) -> None:
-    """Refuse a rule whose group-by column does not exist, before anything is compared."""
-    for i, rule in enumerate(policy.rules, start=1):
-        if rule.by is None:
-            continue
-        where = f"{policy.name}: rule {i} groups {rule.metric} by '{rule.by}'"
-        found = {side.name: side.column(rule.by) for side in (old, new)}
-        if all(column is None for column in found.values()):
-            columns = dict.fromkeys((*old.columns, *new.columns))
-            raise PolicyError(
-                f"{where}, but neither {old.name} nor {new.name} has that column; group by one "
-                f"of their columns: {listed(columns, most=12)}."
-            )
-        for side in (old, new):
-            column = found[side.name]
-            dtype = None if column is None else side.frame.collect_schema()[column]
-            if dtype is not None and not is_scalar(dtype):
-                raise PolicyError(
-                    f"{where}, but samples cannot be grouped by this column of type {dtype} in "
-                    f"{side.name}; use a column of text, numbers or times."
-                )
 
 
 def _judge_rule(
@@ -272,48 +250,6 @@ def _judge_rule(
     # If no group is large enough, nothing was shown, which is not a pass.
     verdict: Outcome = min(outcomes, key=lambda v: SEVERITY[v], default="inconclusive")
     return RuleVerdict(rule=rule, verdict=verdict, judgements=tuple(judgements))
-
-
-def _refuse_strangers(result: Comparison, policy: Policy) -> None:
-    """Refuse an old model or a control that is never right: any update would pass against it.
-
-    The cause is usually that predictions and targets spell classes differently, which hides flips.
-    """
-    counts = result.counts
-    if not counts.layout.has_target or counts.labelled == 0:
-        return
-    right_counts = {result.old: counts.old_right}
-    for i, name in enumerate(result.controls):
-        right_counts[name] = counts.control(i).new_right
-    for name, right in right_counts.items():
-        if right == 0:
-            raise PolicyError(
-                f"{policy.name} cannot be judged because no prediction of {name} equals its "
-                "target, so no sample could break; check that predictions and targets use the same "
-                "class names."
-            )
-
-
-def _refuse_absent(result: Comparison, metric: Metric, policy: Policy) -> None:
-    absent = metric.needs - result.layout.available
-    if absent:
-        hint = forgotten_target(result.plan) if "target" in absent else ""
-        raise PolicyError(
-            f"{policy.name} limits {metric.name}, which needs {listed_needs(absent)}, but "
-            f"{result.old} and {result.new} do not have that; add it, or remove the rule{hint}."
-        )
-
-
-def listed_needs(needs: frozenset[str]) -> str:
-    """Return in words what a metric needs."""
-    words = {
-        "target": "targets",
-        "old scores": "class scores of the old model",
-        "new scores": "class scores of the new model",
-        "logits": "logits of both models",
-        "control": "a control (`control=`)",
-    }
-    return " and ".join(words[need] for need in sorted(needs))
 
 
 def _groups(result: Comparison, rule: Rule, policy: Policy) -> Sequence[Group]:
@@ -341,23 +277,19 @@ def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judg
     """Judge one group against the limits; `alpha` is the error rate at which it may fail."""
     metric, confidence = METRICS[rule.metric], policy.confidence
     estimate = _estimate(rule, group, confidence)
-    judgement = Judgement(
-        rule=rule,
-        group=group.name if rule.by is not None else None,
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        n=estimate.n,
-        verdict="inconclusive",
+    judgement = replace(
+        _undecided(rule, group, estimate),
         correction=policy.correction_of(rule) if rule.judge == "interval" else "none",
         reason=NO_FLIP_OF_CONTROL if math.isinf(estimate.value) else None,
     )
-    lowest, highest = _ends(rule)
+    lowest, highest = rule.ends
     value, low, high = estimate.value, estimate.low, estimate.high
     if not estimate.is_defined:
         return replace(
             judgement, low=math.nan, high=math.nan, reason=f"{metric.name} is undefined here"
         )
+    if never_exceeded := no_update_exceeds(rule, group):
+        return replace(judgement, reason=never_exceeded)
     if rule.judge == "point":
         return replace(judgement, verdict="pass" if lowest <= value <= highest else "fail")
     # The corrected interval, which is wider, decides a fail; the plain one decides a pass. A value
@@ -375,18 +307,24 @@ def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judg
     return judgement
 
 
+def _undecided(rule: Rule, group: Group, estimate: Estimate) -> Judgement:
+    """Return the estimate of a group as a judgement that decides nothing."""
+    return Judgement(
+        rule=rule,
+        group=group.name if rule.by is not None else None,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        n=estimate.n,
+        verdict="inconclusive",
+    )
+
+
 def _estimate(rule: Rule, group: Group, confidence: float) -> Estimate:
     # The comparison has estimated all groups at once, which is many times faster.
     if confidence == group.confidence:
         return group[rule.metric]
     return group.sample.estimate(METRICS[rule.metric], confidence)
-
-
-def _ends(rule: Rule) -> tuple[float, float]:
-    return (
-        rule.min if rule.min is not None else -math.inf,
-        rule.max if rule.max is not None else math.inf,
-    )
 
 
 def _planned(
@@ -398,7 +336,7 @@ def _planned(
 ) -> list[Judgement]:
     """Add to each inconclusive judgement the number of samples it still needs, and the reason."""
     metric = METRICS[rule.metric]
-    lowest, highest = _ends(rule)
+    lowest, highest = rule.ends
     undecided = [i for i, j in enumerate(found) if j.verdict == "inconclusive" and j.reason is None]
     questions = [
         Question(
@@ -429,13 +367,8 @@ def _planned(
 
 def _not_judged(rule: Rule, group: Group, confidence: float) -> Judgement:
     estimate = _estimate(rule, group, confidence)
-    return Judgement(
-        rule=rule,
-        group=group.name if rule.by is not None else None,
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        n=estimate.n,
+    return replace(
+        _undecided(rule, group, estimate),
         verdict="not_judged",
         reason=f"only {estimate.n:,} of min_n = {rule.min_n:,}",
     )
@@ -449,7 +382,3 @@ def _excess(judgement: Judgement) -> float:
     above = value - rule.max if rule.max is not None else -math.inf
     below = rule.min - value if rule.min is not None else -math.inf
     return max(above, below)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

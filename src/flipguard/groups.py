@@ -103,7 +103,7 @@ class Grouping:
         return len(self.groups)
 
     def change(self, group: Group) -> Literal["regressed", "improved", None]:
-        """Return whether negative and positive flips differ by more than chance, corrected."""
+        """Return whether negative and positive flips differ significantly, after correction."""
         if not self.p_adjusted.get(group.name, 1.0) <= self.alpha:
             return None
         return "regressed" if group["accuracy_gain"].value < 0 else "improved"

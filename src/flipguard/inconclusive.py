@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Literal
 
 from flipguard.groups import Group
-from flipguard.metric_kinds import ControlRatioKind, MeanKind, RateKind
+from flipguard.metric_kinds import ControlRatioKind, MeanKind, RateKind, RelativeRateKind
 from flipguard.metrics import METRICS, Metric
 from flipguard.policy import Rule
 
@@ -53,6 +53,25 @@ def no_interval(group: Group) -> str:
     return "there are too few samples or clusters for an interval"
 
 
+def no_update_exceeds(rule: Rule, group: Group) -> str | None:
+    """Return the reason if no update of this old model has a value above the rule's limit.
+
+    A relative negative flip rate is at most 1 / (1 - ER_old): the value of an update that breaks
+    samples and has no other errors.
+    """
+    metric = METRICS[rule.metric]
+    if rule.max is None or rule.min or not isinstance(metric.kind, RelativeRateKind):
+        return None
+    counts = group.counts
+    most = float(counts.labelled / counts.old_right)
+    if rule.max < most:
+        return None
+    return (
+        f"{metric.name} cannot exceed {100 * most:.2f} % if the old model is right on "
+        f"{_percent(1.0 / most)} of the samples, so every update would pass; use a smaller `max`"
+    )
+
+
 def further_needed(
     more: Needed,
     outcome: Literal["pass", "fail"],
@@ -68,13 +87,13 @@ def further_needed(
     even, most = (None if number is None else rounded_up(number) for number in more)
     if even is None:
         return ""
-    told = f"about {even:,} more {word}{'' if even == 1 else 's'}"
+    text = f"about {even:,} more {word}{'' if even == 1 else 's'}"
     if even == most:
-        told += f" to {outcome}"
+        text += f" to {outcome}"
     else:
-        told += f" for an even chance to {outcome}"
-        told += f", {most:,} for 90 %" if most is not None else ""
-    return f"{told}, if {condition}"
+        text += f" for a 50 % chance to {outcome}"
+        text += f", {most:,} for 90 %" if most is not None else ""
+    return f"{text}, if {condition}"
 
 
 def rounded_up(number: int) -> int:
@@ -92,7 +111,7 @@ def _further(rule: Rule, group: Group, value: float, samples: Needed) -> str:
     outcome, clusters = expected_outcome(rule, value), group.sample.clusters
     if clusters is None:
         return further_needed(samples, outcome)
-    # Count in whole clusters, because more rows of the same clusters say less.
+    # Count in whole clusters, because more rows of the same clusters add less information.
     each = len(clusters) / float(clusters.rows.sum())
     even, most = (None if more is None else math.ceil(more * each) for more in samples)
     return further_needed(
@@ -108,10 +127,10 @@ def _never_inside(rule: Rule, value: float) -> str | None:
         if limit == end == value:
             case = "flip" if _counts_flips(metric) else "case"
             # The other intervals may contain the best value even after one case.
-            sure = isinstance(metric.kind, RateKind | ControlRatioKind | MeanKind)
+            one_fails = isinstance(metric.kind, RateKind | ControlRatioKind | MeanKind)
             return (
                 f"no number of samples can pass a limit of {_number(metric, limit)}"
-                + (f", and one {case} fails it" if sure else "")
+                + (f", and one {case} fails it" if one_fails else "")
                 + f'; with judge = "point" it passes as long as there is no {case}'
             )
     return None
@@ -135,9 +154,9 @@ def _too_few(
     metric = METRICS[rule.metric]
     end, most = group.sample.end_at_zero(metric, confidence)
     if rule.max is not None and end > rule.max:
-        limit, told = rule.max, f"{_at_best(metric, 0.0)} the upper end would be {_percent(end)}"
+        limit, text = rule.max, f"{_at_best(metric, 0.0)} the upper end would be {_percent(end)}"
     elif rule.min is not None and most - end < rule.min:
-        limit, told = (
+        limit, text = (
             rule.min,
             f"{_at_best(metric, most)} the lower end would be {_percent(most - end)}",
         )
@@ -146,7 +165,7 @@ def _too_few(
     clusters = group.sample.clusters
     found, word = (group.n, "sample") if clusters is None else (len(clusters), "cluster")
     few = f"1 {word} is" if found == 1 else f"{found:,} {word}s are"
-    reason = f"{few} too few for a limit of {_percent(limit)}: even {told}"
+    reason = f"{few} too few for a limit of {_percent(limit)}: even {text}"
     if samples[0] is None:
         return f"{reason}; {_never_decided(rule, group, value)}"
     more = _further(rule, group, value, samples)

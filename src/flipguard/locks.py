@@ -30,8 +30,8 @@ _held: set[int] = set()
 class InUseError(InputError):
     """Another process writes to the folder."""
 
-    def __init__(self, said: str, *, holder: str = "another process") -> None:
-        super().__init__(said)
+    def __init__(self, message: str, *, holder: str = "another process") -> None:
+        super().__init__(message)
         self.holder = holder
 
 
@@ -86,16 +86,16 @@ def _awaited(
     path: Path, folder: Path, report: Callable[[str], None], stops: Callable[[], bool]
 ) -> int | None:
     """Wait until the lock is free, and return it."""
-    told: set[str] = set()
+    text: set[str] = set()
     while True:
         try:
             return _taken(path, folder, report)
         except InUseError as problem:
             if stops():
                 raise
-            if problem.holder not in told:
+            if problem.holder not in text:
                 report(f"waiting for {problem.holder}, which writes to {printable(str(folder))}")
-            told.add(problem.holder)
+            text.add(problem.holder)
         time.sleep(WAIT)
 
 
@@ -125,7 +125,7 @@ def _taken(path: Path, folder: Path, report: Callable[[str], None]) -> int | Non
             ) from problem
         if _is_at(lock, path):
             _held.add(lock)
-            with suppress(OSError):  # on a full disk: the lock is held all the same
+            with suppress(OSError):  # on a full disk: the lock is held anyway
                 os.ftruncate(lock, 0)
                 os.pwrite(lock, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
             return lock

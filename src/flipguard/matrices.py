@@ -171,11 +171,11 @@ def _names(models: Sequence[Predictions]) -> tuple[str, ...]:
         stem if often[stem] == 1 else model.name for stem, model in zip(stems, models, strict=True)
     ]
     seen: Counter[str] = Counter()
-    told = []
+    text = []
     for name in names:
         seen[name] += 1
-        told.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return tuple(told)
+        text.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return tuple(text)
 
 
 def _stem(model: Predictions) -> str:

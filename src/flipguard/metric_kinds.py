@@ -1,7 +1,7 @@
 """Kinds of metric: how a metric and its uncertainty are computed from counts.
 
 A kind that leaves out an abstract method cannot be instantiated. The metrics themselves are rows of
-`metrics.py`; intervals over clusters are computed in `clustered.py` from what a kind says here.
+`metrics.py`; intervals over clusters are computed in `estimates.py` from what a kind says here.
 """
 
 from __future__ import annotations
@@ -88,6 +88,11 @@ class ClusterRatioKind(MetricKind):
     def reach(self, counts: FlipCounts) -> FloatArray:
         """The largest possible value of each group."""
         return np.ones(counts.rows.shape)
+
+    @property
+    def is_absolute(self) -> bool:
+        """Whether the upper end is that of the share or of its opposite, the larger of the two."""
+        return False
 
     @abstractmethod
     def cluster_sums(self, clusters: FlipCounts, times: FloatArray | None) -> FloatArray:
@@ -352,14 +357,16 @@ class MeanKind(ShareKind):
 
 
 @dataclass(frozen=True, slots=True)
-class CalibrationErrorKind(MetricKind):
+class CalibrationErrorKind(ClusterRatioKind):
     """Mean distance between confidence and accuracy over bins of confidence."""
 
     side: Side
 
+    def _gaps(self, counts: FlipCounts) -> FloatArray:
+        return counts.bins(self.side, "right") - counts.bins(self.side, "confidence")
+
     def _gap(self, counts: FlipCounts) -> FloatArray:
-        gap = counts.bins(self.side, "right") - counts.bins(self.side, "confidence")
-        return np.asarray(np.abs(gap).sum(axis=-1))
+        return np.asarray(np.abs(self._gaps(counts)).sum(axis=-1))
 
     def value(self, counts: FlipCounts) -> FloatArray:
         return divide_or_nan(self._gap(counts), self.size(counts))
@@ -387,6 +394,24 @@ class CalibrationErrorKind(MetricKind):
 
     def end_at_zero(self, counts: FlipCounts, confidence: float) -> tuple[float, float]:
         return NO_END
+
+    def cluster_sums(self, clusters: FlipCounts, times: FloatArray | None) -> FloatArray:
+        gaps, rows = self._gaps(clusters), np.asarray(clusters.bins(self.side, "n").sum(axis=-1))
+        often = np.ones(rows.shape) if times is None else times
+        # Gaps enter with the sign of their bin, so that their sum is the metric.
+        gap = gaps @ np.sign(often @ gaps)
+        return np.stack([gap, -gap, rows, rows], axis=-1)
+
+    def bound(self, limit: float, side: Limit, reach: float) -> float:
+        return -limit if side == "above" else limit
+
+    def ends(self, share: FloatArray, opposite: FloatArray, reach: float) -> Interval:
+        # A sum of gaps near 0 may have the other sign, so its opposite bounds the error too.
+        return np.maximum(share, opposite), np.maximum(-opposite, 0.0)
+
+    @property
+    def is_absolute(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from flipguard.predictions.table import Predictions
 
 # How other tools write a missing value as text; flipguard takes these texts as class names.
 MISSING_SPELLINGS = ("NA", "N/A", "null", "None", "NaN", "nan")
-# A note is shown if the clusters are worth less than a fourth of as many equal clusters. In
-# simulations, intervals did not hold their confidence with sizes that uneven.
-LEAST_WORTH = 4
+# A note is shown if the effective number of clusters is less than a fourth of their number. In
+# simulations, intervals did not keep their confidence with sizes that uneven.
+MOST_UNEVEN = 4
 
 
 def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
@@ -59,21 +59,22 @@ def _infinite_ratios(whole: Group) -> Iterator[str]:
     """Yield a note per ratio to controls that have no flip."""
     counts = whole.counts
     for metric, kind, flips in (
-        ("churn_ratio", "churn", "changed labels"),
-        ("negative_flip_ratio", "negative_flip", "negative flips"),
+        ("churn_ratio", "churn", "changed label"),
+        ("negative_flip_ratio", "negative_flip", "negative flip"),
     ):
         if math.isinf(whole[metric].value):
             new = counts.joint(kind)[1].sum()
-            yield f"{metric} is infinite: new has {new:,.0f} {flips}, and no control has any"
+            many = "" if new == 1 else "s"
+            yield f"{metric} is infinite: new has {new:,.0f} {flips}{many}, and no control has any"
 
 
 def forgotten_target(plan: CountingPlan | None) -> str:
-    """Return the end of a sentence that names columns which may contain targets."""
+    """Return a hint that names a column which may contain the targets; empty if there is none."""
     return _hint("target", plan.sides) if plan is not None else ""
 
 
 def _hint(role: str, sides: tuple[Predictions, ...]) -> str:
-    """Return a hint at the first file with a column whose name is common for a missing role."""
+    """Return a hint that names the first file with a column that may have a missing role."""
     for side in sides:
         columns = [c for c in side.columns if c not in (side.id, side.target, side.label)]
         if well_known(role, columns):
@@ -100,14 +101,15 @@ def _of_clusters(whole: Group) -> Iterator[str]:
 
 
 def are_uneven(sizes: FloatArray) -> bool:
-    """Return whether sizes are so uneven that intervals may fail if flips depend on the size."""
-    # The number of clusters of equal size with the same sum of squared shares of rows.
-    worth = sizes.sum() ** 2 / (sizes**2).sum()
-    return bool(worth < len(sizes) / LEAST_WORTH)
+    """Return whether intervals may be too narrow for such sizes if flips depend on the size."""
+    # The effective number of clusters: as many of equal size would have the same sum of squared
+    # shares of rows.
+    effective = sizes.sum() ** 2 / (sizes**2).sum()
+    return bool(effective < len(sizes) / MOST_UNEVEN)
 
 
 def _new_classes(plan: CountingPlan) -> Iterator[str]:
-    """Yield a note per model that cannot predict a class of the other model."""
+    """Yield one note for each model that cannot predict a class of the other model."""
     old, new = plan.old.class_names, plan.new.class_names
     if old is None or new is None:
         return

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from flipguard import statistics
 from flipguard.counts import CELLS, UNLABELLED, FlipCounts, FloatArray, joint_name
 from flipguard.estimates import GroupCounts, has_cluster_interval, intervals, ratio_of, widened
-from flipguard.metric_kinds import ControlRatioKind, MeanKind, RateKind
+from flipguard.metric_kinds import CalibrationErrorKind, ControlRatioKind, MeanKind, RateKind
 from flipguard.metrics import Metric
 
 # The chances of a decision for which the number of samples is computed.
@@ -157,7 +157,7 @@ def _further(metric: Metric, samples: Sequence[GroupCounts]) -> _Further:
     if samples[0].clusters is not None and has_cluster_interval(metric):
         return _OfClusters(metric, samples)
     # Rows with scores do not fall into a few kinds that could be counted.
-    if isinstance(metric.kind, MeanKind) or not has_cluster_interval(metric):
+    if isinstance(metric.kind, MeanKind | CalibrationErrorKind):
         return _OfMeans(metric, samples)
     return _OfRows(metric, samples)
 

@@ -150,7 +150,7 @@ def _panels(matrix: Matrix, order: npt.NDArray[np.intp]) -> list[MatrixPanel]:
     return [
         MatrixPanel(
             title="Accuracy gain",
-            sentence="by how much the new model is more often right",
+            sentence="accuracy of the new model minus that of the old one",
             values=percent(matrix.accuracy_gain),
             colours=GAIN_COLOURS,
             diverging=True,
@@ -264,8 +264,8 @@ def _signed(number: str) -> str:
 
 
 def _with_error_rates(names: list[str], rates: FloatArray) -> list[str]:
-    told = zip(names, rates, strict=True)
-    return [name if np.isnan(rate) else f"{name}  {rate:.1%}" for name, rate in told]
+    text = zip(names, rates, strict=True)
+    return [name if np.isnan(rate) else f"{name}  {rate:.1%}" for name, rate in text]
 
 
 def _short_names(names: list[str]) -> list[str]:

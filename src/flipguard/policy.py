@@ -59,6 +59,14 @@ class Rule:
         given = {"min": self.min, "max": self.max}
         return {name: value for name, value in given.items() if value is not None}
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest value that the limits allow."""
+        return (
+            self.min if self.min is not None else -math.inf,
+            self.max if self.max is not None else math.inf,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
@@ -208,9 +216,9 @@ def _check_limits(rule: Rule, metric: Metric) -> None:
         _within_reach(metric, key, limit)
     least, most = metric.range
     if (rule.min is None or rule.min <= least) and (rule.max is None or rule.max >= most):
-        told = " and ".join(f"{key} = {limit:g}" for key, limit in rule.limit.items())
+        text = " and ".join(f"{key} = {limit:g}" for key, limit in rule.limit.items())
         raise PolicyError(
-            f"Rule: {metric.name} is always {_reach(least, most)}, so {told} would pass anything; "
+            f"Rule: {metric.name} is always {_reach(least, most)}, so {text} would pass anything; "
             "give a limit inside that range."
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -210,7 +210,7 @@ def _write(known: tuple[ModelOption, ...], owner: str) -> str:
     return f"write for instance {owner}:{known[0].name}={known[0].default}"
 
 
-def only(given: Mapping[str, Any], known: set[str], place: str) -> None:
+def only(given: Mapping[str, Any], known: Set[str], place: str) -> None:
     """Raise if a table has unknown keys."""
     unknown = [key for key in given if key not in known]
     if unknown:

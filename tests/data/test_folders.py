@@ -212,5 +212,6 @@ def test_tests_without_labels_are_passed_over_for_those_that_have_them(tmp_path:
 
 @pytest.mark.parametrize("name", ["imagenet", "tinyimagenet", "inaturalist"])
 def test_a_missing_folder_says_where_it_goes(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match="but got no such file; put the folders train and val of"):
+    what = "of images and the lists" if name == "inaturalist" else "train and val of"
+    with pytest.raises(InputError, match=f"but got no such file; put the folders {what}"):
         load_data(name, root=tmp_path)

@@ -43,6 +43,7 @@ PUBLIC = {
     "load_data",
     "part",
     "seen_before",
+    "seen_by",
 }
 
 
@@ -64,6 +65,7 @@ def test_the_table_of_data_sets_says_what_each_is() -> None:
         "tinyimagenet",
         "imagenet",
         "inaturalist",
+        "svhn",
         "agnews",
     ]
     for name, row in DATA_SETS.items():

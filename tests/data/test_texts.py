@@ -81,12 +81,13 @@ def test_a_missing_data_set_says_where_it_goes(
     with pytest.raises(InputError) as refused:
         load_data("agnews")
     assert str(refused.value) == (
-        f"Expected `agnews` to be at {tmp_path}/agnews/train.jsonl.gz, but got no such file; put "
-        'AG News there as train.jsonl.gz and test.jsonl.gz, lines of {"text": …, "label": 0 to '
-        "3}, or name the folder that holds it, by `data_root` or FLIPGUARD_DATA."
+        f"Expected `agnews` to be at {tmp_path}/agnews/train.csv, but got no such file; put AG "
+        "News there as train.csv and test.csv, or as train.jsonl and test.jsonl with lines of "
+        '{"text": …, "label": 0 to 3}, plain or .gz, or name the folder that holds it, by '
+        "`data_root` or FLIPGUARD_DATA."
     )
     monkeypatch.delenv("FLIPGUARD_DATA")
-    with pytest.raises(InputError, match=r"to be at data/agnews/train\.jsonl\.gz, but"):
+    with pytest.raises(InputError, match=r"to be at data/agnews/train\.csv, but"):
         load_data("agnews")
 
 

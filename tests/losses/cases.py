@@ -109,6 +109,10 @@ CASES: dict[str, Case] = {
     "uniform-floored": lambda batch: (UniformDivergence(floor=1e-7), {"new": batch.new}),
     "uniform-top": lambda batch: (UniformDivergence(k=5), {"new": batch.new}),
     "codistill-skl": lambda batch: (CoDistillation(), {"first": batch.new, "second": batch.old}),
+    "codistill-l1": lambda batch: (
+        CoDistillation(kind="l1"),
+        {"first": batch.new, "second": batch.old},
+    ),
     "codistill-ce": lambda batch: (
         CoDistillation(kind="ce"),
         {"first": batch.new, "second": batch.old},

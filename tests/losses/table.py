@@ -326,6 +326,10 @@ def draw_pair(
     return Case(tensors, {"kind": codistilled, "reduction": reduction, **given})
 
 
+def draw_pair_l1(random: Random, **given: Any) -> Case:
+    return draw_pair(random, codistilled="l1", **given)
+
+
 def draw_pair_ce(random: Random, **given: Any) -> Case:
     return draw_pair(random, codistilled="ce", **given)
 
@@ -516,6 +520,13 @@ ROWS = {
         module="CoDistillation",
         definition=plain.codistillation,
         draw=draw_pair,
+        learns=("first", "second"),
+    ),
+    "codistillation, L1": Loss(
+        name="codistillation",
+        module="CoDistillation",
+        definition=plain.codistillation,
+        draw=draw_pair_l1,
         learns=("first", "second"),
     ),
     "codistillation, cross-entropy": Loss(

@@ -68,7 +68,7 @@ ELSEWHERE = {"bct", "ract", "fd-growth"}
 @pytest.mark.parametrize("name", sorted(set(CASES) - ELSEWHERE))
 def test_no_loss_takes_more_than_three_times_the_logits(name):
     allowed = 3.1  # and a few numbers a sample
-    if name == "codistill-skl":
+    if name in ("codistill-skl", "codistill-l1"):
         allowed *= 2  # there are two models' logits
     if name == "muscle":
         allowed += 1  # it is two distillations, and the slope of the first is kept

@@ -438,6 +438,7 @@ OF_PROBABILITIES = {
     "entropy_regularizer": ({"k": 2}, "new"),
     "uniform_divergence": ({"k": 2}, "new"),
     "codistillation, symmetric": ({}, "first"),
+    "codistillation, L1": ({}, "first"),
     "codistillation, cross-entropy": ({}, "first"),
     "muscle": ({}, "new"),
 }
@@ -588,7 +589,9 @@ def test_lemma_2_churn_needs_a_distance_above_the_confidence(random, classes, al
     churned = p.argmax(-1) != q.argmax(-1)
     least = torch.minimum(confidence(p), confidence(q))
     assert (distance[churned] > least[churned]).all()
-    # Pinsker, by which eq. 9 bounds the distance.
+    # Eq. 8, and Pinsker, by which eq. 9 bounds it.
+    ours = losses.codistillation(first=first, second=second, kind="l1", reduction="none")
+    assert_close(ours, distance, 1e-12)
     symmetric = losses.codistillation(first=first, second=second, reduction="none")
     assert (distance.square() <= symmetric + 1e-9).all()
 
@@ -607,8 +610,10 @@ def test_lemma_1_churn_is_at_most_the_sum_of_the_errors(random, classes):
 @given(random=randoms)
 def test_codistillation_is_symmetric_and_one_sided(random):
     first, second = scores(random, 4, 5), scores(random, 4, 5)
-    skl = losses.codistillation(first=first, second=second)
-    assert_close(skl, losses.codistillation(first=second, second=first), 1e-12)
+    for kind in ("skl", "l1"):
+        there = losses.codistillation(first=first, second=second, kind=kind)
+        back = losses.codistillation(first=second, second=first, kind=kind)
+        assert_close(there, back, 1e-12)
     # H(q, p) = KL(q || p) + H(q): eq. 17 and 18 differ by what the first cannot move.
     ce = losses.codistillation(first=first, second=second, kind="ce")
     own = losses.entropy_regularizer(new=second)

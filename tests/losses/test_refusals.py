@@ -247,7 +247,7 @@ OPTIONS = [
     ("rank_by", "teacher", "'student', 'reference', 'both'", losses.LogitDifferenceInhibition),
     ("filter", "right", FILTERS, losses.LogitDifferenceInhibition),
     ("class_reduction", "max", "'mean', 'sum'", losses.LogitDifferenceInhibition),
-    ("kind", "kl", "'skl', 'ce'", losses.CoDistillation),
+    ("kind", "kl", "'skl', 'ce', 'l1'", losses.CoDistillation),
     ("kind", "cosine", "'linear', 'step', 'none'", losses.Ramp),
 ]
 

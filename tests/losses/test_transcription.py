@@ -208,6 +208,7 @@ GRADCHECKS = [
     ),
     *(checked("uniform_divergence", k=k, floor=0.01, c=5) for k in (None, 3)),
     checked("codistillation, symmetric"),
+    checked("codistillation, L1"),
     checked("codistillation, cross-entropy"),
     *(checked("muscle", temperature=t, seed=seed) for t in (1.0, 4.0) for seed in (0, 1, 2)),
     checked("muscle", soft=True, matched=True),

@@ -445,9 +445,13 @@ def probability_choices(*, new: Tensor, k: int | None = None, **_: object) -> li
 def codistillation(
     *, first: Tensor, second: Tensor, kind: str = "skl", reduction: str = "mean"
 ) -> Tensor:
-    """Churn eq. 9 ("skl", both learn) and eq. 18 ("ce", the first learns)."""
+    """Churn eq. 8 ("l1") and 9 ("skl"), where both learn, and eq. 18 ("ce", the first learns)."""
     losses = []
-    if kind == "skl":
+    if kind == "l1":
+        for a, b in zip(rows(first), rows(second), strict=True):
+            pairs = zip(softmax(a), softmax(b), strict=True)
+            losses.append(total([torch.abs(p - q) for p, q in pairs]))
+    elif kind == "skl":
         for a, b in zip(rows(first), rows(second), strict=True):
             losses.append(kl(a, b) + kl(b, a))
     else:

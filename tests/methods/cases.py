@@ -19,7 +19,7 @@ from flipguard.methods import METHODS, Objective
 from tests.losses import transcription as plain
 from tests.methods import equations
 from tests.methods import other_equations as others
-from tests.methods.equations import Said
+from tests.methods.equations import Said, plus
 from tests.methods.scenes import CLASSES, PLACES, STEPS, Features, Scene
 
 
@@ -127,13 +127,10 @@ def views(call: Call) -> Tensor:
     return equations.elodi(call.said, reference=rows)
 
 
-def codistill_ce(call: Call, **numbers: Any) -> Tensor:
-    return equations.codistill_ce(
-        call.said,
-        stale_new=call.stale["student"],
-        stale_twin=call.stale["twin"],
-        **numbers,
-    )
+def codistill(call: Call, agreement: str, *, stale: bool = False, **numbers: Any) -> Tensor:
+    if stale:
+        numbers |= {"stale_new": call.stale["student"], "stale_twin": call.stale["twin"]}
+    return equations.codistill(call.said, agreement, **numbers)
 
 
 def l2_sp(call: Call, *, strength: float) -> Tensor:
@@ -174,8 +171,8 @@ def fisher(model: nn.Module, at: Scene, samples: int) -> dict[str, Tensor]:
 # --- the cases -----------------------------------------------------------------------------------
 
 GROWTH = STEPS // 2  # the steps over which strengths grow by default
+BURN_IN = STEPS // 10  # the steps before a strength in one step, by default
 fd_kl, fd_lm, elodi = equations.fd_kl, equations.fd_lm, equations.elodi
-codistill_skl = equations.codistill_skl
 # Departures from the papers that are our defaults.
 FD_KL = {"t_squared": True, "direction": "KL(old || new)"}
 LDI = {"k": None, "over_classes": "mean"}
@@ -217,6 +214,7 @@ CASES = [
     ),
     variant(name="kd", scene="grown", equation=of(equations.kd, **FD_KL)),
     printed("fd-kl", of(fd_kl)),
+    printed("fd-kl", of(fd_kl), scene="grown"),
     default(name="fd-kl", equation=of(fd_kl, **FD_KL)),
     variant(
         name="fd-kl",
@@ -225,6 +223,7 @@ CASES = [
     ),
     variant(name="fd-kl", scene="grown", equation=of(fd_kl, **FD_KL)),
     printed("fd-lm", of(fd_lm)),
+    printed("fd-lm", of(fd_lm), scene="grown"),
     default(name="fd-lm", equation=of(fd_lm, over_classes="mean")),
     variant(
         name="fd-lm",
@@ -259,6 +258,7 @@ CASES = [
     printed("elodi", of(elodi, rank_by="reference"), rank_by="reference"),
     printed("elodi", of(elodi, k=None), k=None),
     printed("elodi", of(elodi, alpha=1.0, legacy=0.3), alpha=1.0, legacy=0.3),
+    printed("elodi", of(elodi, alpha=1.0, legacy=0.3), scene="grown", alpha=1.0, legacy=0.3),
     default(name="elodi", equation=of(elodi, **LDI)),
     variant(
         name="elodi",
@@ -266,6 +266,15 @@ CASES = [
         equation=of(elodi, alpha=0.3, p=3.0, k=4, rank_by="both", over_classes="mean"),
     ),
     variant(name="elodi", options={"p": 1.0}, equation=of(elodi, p=1.0, **LDI)),
+    *(
+        printed("elodi", of(elodi, margin=1.5, p=p), margin=1.5, p=p)  # of significant changes
+        for p in (1.0, 2.0)
+    ),
+    variant(
+        name="elodi",
+        options={"margin": 1.5, "legacy": 0.1},
+        equation=of(elodi, margin=1.5, legacy=0.1, **LDI),
+    ),
     *(
         variant(
             name="elodi", options={"legacy": 0.1}, equation=of(elodi, legacy=0.1, **LDI), **where
@@ -291,41 +300,87 @@ CASES = [
         options={"alpha": 0.3, "k": 10, "floor": 1e-3},
         equation=of(equations.skl, alpha=0.3, k=10, floor=1e-3),
     ),
-    *both("codistill-skl", of(codistill_skl, growth=GROWTH)),
-    *both("codistill-skl+entropy", of(codistill_skl, growth=GROWTH, plus="entropy")),
-    printed("codistill-skl+skl", of(codistill_skl, growth=GROWTH, plus="skl")),
+    *both("codistill-skl", partial(codistill, agreement="skl", growth=GROWTH)),
+    *both(
+        "codistill-skl+entropy",
+        partial(codistill, agreement="skl", growth=GROWTH, plus="entropy"),
+    ),
+    printed("codistill-skl+skl", partial(codistill, agreement="skl", growth=GROWTH, plus="skl")),
     default(
-        name="codistill-skl+skl", equation=of(codistill_skl, growth=GROWTH, plus="skl", floor=1e-7)
+        name="codistill-skl+skl",
+        equation=partial(codistill, agreement="skl", growth=GROWTH, plus="skl", floor=1e-7),
     ),
     variant(
         name="codistill-skl",
         options={"beta": 0.5, "ramp": 0.1, "plus": "entropy", "alpha": 0.3},
         number=7,
-        equation=of(codistill_skl, growth=STEPS // 10, beta=0.5, plus="entropy", alpha=0.3),
+        equation=partial(
+            codistill, agreement="skl", growth=STEPS // 10, beta=0.5, plus="entropy", alpha=0.3
+        ),
     ),
-    *both("codistill-ce", partial(codistill_ce, burn_in=STEPS // 10)),
+    *both("codistill-l1", partial(codistill, agreement="l1", growth=GROWTH)),
+    *both("codistill-ce", partial(codistill, agreement="ce", stale=True, burn_in=BURN_IN)),
     variant(
         name="codistill-ce",
         options={"beta": 0.5, "burn_in": 0.2, "every": 3},
         number=STEPS // 5 + 1,
-        equation=partial(codistill_ce, beta=0.5, burn_in=STEPS // 5),
+        equation=partial(codistill, agreement="ce", stale=True, beta=0.5, burn_in=STEPS // 5),
+    ),
+    # Every distance, updated and grown in every way, with each regulariser of the top 10.
+    *(
+        variant(
+            name=f"codistill-{agreement}",
+            number=number,
+            options={
+                "updates": "independent" if stale else "joint",
+                "ramp_kind": kind,
+                "every": 3,
+                "beta": 0.5,
+                "ramp": 0.3,
+                "burn_in": 0.2,
+                "plus": plus,
+                "alpha": 0.3,
+                "k": k,
+                "floor": 1e-3,
+            },
+            equation=partial(
+                codistill,
+                agreement=agreement,
+                stale=stale,
+                **{"growth" if kind == "linear" else "burn_in": steps},
+                beta=0.5,
+                plus=plus,
+                alpha=0.3,
+                k=k,
+                floor=1e-3,
+            ),
+        )
+        for agreement in ("skl", "l1", "ce")
+        for stale in (False, True)
+        for kind, steps, number in (
+            ("linear", STEPS * 3 // 10, 7),
+            ("step", STEPS // 5, STEPS // 5 + 1),
+        )
+        for plus, k in (("nothing", None), ("entropy", 10), ("skl", 10))
     ),
     *(
         case
-        for name, equation in (
-            ("new-error", others.new_error),
-            ("strict-imitation", others.strict_imitation),
-            ("muscle", others.muscle),
+        for name, loss in (
+            ("new-error", plain.new_error),
+            ("strict-imitation", plain.strict_imitation),
+            ("muscle", plain.muscle),
         )
         for case in (
-            *both(name, of(equation)),
-            variant(name=name, options={"weight": 0.7}, equation=of(equation, weight=0.7)),
-            variant(name=name, scene="grown", equation=of(equation)),
-            variant(name=name, olds=2, equation=of(equation)),
+            *both(name, of(plus(loss))),
+            variant(name=name, options={"weight": 0.7}, equation=of(plus(loss), weight=0.7)),
+            variant(name=name, scene="grown", equation=of(plus(loss))),
+            variant(name=name, olds=2, equation=of(plus(loss))),
         )
     ),
     variant(
-        name="muscle", options={"temperature": 3.0}, equation=of(others.muscle, temperature=3.0)
+        name="muscle",
+        options={"temperature": 3.0},
+        equation=of(plus(plain.muscle), temperature=3.0),
     ),
     *both("l2-sp", partial(l2_sp, strength=0.01), scene="nets"),
     variant(

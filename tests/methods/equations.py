@@ -73,6 +73,23 @@ def shared(said: Said, new: Row, old: Row) -> tuple[Row, Row]:
     return plain.together(new, old, said.match)
 
 
+def plus(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The task's loss plus a weight times a loss of `tests/losses/transcription.py`."""
+
+    def equation(said: Said, *, weight: float = 1.0, **options: Any) -> Tensor:
+        given = {"target": torch.tensor(said.target), "classes": said.match, **options}
+        new = tensor(said.new)
+        return task(said) + weight * mean(
+            [loss(new=new, old=tensor(old), **given) for old in said.olds]
+        )
+
+    return equation
+
+
+def tensor(rows: list[Row]) -> Tensor:
+    return torch.stack([torch.stack(row) for row in rows])
+
+
 # --- PCT ---------------------------------------------------------------------
 
 
@@ -168,9 +185,19 @@ def fd_lm(
 
 
 def ldi(
-    new: Row, reference: Row, *, k: int | None, p: float, rank_by: str, over_classes: str
+    new: Row,
+    reference: Row,
+    *,
+    k: int | None,
+    p: float,
+    rank_by: str,
+    over_classes: str,
+    margin: float,
 ) -> Tensor:
-    """Eq. 8 over the classes of eq. 5 (`reference`) or of the text under it (`student`)."""
+    """Eq. 8 over the classes of eq. 5 (`reference`) or of the text under it (`student`).
+
+    ICLR, section 1: it "only penalizes significant changes", here those above the margin.
+    """
     by_student = plain.highest_classes(new, k)
     by_reference = plain.highest_classes(reference, k)
     chosen = {
@@ -178,7 +205,8 @@ def ldi(
         "reference": set(by_reference),
         "both": {*by_student, *by_reference},  # ours
     }[rank_by]
-    distance = total([torch.abs(new[c] - reference[c]) ** p for c in sorted(chosen)])
+    excess = [torch.abs(new[c] - reference[c]) - margin for c in sorted(chosen)]
+    distance = total([one**p for one in excess if plain.number(one) > 0])
     return distance / len(chosen) if over_classes == "mean" else distance
 
 
@@ -200,11 +228,13 @@ def elodi(
     p: float = 2.0,
     rank_by: str = "student",
     over_classes: str = "sum",
+    margin: float = 0.0,
 ) -> Tensor:
     """Section 4.2, (1 - alpha) CE + alpha LDI; and eq. 9, whose lambda is 1 - `legacy`."""
 
     def inhibited(new: Row, other: Row) -> Tensor:
-        return ldi(new, other, k=k, p=p, rank_by=rank_by, over_classes=over_classes)
+        how: dict[str, Any] = {"k": k, "p": p, "rank_by": rank_by, "margin": margin}
+        return ldi(new, other, over_classes=over_classes, **how)
 
     says = ensemble(said.members) if reference is None else reference
     pull = mean([inhibited(new, other) for new, other in zip(said.new, says, strict=True)])
@@ -240,53 +270,63 @@ def skl(said: Said, *, alpha: float = 0.05, k: int | None = None, floor: float =
     return (1 - alpha) * task(said) - alpha * away
 
 
-def codistill_skl(
+def l1(a: Row, b: Row) -> Tensor:
+    """Lemma 2: D_L1 = sum_j |p_j - q_j|."""
+    return total([torch.abs(p - q) for p, q in zip(softmax(a), softmax(b), strict=True)])
+
+
+def symmetric_kl(a: Row, b: Row) -> Tensor:
+    return plain.kl(a, b) + plain.kl(b, a)
+
+
+def both_cross_entropies(a: Row, b: Row) -> Tensor:
+    """The sum of eq. 18a and 18b in which both models learn from both terms, in joint updates."""
+    return plain.cross_entropy(a, b) + plain.cross_entropy(b, a)
+
+
+JOINT = {"skl": symmetric_kl, "l1": l1, "ce": both_cross_entropies}
+# Of a model that learns, and of a copy that does not: H(copy, model) in eq. 18.
+OF_COPY = {"skl": symmetric_kl, "l1": l1, "ce": lambda mine, copy: plain.cross_entropy(copy, mine)}
+
+
+def codistill(
     said: Said,
+    agreement: str,
     *,
     beta: float = 0.04,
-    growth: int,
+    growth: int | None = None,
+    burn_in: int | None = None,
+    stale_new: list[Row] | None = None,
+    stale_twin: list[Row] | None = None,
     plus: str = "nothing",
     alpha: float = 0.1,
+    k: int | None = None,
     floor: float = 0.0,
 ) -> Tensor:
-    """Eq. 9 and 19, with both strengths growing as min(c t, strength) (appendix C)."""
+    """Eq. 8, 9, 18 and 19; for independent updates, the sum of both objectives.
+
+    Strengths grow as min(c t, strength), or are > 0 iff t > t_0 (appendix C).
+    """
 
     def grown(strength: float) -> float:
+        if burn_in is not None:
+            return strength if said.number > burn_in else 0.0
         return min(strength / growth * said.number, strength) if growth else strength
 
     found = task(said) + task(said, said.twin)
-    agreement = mean(
-        [plain.kl(a, b) + plain.kl(b, a) for a, b in zip(said.new, said.twin, strict=True)]
-    )
-    found = found + grown(beta) * agreement
+    if stale_new is None or stale_twin is None:
+        pairs = zip(said.new, said.twin, strict=True)
+        found = found + grown(beta) * mean([JOINT[agreement](a, b) for a, b in pairs])
+    else:
+        for mine, copy in ((said.new, stale_twin), (said.twin, stale_new)):
+            pairs = zip(mine, copy, strict=True)
+            found = found + grown(beta) * mean([OF_COPY[agreement](a, b) for a, b in pairs])
     if plus == "entropy":
         both = zip(said.new, said.twin, strict=True)
-        ereg = mean([entropy_of(a, None) + entropy_of(b, None) for a, b in both])
+        ereg = mean([entropy_of(a, k) + entropy_of(b, k) for a, b in both])
         found = found + grown(alpha) * ereg
     if plus == "skl":
         both = zip(said.new, said.twin, strict=True)
-        ereg = -mean([skl_of(a, None, floor) + skl_of(b, None, floor) for a, b in both])
+        ereg = -mean([skl_of(a, k, floor) + skl_of(b, k, floor) for a, b in both])
         found = found + grown(alpha) * ereg
-    return found
-
-
-def codistill_ce(
-    said: Said,
-    *,
-    stale_new: list[Row],
-    stale_twin: list[Row],
-    beta: float = 0.04,
-    burn_in: int,
-) -> Tensor:
-    """Eq. 18a and 18b, whose sum has the gradient of each; beta(t) > 0 iff t > t_0."""
-    found = task(said) + task(said, said.twin)
-    if said.number > burn_in:
-        # H(f(x; w_2^(t-T)), f(x; w_1)), and the same the other way round
-        to_new = mean(
-            [plain.cross_entropy(b, a) for a, b in zip(said.new, stale_twin, strict=True)]
-        )
-        to_twin = mean(
-            [plain.cross_entropy(a, b) for a, b in zip(stale_new, said.twin, strict=True)]
-        )
-        found = found + beta * to_new + beta * to_twin
     return found

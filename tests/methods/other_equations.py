@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.losses import transcription as plain
 from tests.losses.transcription import ZERO, Row, log_softmax, prediction, softmax, total
-from tests.methods.equations import Said, mean, old_right, over_olds, shared, task
+from tests.methods.equations import Said, mean, shared, task
 
 # --- compatible training -----------------------------------------------------
 
@@ -88,42 +88,6 @@ def bu_cr(said: Said, **numbers: Any) -> Tensor:
 
 
 # --- others ------------------------------------------------------------------
-
-
-def new_error(said: Said, *, weight: float = 1.0) -> Tensor:
-    """Bansal et al. (2019): L + lambda D, D = 1[h1 right] L(x, y, h2)."""
-
-    def of_sample(new: Row, old: Row, label: int) -> Tensor:
-        return -log_softmax(new)[label] if old_right(said, old, label) else ZERO
-
-    return task(said) + weight * over_olds(said, of_sample)
-
-
-def strict_imitation(said: Said, *, weight: float = 1.0) -> Tensor:
-    """Bansal et al. (2019): D = 1[h1 right] L(x, h1, h2)."""
-
-    def of_sample(new: Row, old: Row, label: int) -> Tensor:
-        if not old_right(said, old, label):
-            return ZERO
-        mine, theirs = shared(said, new, old)
-        return plain.cross_entropy(theirs, mine)
-
-    return task(said) + weight * over_olds(said, of_sample)
-
-
-def muscle(said: Said, *, weight: float = 1.0, temperature: float = 1.0) -> Tensor:
-    """Echterhoff et al. (2024): KL(old || new) where new is wrong.
-
-    Ours are the task's loss and T^2; we have no control.
-    """
-
-    def of_sample(new: Row, old: Row, label: int) -> Tensor:
-        if prediction(new) == label:
-            return ZERO
-        mine, theirs = shared(said, new, old)
-        return temperature**2 * plain.kl(theirs, mine, temperature)
-
-    return task(said) + weight * over_olds(said, of_sample)
 
 
 def label_mix(said: Said, *, share: float = 0.5) -> Tensor:

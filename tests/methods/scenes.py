@@ -218,7 +218,7 @@ def options_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def build(name: str, options: Mapping[str, Any], at: Scene) -> Objective:
     """The objective of a method, as `train` builds it."""
     method, _ = method_of(name)
-    return method.objective(at.setting(options_of(name, options)))
+    return method.build(at.setting(options_of(name, options)))
 
 
 def minimised(objective: Objective, at: Scene, number: int | Tensor) -> Tensor:

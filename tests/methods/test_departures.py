@@ -43,7 +43,7 @@ def test_a_preset_takes_the_papers_values(name: str) -> None:
     changed = {option: printed[option] for option in usual if printed[option] != usual[option]}
     assert "preset" not in printed
     assert method.complete({"preset": "none"}) == method.complete(usual) == usual
-    if name == "codistill-skl":
+    if name.startswith("codistill-"):
         changed.pop("floor")  # has no effect unless the regulariser is skl
     assert changed == DEPARTING.get(name, {})
     assert [one.partition(" = ")[0] for one in method.default_departures() if " = " in one] == list(
@@ -65,6 +65,41 @@ def test_a_floor_departs_only_where_it_is_used() -> None:
     assert method.default_departures() == []
     (said,) = method.departures(method.complete({"plus": "skl"}))
     assert said.startswith("floor = 1e-07, 0.0 in the paper: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("entropy", {}),
+        ("skl", {}),
+        ("codistill-skl", {"plus": "entropy"}),
+        ("codistill-l1", {"plus": "skl"}),
+    ],
+)
+def test_all_of_many_classes_depart(name: str, given: dict[str, str]) -> None:
+    """Reproducibility, section 4: the top 10 on ImageNet, and all classes on CIFAR-100."""
+    method = METHODS[name]
+    (said,) = method.unlike_at(given, 1000)
+    assert said.endswith(" of all classes, where the paper has the top 10")
+    assert method.unlike_at(given, 100) == method.unlike_at({**given, "k": 10}, 1000) == ()
+    assert METHODS["codistill-skl"].unlike_at({}, 1000) == ()
+
+
+def test_another_margin_or_way_of_updating_departs() -> None:
+    elodi = METHODS["elodi"]
+    (said,) = elodi.departures(elodi.complete({"preset": "paper", "margin": 0.5}))
+    assert said.startswith("margin = 0.5, 0.0 in the paper: ")
+    for name, updates, ramp in (
+        ("codistill-skl", "independent", "step"),
+        ("codistill-l1", "independent", "step"),
+        ("codistill-ce", "joint", "linear"),
+    ):
+        method = METHODS[name]
+        options = method.complete({"updates": updates, "ramp_kind": ramp})
+        assert [one.split(",")[0] for one in method.departures(options)] == [
+            f"updates = {updates}",
+            f"ramp_kind = {ramp}",
+        ]
 
 
 def test_a_card_knows_what_its_name_adds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,19 +153,25 @@ def test_every_option_has_an_equation(name: str) -> None:
 # --- over time -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", ["linear", "step"])
 @pytest.mark.parametrize("plus", ["nothing", "entropy", "skl"])
 @pytest.mark.parametrize("ramp", [0.1, 0.0])
-def test_strengths_grow_as_printed(plus: str, ramp: float) -> None:
-    """beta_t = min(c t, beta); as a number, and as the tensor of a replayed step."""
+def test_strengths_grow_as_printed(plus: str, ramp: float, kind: str) -> None:
+    """beta_t = min(c t, beta), or > 0 iff t > t_0; as a number, and as that of a replayed step."""
     at = scene()
     options = {"beta": 0.5, "alpha": 0.3, "ramp": ramp, "plus": plus, "floor": 0.0}
-    objective = build("codistill-skl", options, at)
+    objective = build("codistill-skl", {**options, "burn_in": ramp, "ramp_kind": kind}, at)
     growth = int(ramp * STEPS)
     for number in (0, 1, 13, growth - 1, growth, growth + 1, STEPS - 1):
         if number < 0:
             continue
-        expected = equations.codistill_skl(
-            said_of(at, number), growth=growth, beta=0.5, plus=plus, alpha=0.3
+        expected = equations.codistill(
+            said_of(at, number),
+            "skl",
+            **{"growth" if kind == "linear" else "burn_in": growth},
+            beta=0.5,
+            plus=plus,
+            alpha=0.3,
         )
         check(objective, at, number, expected)
         check(objective, at, torch.tensor(number), expected)
@@ -179,8 +185,9 @@ def test_peers_are_as_old_as_printed() -> None:
     for number in range(11):
         if number % 3 == 0:
             stale = stale_of(at)
-        expected = equations.codistill_ce(
+        expected = equations.codistill(
             said_of(at, number),
+            "ce",
             stale_new=stale["student"],
             stale_twin=stale["twin"],
             beta=0.5,

@@ -134,7 +134,7 @@ def test_departures_are_what_the_paper_has_otherwise() -> None:
     assert list(MADE_UP.departures(MADE_UP.complete({"preset": "paper"}))) == ["it is made up"]
     held_out = dataclasses.replace(BARE, needs=lambda _: Needs(held_out=True))
     assert HELD_OUT == 0.1
-    told = ["learns from 10% fewer samples, which are held out"]
+    told = ["holds out 10% of the training samples"]
     assert list(held_out.departures({})) == told
     elodi = METHODS["elodi"].complete({"preset": "paper", "guide": "calibrated"})
     assert list(METHODS["elodi"].departures(elodi))[-1:] == told
@@ -231,7 +231,7 @@ def without(at: Scene, **missing: Any) -> Any:
     def made(name: str, **options: Any) -> Objective:
         method, _ = method_of(name)
         complete = {**method.complete({}), **options}
-        return method.objective(dataclasses.replace(at.setting(complete), **missing))
+        return method.build(dataclasses.replace(at.setting(complete), **missing))
 
     return made
 
@@ -289,6 +289,8 @@ def test_what_a_run_must_know_of_an_objective() -> None:
     assert usual.state() == {}
     assert not build("codistill-ce", {}, at).replayable
     assert build("codistill-skl", {}, at).replayable
+    assert build("codistill-ce", {"updates": "joint"}, at).replayable
+    assert not build("codistill-skl", {"updates": "independent"}, at).replayable
     stored = build("elodi", {"views": 2}, at)
     assert stored.views == 2
     assert build("ract", {}, scene("features")).needs_features
@@ -313,7 +315,7 @@ def test_texts_and_features_that_are_not_there() -> None:
         held_out=lambda: iter([({"input_ids": at.inputs}, at.target)]),
     )
     with pytest.raises(InputError, match="Expected vectors or images for `ewc`, but got texts"):
-        METHODS["ewc"].objective(texts)
+        METHODS["ewc"].build(texts)
 
 
 def test_label_smoothing_is_of_the_task() -> None:
@@ -348,9 +350,12 @@ def test_options_that_make_another_equation_are_told_from_amounts() -> None:
         "kd": ["direction", "t_squared"],
         "fd-kl": ["direction", "t_squared"],
         "fd-lm": ["class_reduction", "filter"],
-        "elodi": ["class_reduction"],
+        "elodi": ["margin", "class_reduction"],
         "skl": ["floor"],
-        "codistill-skl": ["floor"],
+        **{
+            f"codistill-{agreement}": ["updates", "ramp_kind", "floor"]
+            for agreement in ("ce", "skl", "l1")
+        },
     }
 
 

@@ -43,6 +43,7 @@ PROMISED = [
     "skl",
     "codistill-ce",
     "codistill-skl",
+    "codistill-l1",
     "new-error",
     "strict-imitation",
     "muscle",
@@ -51,7 +52,7 @@ PROMISED = [
     "mixout",
     "label-mix",
 ]
-VARIANTS = ("codistill-skl+entropy", "codistill-skl+skl")
+VARIANTS = ("codistill-skl+entropy", "codistill-skl+skl", "codistill-ce+entropy")
 GROWING = [
     name
     for name, row in METHODS.items()

@@ -244,7 +244,7 @@ def test_an_objective_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def counted(setting: Any) -> Any:
         built.append("elodi")
         assert setting.members is not None  # which are trained by now
-        return elodi.objective(setting)
+        return elodi.build(setting)
 
     elodi = METHODS["elodi"]
     rows = {**METHODS, "elodi": dataclasses.replace(elodi, build=counted)}

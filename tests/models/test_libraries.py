@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from flipguard.errors import InputError
 from flipguard.models import build_model, classify, head_of, same_layout
+from flipguard.models.hugging_face import transformers_maker
+from flipguard.models.libraries import torchvision_maker
 from tests.models.conftest import LABELS
 
 
@@ -41,6 +44,61 @@ def test_timm_is_told_the_dropout() -> None:
         model.eval()
         inputs = torch.randn(2, 3, 32, 32)
         assert torch.equal(model(inputs), model(inputs))
+
+
+def rates(model: nn.Module) -> set[float]:
+    """The rates of the dropout layers that a model has."""
+    return {one.p for one in model.modules() if isinstance(one, nn.Dropout)}
+
+
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [
+        *(("alexnet", 0.5), ("vgg11", 0.5), ("squeezenet1_1", 0.5), ("mnasnet0_5", 0.2)),
+        *(("mobilenet_v2", 0.2), ("mobilenet_v3_small", 0.2), ("efficientnet_b0", 0.2)),
+        ("efficientnet_b2", 0.3),
+    ],
+)
+def test_torchvision_is_told_the_dropout(name: str, usual: float) -> None:
+    for dropout, wanted in ((None, usual), (0.25, 0.25), (0, 0.0)):
+        make = torchvision_maker(name, classes=3, input_shape=None, dropout=dropout)
+        with torch.device("meta"):
+            assert rates(make()) == {wanted}
+
+
+def test_dropout_between_the_layers_of_torchvision() -> None:
+    make = torchvision_maker("swin_t", classes=3, input_shape=None, dropout=0.25)
+    with torch.device("meta"):
+        assert 0.25 in rates(make())
+    spec = "torchvision:densenet121:dropout=0.25"
+    densenet: Any = build_model(spec, classes=3, input_shape=(3, 32, 32))
+    assert densenet.features.denseblock1.denselayer1.drop_rate == 0.25
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Roberta", "DistilBert", "Electra", "Albert"])
+def test_a_text_model_of_transformers_is_told_the_dropout(kind: str, tmp_path: Path) -> None:
+    getattr(transformers, f"{kind}Config")().save_pretrained(tmp_path / kind)
+    told, usual = (
+        transformers_maker(
+            str(tmp_path / kind), classes=3, input_shape=None, pretrained=False, dropout=dropout
+        )
+        for dropout in (0.25, None)
+    )
+    with torch.device("meta"):
+        told, usual = told(), usual()
+    assert 0.25 in rates(told)
+    assert 0.25 not in rates(usual)
+    # What comes last before the head drops features.
+    last = [one for one in told.modules() if isinstance(one, nn.Dropout)][-1]
+    assert last.p == 0.25
+
+
+def test_an_image_model_of_transformers_is_told_the_dropout(vit: Path, tmp_path: Path) -> None:
+    model = build_model(f"hf:{vit}:dropout=0.25", classes=3, input_shape=(3, 16, 16))
+    assert 0.25 in rates(model)
+    transformers.ResNetConfig().save_pretrained(tmp_path / "resnet")
+    with pytest.raises(InputError, match="of the kind 'resnet', which has none; choose another"):
+        build_model(f"hf:{tmp_path / 'resnet'}:dropout=0.25", classes=3, input_shape=(3, 32, 32))
 
 
 @pytest.mark.parametrize("spec", ["timm:resnet10t", "torchvision:resnet18"])

@@ -15,6 +15,9 @@ from torch import nn
 
 from flipguard.data.image_folders import FolderSplit
 from flipguard.errors import InputError
+from flipguard.fusion import fuse
+from flipguard.fusion.operation import NotFusable
+from flipguard.fusion.packed import trace
 from flipguard.models import build_model, classify, head_of
 from flipguard.models.preprocessing import Preprocessing, preprocess_with, preprocessing_of
 from flipguard.models.published import published_preprocessing
@@ -191,6 +194,25 @@ def test_a_model_keeps_its_names_its_head_and_its_state() -> None:
     torch.testing.assert_close(model(images * 2 - 1), expected)
     wide = classify(model.double(), images.double() * 2 - 1)
     torch.testing.assert_close(wide.float(), expected)
+
+
+def test_it_is_never_left_out_where_a_network_is_rewritten() -> None:
+    """Rewriting traces `forward`, which does not contain what happens in front of it."""
+    model = build_model("conv2d:width=4", classes=3, input_shape=(3, 8, 8), seed=0)
+    trace(model)
+    preprocess_with(model, Preprocessing(mean=(0.4,)))
+    with pytest.raises(NotFusable, match="hooks on the network"):
+        trace(model)
+    members = [
+        preprocess_with(
+            build_model("conv2d:width=4", classes=3, input_shape=(3, 8, 8), seed=seed),
+            Preprocessing(mean=(0.4,)),
+        )
+        for seed in (0, 1)
+    ]
+    fused, images = fuse(members).eval(), torch.rand(5, 3, 8, 8)
+    for member, logits in zip(members, fused(images), strict=True):
+        torch.testing.assert_close(logits, member.eval()(images))
 
 
 def test_nothing_is_multiplied_by_default() -> None:

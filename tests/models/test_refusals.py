@@ -58,7 +58,14 @@ def test_a_spec_is_a_text() -> None:
         ("mlp:dropout=nan", "but got 'nan'"),
         ("mlp:dropout=-0.1", "but got '-0.1'"),
         ("resnet20:width=", "but got ''"),
-        ("torchvision:resnet18:dropout=0.1", "among none, but got 'dropout'"),
+        (
+            "torchvision:resnet18:dropout=0.1",
+            "takes a rate of dropout, but got 'torchvision:resnet18', and ResNet takes none; "
+            "choose a model of timm",
+        ),
+        ("torchvision:alexnet:dropout=2", "below 1, but got '2'"),
+        ("torchvision:alexnet:width=2", "among dropout, but got 'width'"),
+        ("hf:nowhere:dropout=2", "below 1, but got '2'"),
         ("timm:resnet10t:width=3", "among dropout, but got 'width'"),
     ],
 )

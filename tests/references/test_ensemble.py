@@ -389,8 +389,8 @@ def test_many_rows_are_worked_on_in_parts() -> None:
         ),
         (
             [(X, torch.tensor([0]))],
-            "Expected `target` to be of shape (2,), a class for each row that `models[0]` gives, "
-            "but got (1,). Give one class index for each sample.",
+            "Expected `target` to be of shape (2,), one class per row of the output of "
+            "`models[0]`, but got (1,). Give one class index per sample.",
         ),
         (
             [(X, torch.tensor([3, -1]))],

@@ -103,6 +103,8 @@ def test_what_a_field_is() -> None:
         *("weight_decay", "schedule", "milestones", "decay", "warmup", "label_smoothing"),
         *("augment", "accumulate", "linear_scaling", "clip", "member_order"),
     }
+    assert fields(Recipe, {KEY_DEFAULT: None}) == {"decay_biases_and_norms"}
+    assert fields(Recipe, NO_KEY) == {"preset"}
     assert fields(Scope) == {"samples", "classes", "seed"}
     assert fields(Seeds) == {"seed", "init", "order", "augment", "dropout"}
     assert fields(Machine) == set()
@@ -112,7 +114,7 @@ def test_what_a_field_is() -> None:
     tables = {"recipe", "scope", "seeds", "machine", "preprocessing"}
     assert fields(Config) - tables == {"method", "data", "model", "pretrained", "fine_tune"}
     # Options, old runs, guides and weights are counted by rules of their own.
-    unkeyed_ones = {"options", "old", "guides", "data_root", "preset", "weights"}
+    unkeyed_ones = {"options", "old", "guides", "data_root", "weights"}
     assert fields(Config, NO_KEY) == unkeyed_ones
 
 
@@ -130,6 +132,7 @@ def test_what_a_field_is() -> None:
         {"guides": ("runs/a",)},
         {"recipe": Recipe(epochs=31)},
         {"recipe": Recipe(milestones=(3,))},
+        {"recipe": Recipe(decay_biases_and_norms=True)},
         {"scope": Scope(seed=1)},
         {"seeds": Seeds(order=0)},
         {"machine": Machine(precision="bf16-mixed")},
@@ -144,7 +147,7 @@ def test_what_decides_a_run_changes_its_key(change: dict[str, Any]) -> None:
     "change",
     [
         {"data_root": "/elsewhere"},
-        {"preset": "churn-cifar"},  # which only stands for values of the recipe
+        {"recipe": Recipe(preset="churn-cifar")},  # which only stands for values of the recipe
         {"machine": Machine(device="cuda", threads=4, fuse="on", minutes=1.0, measure_every=5)},
     ],
 )

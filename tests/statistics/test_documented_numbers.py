@@ -33,6 +33,14 @@ def test_how_often_a_rule_of_two_percent_passes(rate: float, share: float) -> No
     assert passes == pytest.approx(share, abs=0.005)
 
 
+def test_how_often_one_of_six_rules_fails() -> None:
+    """docs/gate.md: independent rules on rates whose true value is the limit."""
+    hits = np.arange(10_001)
+    low, _ = wilson(hits, 10_000, confidence=0.95)
+    fails = binom.pmf(hits, 10_000, 0.02)[low > 0.02].sum()
+    assert 1 - (1 - fails) ** 6 == pytest.approx(0.12, abs=0.02)
+
+
 @pytest.mark.parametrize(
     ("clusters", "end"), [(3, 0.51), (10, 0.18), (30, 0.062), (100, 0.019), (1000, 0.0019)]
 )

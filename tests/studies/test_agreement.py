@@ -337,7 +337,8 @@ def test_where_nothing_is_decided_it_is_not_called_disagreement() -> None:
 def test_seeds_that_learnt_nothing_are_counted() -> None:
     errors = {"error_rate_new": (0.3, 0.9, 0.901)}
     told = verdict_lines(as_in_the_paper("pct.table3", but={7: errors}))
-    (note,) = (line for line in told if "learnt nothing" in line)
+    (note,) = (line for line in told if "learned nothing" in line)
     assert note == (
-        "Note: α = 1, β = 20: 2 of 3 seeds learnt nothing: new errs as often as a guess does."
+        "Note: α = 1, β = 20: 2 of 3 seeds learned nothing: the new model is no better than a "
+        "guess."
     )

@@ -314,7 +314,7 @@ def test_every_two_models(tmp_path: Path) -> None:
     assert verdict({("weak", "large"): (0.0, 0.2)}) == "Here it is undecided."
     few = {line.pair: () for line in plan.study.lines if "weak" in (line.pair or ())}
     assert verdict(few) == (  # type: ignore[arg-type]
-        "Here it holds, as far as 25 of 36 lines go that were run."
+        "Here it holds, judged by the 25 of 36 lines that were run."
     )
 
 
@@ -411,7 +411,7 @@ def test_errors_of_fewer_samples_are_no_part_of_the_agreement() -> None:
         ("pct.figure4", "Untreated: flipped and other samples: samples"),
         ("elodi.figure4", "Where the wrong class of a flip stood in old: % of negative flips"),
         ("elodi.figure5", "How far one sample's logits move, two architectures: % of draws"),
-        ("churn.figure2", "How sure new is of the test samples: % of test samples"),
+        ("churn.figure2", "Margin of the new model on the test samples: % of test samples"),
         ("pct.figure2", "Accuracy gained, from old (down) to new (across), in percent"),
     ],
 )
@@ -512,8 +512,8 @@ def test_seeds_without_a_value_are_left_out_and_counted() -> None:
     assert [found.verdict for _, found in result.claims()] == ["agree", "disagree"]
     noted = [line for line in verdict_lines(result) if "left out of its mean" in line]
     assert noted == [
-        "Note: single models: 1 of 4 seeds have no rank, second, and are left out of its mean and "
-        "of claims."
+        "Note: single models: 1 of 4 seeds have no value of rank, second, and are left out of its "
+        "mean and of claims."
     ]
 
 

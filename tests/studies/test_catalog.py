@@ -48,7 +48,8 @@ def planned(id: str, scale: str = "mnist1d", seeds: int = 1, **more: object) -> 
 def test_every_table_has_a_study_or_a_reason_why_not() -> None:
     # Figures that are only pictures to look at are no tables here, and have a reason all the same.
     assert set(studies()) | set(without_study()) >= set(paper_tables())
-    assert set(studies()) <= set(paper_tables())
+    # A study of a table that is not in the papers holds the table itself.
+    assert all(one.table.id in (name, *paper_tables()) for name, one in studies().items())
     assert set(studies()) & set(without_study()) == set()
     assert all(reason.endswith(".") for reason in without_study().values())
     assert set(FIRST) <= set(studies())
@@ -60,11 +61,11 @@ def test_every_table_has_a_study_or_a_reason_why_not() -> None:
         (
             "elodi.tabel1",
             "Expected a study, but got 'elodi.tabel1'; did you mean elodi.table1, elodi.table11 or "
-            "elodi.table10? `flipguard study list` says what each of them is.",
+            "elodi.table10? `flipguard study list` describes each of them.",
         ),
         (
             "nosuch",
-            "Expected a study, but got 'nosuch'; `flipguard study list` says what each of them is.",
+            "Expected a study, but got 'nosuch'; `flipguard study list` describes each of them.",
         ),
         (
             "churn.table5",
@@ -350,7 +351,7 @@ def test_a_plan_has_the_settings_of_its_study(given: tuple[str, ...]) -> None:
 
 def test_where_files_are_is_no_setting() -> None:
     scale = scale_of("cifar100").set(["data_root=/some/where", "recipe.epochs=3"])
-    assert (scale.data_root, scale.given_beside_places) == ("/some/where", ("recipe.epochs=3",))
+    assert (scale.data_root, scale.given_without_paths) == ("/some/where", ("recipe.epochs=3",))
 
 
 def test_options_of_a_paper_become_those_of_a_scale() -> None:
@@ -412,6 +413,65 @@ def test_a_malformed_study_is_refused(text: str, says: str) -> None:
     with pytest.raises(InputError) as refused:
         read_study(text, id="pct.table2a")
     assert says in str(refused.value)
+
+
+OWN_TABLE = """
+roles = { A = "small" }
+
+[[rows]]
+old = "like new"
+
+[table]
+title = "Two methods."
+section = "1"
+data = "CIFAR-10"
+scenario = "same"
+old = "A"
+new = "A"
+unit = "%"
+metrics = ["churn"]
+row = [
+  { label = "plain", method = "none", cells = [[5.8, 0.1]] },
+  { label = "entropy", method = "entropy", cells = [5.0] },
+]
+"""
+
+
+def test_a_study_can_hold_its_table() -> None:
+    study = read_study(OWN_TABLE, id="other.table1")
+    assert (study.id, study.table.id, study.paper) == ("other.table1", "other.table1", "other")
+    assert [line.paper for line in study.lines] == list(study.table.rows)
+    assert [row.value("churn") for row in study.table.rows] == [5.8, 5.0]
+    plan = plan_study(study, scale_of("mnist1d"), seeds=[0], out=Path("out"), machine=MACHINE)
+    assert Counter(node.config.method for node in plan.nodes) == {"none": 2, "entropy": 2}
+
+
+@pytest.mark.parametrize(
+    ("id", "replaced", "said"),
+    [
+        (
+            "pct.table3",
+            "",
+            "pct.table3.toml: expected no `table`, because papers/pct.toml has pct.table3; "
+            "remove it.",
+        ),
+        (
+            "other.table1",
+            'title = "Two methods."',
+            "other.table1.toml: `table`: expected 'title', but got none.",
+        ),
+        (
+            "other.rows",
+            "",
+            "other.rows.toml: `table`: expected an id such as 'other.table1' or 'other.figure1', "
+            "but got 'other.rows'.",
+        ),
+    ],
+)
+def test_a_table_that_a_study_cannot_hold_is_refused(id: str, replaced: str, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read_study(OWN_TABLE.replace(replaced, "") if replaced else OWN_TABLE, id=id)
+    assert str(refused.value) == said
 
 
 def test_an_unknown_scale_lists_the_known_ones_and_some_figures_have_no_study() -> None:

@@ -147,8 +147,8 @@ def test_an_update_for_the_worse_is_noted() -> None:
     }
     notes = [n for n in verdict_lines(as_in_the_paper(ID, but=worse)) if n.startswith("Note: ")]
     assert notes == [
-        "Note: Swin-Tiny, None (single): new errs more than old here, 41.0 against 30.2 %, and "
-        "less in the paper, 20.4 against 30.2."
+        "Note: Swin-Tiny, None (single): the new model has a higher error than the old one here, "
+        "41.0 against 30.2 %, and a lower one in the paper, 20.4 against 30.2."
     ]
     assert not any(n.startswith("Note: ") for n in verdict_lines(as_in_the_paper(ID)))
 
@@ -195,7 +195,7 @@ def test_pages_list_pairs_by_their_explanation(known: Callable[[str], None]) -> 
     )
     result = made_up()
     lines = markdown_of(result).splitlines()
-    start = lines.index("The other way:")
+    start = lines.index("Pairs with the other order:")
     told = [line for line in lines[start + 1 :] if line]
     items = [f"- {contradiction(result, p)}" for g in contradictions(result) for p in g.pairs]
     assert told == [
@@ -203,11 +203,11 @@ def test_pages_list_pairs_by_their_explanation(known: Callable[[str], None]) -> 
         "`benchmarks/results/explanations/some.json`.",
         *items[:2],
         "Not explained:",
-        "Does not explain it: It was thought. Tested: It was run, and 0 of 1 came out.",
+        "Refuted: It was thought. Tested: It was run, and 0 of 1 came out.",
         items[2],
         "Not explained:",
         *items[3:],
-        "In words:",
+        "Claims in words:",
         "- The paper says: ELODI lowers the NFR in all cases. Here it does not hold.",
     ]
     # Paragraphs and lists have an empty line between them.
@@ -220,7 +220,9 @@ def test_the_terminal_shows_some_of_each(known: Callable[[str], None], tmp_path:
     known(entry('metrics = ["negative_flip_rate"]'))
     write_result(made_up(), tmp_path / "results" / f"{ID}.mnist1d.json")
     told = " ".join(flipguard("show", ID, "--out", str(tmp_path)).out.split())
-    assert "The other way: Explained: Made up for a test. Tested: Nothing was run" in told
+    assert (
+        "Pairs with the other order: Explained: Made up for a test. Tested: Nothing was run" in told
+    )
     assert told.count("Not explained: - old error: RN-101, ELODI is below") == 1
     lines = list(verdict_lines(made_up(), most=2))
     assert lines.count("- and 1 more; `--markdown` lists all") == 1
@@ -248,13 +250,19 @@ def test_the_overview_says_how_many_are_explained(known: Callable[[str], None]) 
     tally = PairTally.of([result])
     assert (tally.disagree, tally.explained) == (5, 3)
     told = overview_line([result])
-    assert ", 5 the other way, 3 of them explained by a test, and 0 stayed undecided." in told
+    assert ", 5 the other order, 3 of them explained by a test, and 0 are undecided." in told
     assert "that the seeds decide" not in told  # all of them are
     console = Console(width=80)
     with console.capture() as captured:
         console.print(overview_table([result]))
     heads, line = captured.get().splitlines()
-    assert heads.split()[:7] == ["study", "agreement", "same", "way", "other", "way", "explained"]
+    assert heads.split()[:5] == [
+        "study",
+        "agreement",
+        "same",
+        "other",
+        "explained",
+    ]
     assert heads.endswith("claims hold")
     assert line.split()[3:6] == ["5", "3", "0"]
 
@@ -309,7 +317,7 @@ def test_an_entry_is_read_whole() -> None:
         (entry(says='""'), "expected `says` to be a sentence that ends with a full stop, but got "),
         (entry(tested='"Not"'), "expected `tested` to be a sentence that ends with a full stop, "),
         (entry("evidence = 3"), "expected `evidence` to be a text, but got 3."),
-        (entry("whole = [3, 4]"), "expected `whole` to be three counts: same way, other way, "),
+        (entry("whole = [3, 4]"), "expected `whole` to be three counts: same order, other order, "),
         (entry("whole = [3, -4, 1]"), "undecided, but got [3, -4, 1]."),
         (entry('tested_at = "mnist2d"'), "expected `tested_at` to be of agnews, agnews-bert, "),
         (entry('tested_at = "mnist1d"'), "leave it out if the test was at the same scale."),
@@ -421,6 +429,6 @@ def test_what_was_tested_at_another_scale_is_counted_apart_and_said(
     assert " 5 of them explained by a test (5 by one at another scale), " in overview_line([result])
     told = " ".join(verdict_lines(result))
     assert "Tested at fashion, not at mnist1d: Nothing was run, and 1 of 1 came out." in told
-    assert "Of all 42 pairs of that run 30 came out the paper's way, and 5 the other way." in told
+    assert "Of all 42 pairs of that test 30 have the paper's order, and 5 the other order." in told
     known("")
     assert PairTally.of([result]).elsewhere == 0

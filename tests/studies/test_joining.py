@@ -99,7 +99,7 @@ def test_values_stay_with_their_seeds_and_counts_are_added(made: Made, tmp_path:
     assert both.rows == whole.rows
     assert (both.facts["runs"], both.facts["seconds"]) == (20, 7.5)
     assert "processes" not in both.facts
-    assert joined.told == "now has the seeds 0, 1, 2, 3, 4, with those of its result before"
+    assert joined.note == "now has the seeds 0, 1, 2, 3, 4, with those of its result before"
     assert not (tmp_path / "earlier").exists()
 
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_joined_is_put_aside(
     (kept,) = (tmp_path / "earlier").iterdir()
     assert kept.read_bytes() == written
     assert joined.result is new
-    assert joined.told == f"had a result {why}; it is now {kept}"
+    assert joined.note == f"had a result {why}; it is now {kept}"
 
 
 def test_runs_that_a_method_or_scale_makes_otherwise_now_are_not_joined(
@@ -160,7 +160,7 @@ def test_runs_that_a_method_or_scale_makes_otherwise_now_are_not_joined(
         new, plan = made(*seeds)
         joined = merge_with_existing(path, new, plan)
         assert joined.result is new
-        assert "of runs that would be others now" in (joined.told or "")
+        assert "of runs that would be others now" in (joined.note or "")
         write_result(dataclasses.replace(before, rows=rows), path)
 
 
@@ -183,7 +183,7 @@ def test_histograms_are_not_joined(made: Made, tmp_path: Path) -> None:
     new = result(plan)
     joined = merge_with_existing(path, new, plan)
     assert joined.result is new
-    assert "of other seeds, and histograms are not joined" in (joined.told or "")
+    assert "of other seeds, and histograms are not joined" in (joined.note or "")
 
 
 def test_no_result_before_or_one_that_cannot_be_read(made: Made, tmp_path: Path) -> None:
@@ -194,12 +194,12 @@ def test_no_result_before_or_one_that_cannot_be_read(made: Made, tmp_path: Path)
         path.write_text("{" * times)
         joined = merge_with_existing(path, new, plan)
         assert joined.result is new
-        assert "had a result that cannot be read; it is now" in (joined.told or "")
+        assert "had a result that cannot be read; it is now" in (joined.note or "")
         kept = sorted((tmp_path / "earlier").iterdir())
         assert sorted(file.read_text() for file in kept) == ["{", "{{"][:times]
     fewer, _ = made(0)
     write_result(fewer, path)
     joined = merge_with_existing(path, new, plan)  # it has all that there was
     assert joined.result is new
-    assert joined.told is None
+    assert joined.note is None
     assert read_result(path, new.study).seeds == (0,)

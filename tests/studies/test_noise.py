@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from flipguard.statistics.seeds import FEWEST, WORTH, difference_intervals
+from flipguard.statistics.seeds import FEWEST, SHARED_DEGREES, difference_intervals
 
 shares = st.floats(min_value=-0.5, max_value=0.5).map(lambda x: round(x, 4))
 tables = st.integers(2, 6).flatmap(
@@ -96,7 +96,7 @@ def test_equal_runs_stay_undecided_also_among_others() -> None:
     assert low < 0 < high
 
 
-def by_chance(seeds: int, worth: float) -> tuple[float, float]:
+def by_chance(seeds: int, shared_degrees: float) -> tuple[float, float]:
     """Twelve rows that do not differ, noisy to different degrees, all held against each other.
 
     How many pairs are decided, and how many of those that vary more than the mean.
@@ -108,7 +108,9 @@ def by_chance(seeds: int, worth: float) -> tuple[float, float]:
         noise = random.uniform(0.5, 2.0, size=(12, 1))
         rows = noise * random.normal(size=(12, seeds)) + random.normal(size=(1, seeds))
         apart = list(rows[second] - rows[first])
-        found = np.array(difference_intervals(apart, confidence=0.95, worth=worth))
+        found = np.array(
+            difference_intervals(apart, confidence=0.95, shared_degrees=shared_degrees)
+        )
         wrong = (found[:, 0] > 0) | (found[:, 1] < 0)
         true = (noise[first] ** 2 + noise[second] ** 2)[:, 0]
         decided.append(wrong.mean())
@@ -118,11 +120,11 @@ def by_chance(seeds: int, worth: float) -> tuple[float, float]:
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_no_more_is_decided_by_chance_than_said(seeds: int) -> None:
-    decided, noisy = by_chance(seeds, WORTH)
+    decided, noisy = by_chance(seeds, SHARED_DEGREES)
     assert 0.004 < decided < 0.05
     assert 0.004 < noisy < 0.06
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_and_a_larger_worth_would_decide_too_much(seeds: int) -> None:
-    assert by_chance(seeds, worth=50.0)[1] > 0.06
+    assert by_chance(seeds, shared_degrees=50.0)[1] > 0.06

@@ -37,7 +37,7 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def write(folder: Path) -> None:
-    """A made-up result in which all but ELODI's first row come out as in the paper."""
+    """A made-up result in which all rows but ELODI's first have the paper's order."""
     facts = {
         "device": {"kind": "cpu", "name": "An Abacus"},
         "command": "flipguard study run elodi.table1 --out kept/here --seeds 3",
@@ -65,7 +65,7 @@ def test_the_page_over_all(pages: ModuleType) -> None:
     )
     assert "| 3 |" in line
     assert "claims that hold" in page
-    assert re.search(r"the other way, \d+ of them explained by a test, and 0 stayed", page)
+    assert re.search(r"the other order, \d+ of them explained by a test, and 0 are", page)
     assert line.endswith("| An Abacus | 7 min |")
     promises = [one for one in page.splitlines() if one.startswith("| ELODI breaks less than")]
     assert [one.rpartition("| NFR ")[2] for one in promises] == [
@@ -81,7 +81,7 @@ def test_the_page_over_all(pages: ModuleType) -> None:
 def test_what_became_of_explained_pairs_in_their_tests(
     pages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Evidence has it as in the paper, or undecided, or undecided and ordered the other way."""
+    """The evidence shows the paper's order, or is undecided with either order."""
     write(pages.RESULTS)
     result = pages.results()[NAME]
     pair = next(one for one in result.agreement().pairs if one.verdict == "disagree")
@@ -98,7 +98,7 @@ def test_what_became_of_explained_pairs_in_their_tests(
         evidence=evidence.name,
         whole=(1, 1, 1),
     )
-    # The row that is the other way is the second; the untreated one has 0.0430.
+    # The second row has the other order; the untreated one has 0.0430.
     assert rows == [0, 9]
     for flips, told in {
         (0.0218, 0.0219, 0.0217): "agree",
@@ -178,8 +178,8 @@ def test_committed_files_say_what_is_counted_from_their_rows(path: Path) -> None
 @pytest.mark.parametrize(
     ("id", "axis"),
     [
-        ("elodi.table1", "NFR over that of the untreated update (standard errors of ours)"),
-        ("elodi.table11", "NFR % (standard errors of ours)"),  # no line is untreated
+        ("elodi.table1", "NFR over that of the untreated update (standard errors of our means)"),
+        ("elodi.table11", "NFR % (standard errors of our means)"),  # no line is untreated
     ],
 )
 def test_rows_are_drawn_also_where_none_is_untreated(id: str, axis: str) -> None:

@@ -78,9 +78,9 @@ def test_a_study_is_trained_and_printed_with_the_paper(ran: tuple[Path, Ran]) ->
     assert lines[place].split() == ["FD-LM", "30.24", "30.47", "2.35", "11.06", "0.36"]
     assert lines[place + 1].split()[0] == "here"
     assert any(line.startswith("Agreement: ") for line in lines)
-    here = "Here: mnist1d:train=200,test=300 (200 samples to learn from, 300 to test on), 2 epochs"
+    here = "Here: mnist1d:train=200,test=300 (200 training samples, 300 test samples), 2 epochs"
     assert f"{here}; ResNet-18 is mlp:hidden=64." in " ".join(lines)
-    assert any(line.startswith(f"{RUNS} runs, 2 of them at a time, ") for line in lines)
+    assert any(line.startswith(f"{RUNS} runs, 2 at a time, ") for line in lines)
     assert [line for line in lines if cell_len(line) > 100] == []
 
 
@@ -375,7 +375,7 @@ def test_agreement_is_counted_and_contradictions_are_listed(tmp_path: Path) -> N
     # In the paper, naive is below none and both distillations below both; here naive is above.
     # Of three metrics five pairs each are clear; only negative flips have values.
     assert "Of 15 pairs of rows" in done.out
-    assert "4 came out the same way, 1 the other way" in " ".join(done.out.split())
+    assert "4 have the same order here, 1 the other order" in " ".join(done.out.split())
     told = " ".join(done.out.split())
     assert (
         "NFR: Naive is above No Treatment here, 13.00 against 10.00 % (difference +2.49 to +3.51), "
@@ -403,7 +403,7 @@ def test_a_series_is_drawn_and_what_the_paper_says_is_checked(tmp_path: Path) ->
     done = flipguard("show", "elodi.figure2", "--out", str(tmp_path), "--plot", str(picture))
     assert done.code == 0, done.err
     told = " ".join(done.out.split())
-    assert "Of one architecture, larger ensembles flip less. Here it holds." in told
+    assert "With one architecture, larger ensembles have fewer flips. Here it holds." in told
     assert "Agreement" not in told  # the paper prints no number
     assert "one architecture" in picture.read_text()
 

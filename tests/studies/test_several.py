@@ -230,8 +230,8 @@ def test_the_total_counts_pairs_and_not_studies() -> None:
     assert total.share == alone[0].agree / total.clear
     told = overview_line([good, bad])
     assert told.startswith(f"2 studies: {total.percent}. Of {total.clear} ")
-    assert re.search(rf", {total.disagree} the other way, \d of them explained by a test, ", told)
-    assert f", 0 the other way, and {alone[0].undecided} stayed" in overview_line([good])
+    assert re.search(rf", {total.disagree} the other order, \d of them explained by a test, ", told)
+    assert f", 0 the other order, and {alone[0].undecided} are" in overview_line([good])
     decided = total.agree / (total.agree + total.disagree)
     assert total.undecided
     assert f" Of those that the seeds decide, {decided:.0%} agree." in told
@@ -245,8 +245,8 @@ def test_the_total_counts_pairs_and_not_studies() -> None:
     ("samples", "told"),
     [
         (None, "Here: agnews, 3 epochs; "),
-        (34_476, "Here: agnews (34,476 of its 120,000 samples to learn from, 7,600 to test on), "),
-        (120_000, "Here: agnews (120,000 samples to learn from, 7,600 to test on), 3 epochs; "),
+        (34_476, "Here: agnews (34,476 of its 120,000 training samples, 7,600 test samples), "),
+        (120_000, "Here: agnews (120,000 training samples, 7,600 test samples), 3 epochs; "),
     ],
 )
 def test_a_part_of_a_public_set_is_called_a_part(samples: int | None, told: str) -> None:

@@ -31,6 +31,7 @@ NEUTRAL: dict[str, dict[str, Any]] = {
     **{name: {"alpha": 0.0} for name in ("entropy", "skl")},
     "codistill-ce": {"beta": 0.0},
     "codistill-skl": {"beta": 0.0, "alpha": 0.0},
+    "codistill-l1": {"beta": 0.0},
     **{name: {"strength": 0.0} for name in ("l2-sp", "ewc")},
     **{name: {"share": 0.0} for name in ("mixout", "label-mix")},
 }
@@ -104,6 +105,18 @@ def test_a_twin_changes_nothing_at_strength_0(
     method: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
     check(method, NEUTRAL[method], tmp_path, (), **changes)
+
+
+@pytest.mark.parametrize("updates", ["joint", "independent"])
+@pytest.mark.parametrize("plus", ["entropy", "skl"])
+@pytest.mark.parametrize("agreement", ["skl", "l1", "ce"])
+def test_co_distillation_in_any_way_at_strength_0(
+    agreement: str, plus: str, updates: str, tmp_path: Path
+) -> None:
+    ways = {"updates": updates, "plus": plus, "k": 3, "every": 2, "ramp": 0.0, "burn_in": 0.0}
+    for kind in ("linear", "step"):
+        options = {"beta": 0.0, "alpha": 0.0, "ramp_kind": kind, **ways}
+        check(f"codistill-{agreement}", options, tmp_path / kind, ())
 
 
 def test_the_clip_is_binding(tmp_path: Path) -> None:

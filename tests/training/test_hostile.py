@@ -144,10 +144,10 @@ def test_tables_that_are_none() -> None:
 
 
 def test_none_is_what_the_setting_makes_of_it() -> None:
-    told = ["method=none", "recipe.augment=none", "recipe.clip=none", "preset=none"]
+    told = ["method=none", "recipe.augment=none", "recipe.clip=none", "recipe.preset=none"]
     config = from_dict(set_values({"recipe": {"clip": 1.0}}, told))
     assert (config.method, config.recipe.augment) == ("none", "none")
-    assert (config.recipe.clip, config.preset) == (None, None)
+    assert (config.recipe.clip, config.recipe.preset) == (None, None)
     config = from_dict(set_values({"method": "elodi"}, ["options.views=none", "options.k=none"]))
     _, config = complete_config(config)
     assert (config.options["views"], config.options["k"]) == (None, None)

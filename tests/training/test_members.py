@@ -164,7 +164,11 @@ def test_an_ensemble_asked_once_differs_only_where_inputs_are_augmented(tmp_path
 @pytest.mark.parametrize(
     ("method", "changes", "said"),
     [
-        ("none", {"guides": ("x",)}, "Expected `guides` with elodi, but got them with `none`"),
+        (
+            "none",
+            {"guides": ("x",)},
+            "Expected `guides` with ensemble, elodi, but got them with `none`",
+        ),
         (
             "elodi",
             {"options": {"guide": "heterogeneous"}},

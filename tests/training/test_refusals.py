@@ -422,8 +422,8 @@ def test_a_process_without_a_sample(tmp_path: Path) -> None:
 
 
 def test_a_preset_that_is_none():
-    with pytest.raises(InputError, match="Expected `preset` to be one of pct-imagenet, elodi"):
-        from_dict({"preset": "imagenet"})
+    with pytest.raises(InputError, match=r"Expected `recipe\.preset` to be one of pct-imagenet, "):
+        from_dict({"recipe": {"preset": "imagenet"}})
 
 
 @pytest.mark.parametrize(
@@ -448,3 +448,9 @@ def test_dropout_has_one_rate() -> None:
     assert (config.model, config.options["rate"]) == (model, 0.2)
     assert complete_config(config)[1] == config
     assert complete_config(tiny("dropout", model="mlp"))[1].model == "mlp:dropout=0.1"
+    for model in ("torchvision:alexnet", "timm:resnet18", "hf:models/a=b"):
+        _, config = complete_config(tiny("dropout", model=model, options={"preset": "paper"}))
+        assert config.model == f"{model}:dropout=0.2"
+        assert complete_config(config)[1] == config
+    with pytest.raises(InputError, match="can be set, but got 'python:nets:make'; choose such"):
+        complete_config(tiny("dropout", model="python:nets:make"))

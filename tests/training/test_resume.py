@@ -20,7 +20,7 @@ from flipguard.training import Machine, Run, Seeds
 from tests.training.tiny import bytes_of, images_file, make_old, needs_old, tiny, trained, with_old
 
 ROOT = Path(__file__).resolve().parents[2]
-ALL = [*METHODS, "codistill-skl+entropy"]
+ALL = [*METHODS, "codistill-skl+entropy", "codistill-ce+skl"]
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,8 @@ from tests.training.tiny import make_old, needs_old, tiny, trained, with_old
 RECIPE = {"batch_size": 8, "learning_rate": 1e-3}
 
 
-# Dropout is of the model's own configuration; the Fisher information is of samples of one size.
+# The Fisher information is of samples of one size.
 REFUSED = {
-    "dropout": "because its rate can be set, but got 'hf:",
     "ewc": "vectors or images for `ewc`, but got tex",
 }
 

@@ -29,28 +29,24 @@ def main() -> None:
     """
     try:
         output.make_ready()
-        code = _run(sys.argv[1:])
+        _check_address_space()
+        arguments = sys.argv[1:]
+        _refuse_empty(arguments)
+        import typer
+
+        from flipguard.cli.commands import app
+
+        # Not `app()`, which would choose other exit codes for a broken pipe and an interrupt.
+        command = typer.main.get_command(app)
+        code = 0
+        try:
+            with command.make_context("flipguard", arguments) as context:
+                command.invoke(context)
+        except typer.Exit as end:
+            code = end.exit_code
     except BaseException as problem:
         code = _explained(problem)
     raise SystemExit(output.flushed(code))
-
-
-def _run(arguments: list[str]) -> int:
-    """Run a command and return its exit code."""
-    _check_address_space()
-    _refuse_empty(arguments)
-    import typer
-
-    from flipguard.cli.commands import app
-
-    # Not `app()`, which would choose other exit codes for a broken pipe and an interrupt.
-    command = typer.main.get_command(app)
-    try:
-        with command.make_context("flipguard", arguments) as context:
-            command.invoke(context)
-    except typer.Exit as end:
-        return end.exit_code
-    return 0
 
 
 def _check_address_space() -> None:
@@ -123,9 +119,9 @@ def _sentence(problem: BaseException) -> str:
 
 def _usage(problem: BaseException) -> str:
     """Return click's error and the usage of the command, on one line."""
-    said = getattr(problem, "format_message")()  # noqa: B009
+    message = getattr(problem, "format_message")()  # noqa: B009
     context = getattr(problem, "ctx", None)
     if type(problem).__name__ == "NoArgsIsHelpError" or context is None:
-        return said and f"flipguard: {said}"  # the help was printed already
-    told = f"{said.rstrip('.')}. {context.get_usage()}; see `{context.command_path} --help`."
-    return f"flipguard: {printable(' '.join(told.split()), longest=2_000)}"
+        return message and f"flipguard: {message}"  # the help was printed already
+    text = f"{message.rstrip('.')}. {context.get_usage()}; see `{context.command_path} --help`."
+    return f"flipguard: {printable(' '.join(text.split()), longest=2_000)}"

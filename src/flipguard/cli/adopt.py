@@ -94,11 +94,9 @@ def adopt_command(
 ) -> None:
     """Turn a model that was trained elsewhere into a finished run.
 
-    The run can be an --old, a guide, a member of an ensemble, or one side of a comparison. Input
-    size, resize, mean and deviation come from the library of the model, unless a flag gives them.
+    Input size, resize, mean and deviation come with the model's library, unless a flag gives them.
 
-    Example: [bold]flipguard adopt --model timm:resnet50 --weights v1.safetensors --data photos
-    --out runs/v1[/bold]
+    Example: [bold]flipguard adopt --model timm:resnet50 --weights w.pt --data dogs --out v1[/bold]
     """
     try:
         from flipguard.runs.image_settings import ImageSettings

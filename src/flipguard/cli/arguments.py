@@ -44,12 +44,12 @@ def _flags(found: re.Match[str]) -> str:
     if not isinstance(call, ast.Call) or call.args:
         return found[0]
     given = {word.arg: word.value for word in call.keywords}
-    told = []
+    text = []
     for name, value in given.items():
         if name not in FLAGS or not isinstance(value, ast.Constant):
             return found[0]
-        told.append(f"{_flag(name)} {shlex.quote(str(value.value))}")
-    return " ".join(told)
+        text.append(f"{_flag(name)} {shlex.quote(str(value.value))}")
+    return " ".join(text)
 
 
 def _flag(argument: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,22 +12,17 @@ import typer
 from flipguard.cli import options
 from flipguard.cli.arguments import with_flags
 from flipguard.cli.output import (
-    Finished,
     check_destinations,
     check_samples,
-    progress,
-    typed,
     wants_of,
     write_outputs,
 )
+from flipguard.cli.progress import progress
 
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
     from flipguard.engines.plan import Want
-    from flipguard.gate import Verdict
     from flipguard.policy import Policy
-    from flipguard.predictions.table import Predictions
-    from flipguard.report.page import Page
 
 
 All = Annotated[bool, typer.Option("--all", help="Show all metrics, not only the key ones.")]
@@ -37,16 +33,13 @@ def register(app: typer.Typer) -> None:
     app.command("compare")(compare_command)
 
 
+@options.with_outputs
 def compare_command(
     old: options.Old,
     new: options.New,
     by: options.By = None,
     control: options.Control = None,
     cluster: options.Cluster = None,
-    json: options.Json = None,
-    markdown: options.Markdown = None,
-    flips: options.Flips = None,
-    html: options.Html = None,
     samples: options.Samples = None,
     samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
     id: options.Id = None,
@@ -58,14 +51,14 @@ def compare_command(
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
     all: All = False,
+    **outputs: str | None,
 ) -> None:
     """Show what the update from OLD to NEW breaks and fixes.
 
     Example: [bold]flipguard compare old.parquet new.parquet --by target --flips flips.csv[/bold]
     """
-    outputs = {"json": json, "markdown": markdown, "flips": flips, "html": html}
     check_destinations([old, new, *(control or []), *([samples] if samples else [])], **outputs)
-    check_samples(samples, samples_budget, html)
+    check_samples(samples, samples_budget, outputs["html"])
     result = compared(
         old,
         new,
@@ -82,11 +75,10 @@ def compare_command(
         engine=engine,
         wants=wants_of(outputs),
     )
-    page = page_of(result, html, samples=samples, budget=samples_budget)
     from flipguard.render.terminal import comparison_parts
 
-    finished = Finished(destinations=outputs, result=result, page=page)
-    write_outputs(finished, comparison_parts(result, all_metrics=all))
+    parts = comparison_parts(result, all_metrics=all)
+    write_outputs(result, parts, outputs, samples=samples, budget=samples_budget)
 
 
 def compared(
@@ -109,12 +101,10 @@ def compared(
 ) -> Comparison:
     """Return the comparison for these options, grouped also as the policy needs."""
     from flipguard.comparison import compare as compare_predictions
-    from flipguard.gate import check_columns
+    from flipguard.policy_checks import check_columns
     from flipguard.predictions.read import read_predictions
 
-    def read(path: str) -> Predictions:
-        return read_predictions(path, id=id, target=target, label=label)
-
+    read = partial(read_predictions, id=id, target=target, label=label)
     in_service, replacement = read(old), read(new)
     if rules is not None:
         check_columns(rules, old=in_service, new=replacement)
@@ -134,21 +124,3 @@ def compared(
             progress=told,
         )
     return replace(result, notes=tuple(map(with_flags, result.notes)))
-
-
-def page_of(
-    result: Comparison,
-    html: str | None,
-    *,
-    samples: str | None,
-    budget: str,
-    verdict: Verdict | None = None,
-) -> Page | None:
-    """Return the contents of the report if it is wanted, after checking its options."""
-    if html is None:
-        return None
-    from flipguard.report.write import report_page
-
-    return report_page(
-        result, verdict=verdict, samples=samples, samples_budget=budget, command=typed()
-    )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flipguard.cli.output import line, progress, show, typed
+from flipguard.cli.output import line, show, typed
+from flipguard.cli.progress import progress
 from flipguard.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ def demo_command(out: Out = Path("flipguard-demo"), seed: Seed = 0) -> None:
     line(f"A larger net is to replace a small one, on MNIST-1D. Training {len(plan)} models:")
     for told_of in update_lines():
         line(f"  {told_of}")
-    with progress("training") as told:
-        train_all(plan, progress=told)
+    with progress("training") as text:
+        train_all(plan, progress=text)
     updates = judge_updates(runs, policy)
     results = {update.name: update.comparison for update in updates}
     verdicts = {update.name: update.verdict for update in updates}
@@ -90,10 +91,10 @@ def _refuse_others(out: Path, policy: Path, own: str) -> None:
         taken = [out / name for name in (PAGE, SAMPLES) if (out / name).exists()]
     except (OSError, ValueError):
         return  # a file that cannot be read is reported when it cannot be written
-    strange = [policy] if ours is False else taken if ours is None else []
-    if strange:
+    foreign = [policy] if ours is False else taken if ours is None else []
+    if foreign:
         raise InputError(
-            f"Expected {out} to be a new folder or that of an earlier demo, but {strange[0]} is "
+            f"Expected {out} to be a new folder or that of an earlier demo, but {foreign[0]} is "
             "not from a demo and would be overwritten; choose another `--out`."
         )
 

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.compare import compared, page_of
+from flipguard.cli.compare import compared
 from flipguard.cli.output import (
-    Finished,
     check_destinations,
     check_samples,
     wants_of,
@@ -26,6 +25,7 @@ def register(app: typer.Typer) -> None:
     app.command("gate")(gate_command)
 
 
+@options.with_outputs
 def gate_command(
     old: options.Old,
     new: options.New,
@@ -33,10 +33,6 @@ def gate_command(
     by: options.By = None,
     control: options.Control = None,
     cluster: options.Cluster = None,
-    json: options.Json = None,
-    markdown: options.Markdown = None,
-    flips: options.Flips = None,
-    html: options.Html = None,
     samples: options.Samples = None,
     samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
     id: options.Id = None,
@@ -46,6 +42,7 @@ def gate_command(
     correction: options.Correction = options.CorrectionChoice.holm,
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
+    **outputs: str | None,
 ) -> None:
     """Judge by a policy whether NEW may replace OLD.
 
@@ -53,10 +50,9 @@ def gate_command(
 
     Example: [bold]flipguard gate old.parquet new.parquet --policy gate.toml[/bold]
     """
-    outputs = {"json": json, "markdown": markdown, "flips": flips, "html": html}
     inputs = [old, new, policy, *(control or []), *([samples] if samples else [])]
     check_destinations(inputs, **outputs)
-    check_samples(samples, samples_budget, html)
+    check_samples(samples, samples_budget, outputs["html"])
     from flipguard.gate import check
     from flipguard.policy import Policy
     from flipguard.render.terminal import verdict_parts
@@ -81,7 +77,6 @@ def gate_command(
         rules=rules,
     )
     verdict = check(result, rules)
-    page = page_of(result, html, samples=samples, budget=samples_budget, verdict=verdict)
-    finished = Finished(destinations=outputs, result=result, verdict=verdict, page=page)
-    write_outputs(finished, verdict_parts(verdict))
+    parts = verdict_parts(verdict)
+    write_outputs(result, parts, outputs, verdict=verdict, samples=samples, budget=samples_budget)
     raise typer.Exit(verdict.exit_code)

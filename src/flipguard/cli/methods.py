@@ -47,6 +47,7 @@ def methods_command(name: Name = None, json: AsJson = False) -> None:
                 "needs": sorted(method.default_needs().names),
                 "options": {o.name: named.get(o.name, o.default) for o in method.settable},
                 "departures": method.default_departures(named),
+                "weights": method.default_weights(named),
             }
             for method, named in chosen
         ]
@@ -103,5 +104,9 @@ def _card(name: str, method: Method, named: Mapping[str, str]) -> Iterator[Rende
     if departures := method.default_departures(named):
         yield "By default this differs from the paper:"
         yield from (f"- {departure}" for departure in departures)
+        yield ""
+    if weights := method.default_weights(named):
+        yield "How to write a weight of the paper:"
+        yield from (f"- {one}" for one in weights)
         yield ""
     yield f"Set one with: flipguard train --method {name} --set options.NAME=VALUE"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+from flipguard.cli.output import OUTPUTS
 
 
 class OnMissing(StrEnum):
@@ -73,25 +77,13 @@ Correction = Annotated[
 ]
 Exponent = Annotated[float, typer.Option("--exponent", help="Exponent a of surrogate_churn.")]
 EngineOption = Annotated[Engine, typer.Option("--engine", help="Engine that counts.")]
-Json = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is standard output.")
-]
-Markdown = Annotated[
-    str | None,
-    typer.Option(
-        "--markdown",
-        metavar="FILE",
-        help="Write Markdown for a pull request; - is standard output.",
-    ),
-]
-Html = Annotated[
-    str | None,
-    typer.Option(
-        "--html",
-        metavar="FILE",
-        help="Write the report, one self-contained page; - is standard output.",
-    ),
-]
+# The flags of the outputs of `compare` and `gate`.
+OUTPUT_FLAGS = {
+    output.flag: typer.Option(f"--{output.flag}", metavar="FILE", help=output.help)
+    for output in OUTPUTS
+}
+Json = Annotated[str | None, OUTPUT_FLAGS["json"]]
+Markdown = Annotated[str | None, OUTPUT_FLAGS["markdown"]]
 Samples = Annotated[
     str | None,
     typer.Option(
@@ -109,15 +101,25 @@ SamplesBudget = Annotated[
         help="Size limit for samples in the report, such as 5MB.",
     ),
 ]
-Flips = Annotated[
-    str | None,
-    typer.Option(
-        "--flips",
-        metavar="FILE",
-        help="Write the samples whose label changed, worst first (.csv, .jsonl, .parquet …); "
-        "- is standard output, as CSV.",
-    ),
-]
 AllowCode = Annotated[
     bool, typer.Option("--allow-code", help="Run the code that a python: model names.")
 ]
+
+
+def with_outputs(command: Callable[..., None]) -> Callable[..., None]:
+    """Show one flag per row of `OUTPUTS` in the signature of a command that takes ``**outputs``."""
+    own = inspect.signature(command, eval_str=True)
+    shown = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    # The options of the report follow the flag that writes it.
+    place = [p.name for p in shown].index("samples")
+    shown[place:place] = [
+        inspect.Parameter(
+            flag,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=None,
+            annotation=Annotated[str | None, option],
+        )
+        for flag, option in OUTPUT_FLAGS.items()
+    ]
+    command.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+    return command

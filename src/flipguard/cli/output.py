@@ -6,11 +6,9 @@ import io
 import os
 import re
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from flipguard.comparison import Comparison
-    from flipguard.engines.plan import Progress, Want
+    from flipguard.engines.plan import Want
     from flipguard.gate import Verdict
     from flipguard.report.page import Page
 
@@ -33,9 +31,6 @@ NOT_DELIVERED = 2
 MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
 # Plausible sizes of a terminal; rich takes any number, and prints nothing with 0 columns.
 COLUMNS, LINES = range(20, 1_001), range(1, 10_001)
-
-# The least time between two lines of progress if standard error is not a terminal.
-SECONDS_PER_LINE = 10.0
 
 
 # Replacements for the signs in tables if the encoding of the terminal lacks them.
@@ -103,17 +98,9 @@ def silence(stream: TextIO) -> None:
         os.close(nowhere)
 
 
-def check_destinations(
-    inputs: Iterable[str],
-    *,
-    json: str | None = None,
-    markdown: str | None = None,
-    flips: str | None = None,
-    html: str | None = None,
-    other: str | None = None,
-) -> None:
+def check_destinations(inputs: Iterable[str], **destinations: str | None) -> None:
     """Refuse outputs that cannot or must not be written, before any work is done."""
-    given = [d for d in (json, markdown, flips, html, other) if d is not None]
+    given = [destination for destination in destinations.values() if destination is not None]
     if given.count("-") > 1:
         raise InputError("Only one output can be - (standard output); write the others to files.")
     read = {os.path.realpath(path): path for path in inputs}
@@ -133,6 +120,7 @@ def check_destinations(
             raise InputError(f"{destination} is given for two outputs; write each to another file.")
         written.add(place)
         check_writable(Path(destination))
+    flips = destinations.get("flips")
     if flips is not None and flips != "-":
         _table_format(flips)
 
@@ -221,6 +209,7 @@ class Output:
     """
 
     flag: str
+    help: str
     content: Callable[[Finished], Any]
     write: Callable[[Any, str], None]
     wants: tuple[Want, ...] = ()
@@ -234,37 +223,52 @@ def wants_of(destinations: Mapping[str, str | None]) -> tuple[Want, ...]:
 
 
 def write_outputs(
-    finished: Finished, parts: Iterable[RenderableType], outputs: Sequence[Output] | None = None
+    result: Comparison,
+    parts: Iterable[RenderableType],
+    destinations: Mapping[str, str | None],
+    *,
+    verdict: Verdict | None = None,
+    samples: str | None,
+    budget: str,
 ) -> None:
     """Write all wanted outputs, and show the result on the terminal.
 
-    If one output fails, the others are still written, and then the error is raised.
+    The contents of a report are prepared first: if they are refused, nothing is written. If one
+    output fails after that, the others are still written, and then the error is raised.
     """
-    failed: list[Exception] = []
+    page = None
+    if destinations.get("html") is not None:
+        from flipguard.report.write import report_page
+
+        page = report_page(
+            result, verdict=verdict, samples=samples, samples_budget=budget, command=typed()
+        )
+    finished = Finished(destinations=destinations, result=result, verdict=verdict, page=page)
     given = [
         (output, place)
-        for output in (OUTPUTS if outputs is None else outputs)
-        if (place := finished.destinations.get(output.flag)) is not None
+        for output in OUTPUTS
+        if (place := destinations.get(output.flag)) is not None
     ]
-    taken = "-" in [place for _, place in given]
-    steps = [
-        *(partial(_write, output, finished, place) for output, place in given if not output.last),
-        partial(show, parts, stdout_taken=taken),
-        *(partial(_write, output, finished, place) for output, place in given if output.last),
+    # None is the terminal.
+    steps: list[tuple[Output, str] | None] = [
+        *((output, place) for output, place in given if not output.last),
+        None,
+        *((output, place) for output, place in given if output.last),
     ]
+    failed: list[Exception] = []
     for step in steps:
         try:
-            step()
+            if step is None:
+                show(parts, stdout_taken="-" in [place for _, place in given])
+            else:
+                output, place = step
+                output.write(output.content(finished), place)
         except Exception as problem:
             failed.append(problem)
     if len(failed) > 1 and all(isinstance(problem, FlipguardError) for problem in failed):
         raise InputError(" ".join(map(str, failed))) from failed[0]
     if failed:
         raise failed[0]
-
-
-def _write(output: Output, finished: Finished, destination: str) -> None:
-    output.write(output.content(finished), destination)
 
 
 def _json(finished: Finished) -> str:
@@ -331,15 +335,16 @@ def _compressed(content: bytes, codec: str | None) -> bytes:
 
 
 def _table_format(destination: str) -> tuple[str, str | None]:
-    from flipguard.predictions.formats import CODECS, FORMATS, SEPARATORS
+    from flipguard.predictions.formats import CODECS, FORMATS, SEPARATORS, suffixes_of
 
     suffixes = Path(destination.lower()).suffixes
     compression = suffixes.pop() if suffixes[-1:] in ([".gz"], [".zst"]) else None
     kind = FORMATS.get(suffixes[-1]) if suffixes else None
-    if kind in (None, "npz") or (compression is not None and kind not in SEPARATORS):
+    known = {*SEPARATORS, "jsonl", "parquet", "arrow"}
+    if kind not in known or (compression is not None and kind not in SEPARATORS):
         raise InputError(
-            f"{destination} cannot hold the flips; use .csv or .tsv (these also .gz or .zst), "
-            ".jsonl, .parquet or .arrow."
+            f"{destination} cannot hold the flips; use {suffixes_of(SEPARATORS.keys())} (these "
+            "also .gz or .zst), .jsonl, .parquet or .arrow."
         )
     return str(kind), None if compression is None else CODECS[compression]
 
@@ -379,43 +384,33 @@ def _writable(text: str, encoding: str) -> str:
     return text
 
 
-@contextmanager
-def progress(what: str) -> Iterator[Progress]:
-    """Show progress: a bar with the time left on a terminal, otherwise a line now and then."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bars
-
-        bars = Bars(
-            TextColumn(what),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        with bars:
-            task = bars.add_task(what, total=None)
-            yield lambda done, total: bars.update(task, completed=done, total=total)
-        return
-    started = last = time.monotonic()
-
-    def line(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= SECONDS_PER_LINE and done:
-            last = now
-            left = (now - started) * (total - done) / done
-            say(f"{what}: {done / total:.0%}, about {left:.0f} s left")
-
-    yield line
-
-
 OUTPUTS = (
-    Output(flag="json", content=_json, write=write_text),
-    Output(flag="markdown", content=_markdown, write=write_text),
-    Output(flag="flips", content=_flips, write=write_table, wants=("flips",)),
-    # The charts of the report take the most time and memory.
-    Output(flag="html", content=_html, write=write_text, wants=report.WANTS, last=True),
+    Output(
+        flag="json",
+        help="Write JSON; - is standard output.",
+        content=_json,
+        write=write_text,
+    ),
+    Output(
+        flag="markdown",
+        help="Write Markdown for a pull request; - is standard output.",
+        content=_markdown,
+        write=write_text,
+    ),
+    Output(
+        flag="flips",
+        help="Write the samples whose label changed, worst first (.csv, .jsonl, .parquet …); "
+        "- is standard output, as CSV.",
+        content=_flips,
+        write=write_table,
+        wants=("flips",),
+    ),
+    Output(
+        flag="html",
+        help="Write the report, one self-contained page; - is standard output.",
+        content=_html,
+        write=write_text,
+        wants=report.WANTS,
+        last=True,  # its charts take the most time and memory
+    ),
 )

@@ -11,10 +11,10 @@ from flipguard.cli.output import (
     check_destinations,
     check_samples,
     line,
-    progress,
     typed,
     write_text,
 )
+from flipguard.cli.progress import progress
 from flipguard.errors import InputError
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _compared(
     rules: Policy | None,
 ) -> dict[str, Comparison]:
     from flipguard.comparison import compare
-    from flipguard.gate import check_columns
+    from flipguard.policy_checks import check_columns
     from flipguard.report import WANTS
     from flipguard.report.runs import run_predictions, same_place
 
@@ -141,7 +141,7 @@ def _compared(
         in_service, candidate = run_predictions(old), run_predictions(place)
         if rules is not None:
             check_columns(rules, old=in_service, new=candidate)
-        with progress(f"comparing {name}") as told:
+        with progress(f"comparing {name}") as text:
             results[name] = compare(
                 old=in_service,
                 new=candidate,
@@ -153,6 +153,6 @@ def _compared(
                 on_missing=on_missing.value,
                 confidence=confidence if rules is None else rules.confidence,
                 wants=WANTS,
-                progress=told,
+                progress=text,
             )
     return results

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.output import check_destinations, progress, say, show, typed, write_text
+from flipguard.cli.output import check_destinations, say, show, typed, write_text
+from flipguard.cli.progress import progress
 from flipguard.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -118,18 +120,20 @@ def named(task: StudyJob) -> str:
     return task.plans[0].study.id if count == 1 else f"{count} studies"
 
 
-def outcome_parts(task: StudyJob, outcome: Outcome) -> Iterator[RenderableType]:
-    """Yield every result, and how far all of them agree with the papers."""
+def outcome_parts(task: StudyJob, outcome: Outcome) -> list[RenderableType]:
+    """Return every result, and how far all of them agree with the papers."""
     from flipguard.studies.results import result_path
     from flipguard.studies.show import overview_line, overview_table, result_parts
 
+    parts: list[RenderableType] = []
     for number, result in enumerate(outcome.results):
         if number:
-            yield ""
-        yield from result_parts(result)
-        yield from ("", str(result_path(task.out, result.study.id, result.scale)))
+            parts.append("")
+        parts += result_parts(result)
+        parts += ["", str(result_path(task.out, result.study.id, result.scale))]
     if len(outcome.results) > 1:
-        yield from ("", overview_table(outcome.results), "", overview_line(outcome.results))
+        parts += ["", overview_table(outcome.results), "", overview_line(outcome.results)]
+    return parts
 
 
 def what_is_left(task: StudyJob, outcome: Outcome) -> str:
@@ -179,10 +183,10 @@ def plan_parts(task: StudyJob) -> list[RenderableType]:
             not_run.setdefault((of, why), {})[label] = None
     left_out = [f"Not run{of}: {'; '.join(labels)}. {why}" for (of, why), labels in not_run.items()]
     left_out += [f"Left out: {study}. {why}" for study, why in task.left_out.items()]
-    told = [plan_summary(task), *left_out]
+    text = [plan_summary(task), *left_out]
     if task.no_data is not None:
-        told.append(f"Data is missing: {task.no_data}")
-    return [_plan_head(task), "", table, "", *told, "Nothing was trained."]
+        text.append(f"Data is missing: {task.no_data}")
+    return [_plan_head(task), "", table, "", *text, "Nothing was trained."]
 
 
 def _plan_head(task: StudyJob) -> str:
@@ -270,6 +274,7 @@ def run_command(
     """
     try:
         from flipguard.studies.job import plan_summary, prepare_job
+        from flipguard.studies.run import run_studies
     except ModuleNotFoundError as problem:
         raise MissingExtraError(
             "Running a study", package=problem.name or "torch", extra="train"
@@ -295,32 +300,29 @@ def run_command(
         show(plan_parts(task), stdout_taken=False)
         return
     for study, why in task.left_out.items():
-        say(f"flipguard: {study} is left out: {why}")
+        _tell(f"{study} is left out: {why}")
     say(f"{named(task)} at {scale}: {plan_summary(task)}")
-    outcome = _run(task, minutes)
+    with _resumable(), progress("training") as shown:
+        outcome = run_studies(task, command=typed(), minutes=minutes, progress=shown, report=_tell)
     show(outcome_parts(task, outcome), stdout_taken=False)
     if outcome.failed is not None:
         raise InputError(f"{outcome.failed}{without_results(outcome)}")
     if outcome.missing:
-        say(f"flipguard: {what_is_left(task, outcome)}")
+        _tell(what_is_left(task, outcome))
         raise typer.Exit(TIME_IS_UP)
 
 
-def _run(job: StudyJob, minutes: float | None) -> Outcome:
-    """Train and measure what a job needs, with its progress; Ctrl-C ends the command."""
-    from flipguard.studies.run import run_studies
+def _tell(line: str) -> None:
+    say(f"flipguard: {line}")
 
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Say after Ctrl-C how the command continues, and end it."""
     try:
-        with progress("training") as shown:
-            return run_studies(
-                job,
-                command=typed(),
-                minutes=minutes,
-                progress=shown,
-                report=lambda line: say(f"flipguard: {line}"),
-            )
+        yield
     except KeyboardInterrupt:
-        say("flipguard: stopped; run the same command again to continue.")
+        _tell("stopped; run the same command again to continue.")
         raise typer.Exit(130) from None
 
 

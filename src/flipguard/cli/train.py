@@ -96,23 +96,20 @@ def train_command(
     Example: [bold]flipguard train --method fd-lm --old runs/v1 --seed 2 --out runs/v2[/bold]
     """
     try:
-        from flipguard.runs.config import (
-            fix_randomness,
-            from_dict,
-            set_values,
-            with_entries,
-        )
+        from flipguard.models.code import allowing_code
+        from flipguard.runs.config import fix_randomness, from_dict, set_values, with_entries
         from flipguard.runs.folder import check_place
-        from flipguard.training import train as trained
         from flipguard.training.interrupting import finish_epoch_on_interrupt, interrupted
+        from flipguard.training.monitor import LineMonitor
+        from flipguard.training.train import train_with
     except ModuleNotFoundError as problem:
         raise MissingExtraError(
             "Training", package=problem.name or "torch", extra="train"
         ) from problem
 
     check_place(out)
-    said = any((method, data, model, old, set, fix))
-    values = _written(config, out, resume=resume, said=said)
+    has_settings = any((method, data, model, old, set, fix))
+    values = _written(config, out, resume=resume, has_settings=has_settings)
     given = {"method": method, "data": data, "model": model, "old": old and list(old)}
     values |= {name: value for name, value in given.items() if value is not None}
     if seed is not None:
@@ -124,8 +121,8 @@ def train_command(
     settings = from_dict(set_values(values, set or []))
     stopped_by_hand = False
     try:
-        with finish_epoch_on_interrupt(_say_that_the_epoch_is_finished):
-            run = trained(settings, out, resume=resume, report=line, allow_code=allow_code)
+        with allowing_code(allow_code), finish_epoch_on_interrupt(_say_that_the_epoch_is_finished):
+            run = train_with(None, settings, out, resume=resume, monitor=LineMonitor(line))
             stopped_by_hand = interrupted() and not run.finished
     except KeyboardInterrupt:
         stopped_by_hand = True
@@ -169,13 +166,13 @@ def _way_on(out: Path, settings: Config) -> str:
     return f" before an epoch was saved; start it again with: {resumed}"
 
 
-def _written(config: Path | None, out: Path, *, resume: bool, said: bool) -> dict[str, Any]:
+def _written(config: Path | None, out: Path, *, resume: bool, has_settings: bool) -> dict[str, Any]:
     """Return the settings of the file, or of the run to resume if the command names none."""
     from flipguard.runs.config import read_toml
 
     if config is not None:
         return read_toml(config)
-    if resume and ((out / "run.json").exists() or not said):
+    if resume and ((out / "run.json").exists() or not has_settings):
         # Settings that are not given are those of the run; different ones are refused.
         return _begun(out)
     return {}

@@ -127,11 +127,11 @@ def _inputs(inputs: Array, name: str, path: Path) -> tuple[Kind, Tensor]:
     if kind == "image" and inputs.dtype == np.uint8:
         return kind, torch.from_numpy(np.ascontiguousarray(inputs))
     floats = np.ascontiguousarray(inputs, dtype=np.float32)
-    strange = ~np.isfinite(floats.reshape(len(floats), -1)).all(axis=1)
-    if strange.any():
+    invalid = ~np.isfinite(floats.reshape(len(floats), -1)).all(axis=1)
+    if invalid.any():
         raise InputError(
             f"Expected `{name}` in {path} to be finite, but got nan or infinite values in "
-            f"{int(strange.sum()):,} samples (the first at position {int(strange.argmax())}); "
+            f"{int(invalid.sum()):,} samples (the first at position {int(invalid.argmax())}); "
             "fix or remove them."
         )
     return kind, torch.from_numpy(floats)

@@ -94,11 +94,11 @@ def _column(table: Any, asked: str | None, usual: Sequence[str], key: str, place
 
 def _labels(table: Any, label: str, place: str) -> list[Label]:
     labels: list[Label] = list(table[label])
-    strange = [one for one in labels if isinstance(one, bool) or not isinstance(one, int | str)]
-    if strange:
+    invalid = [one for one in labels if isinstance(one, bool) or not isinstance(one, int | str)]
+    if invalid:
         raise InputError(
             f"Expected the column {label!r} of hf:{place} to be whole numbers or text, but got "
-            f"{listed(strange)}; name another with the option label=…."
+            f"{listed(invalid)}; name another with the option label=…."
         )
     return labels
 

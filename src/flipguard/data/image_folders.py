@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -29,6 +30,9 @@ SIZED = 5000
 
 Pixels: TypeAlias = Callable[[Any], Tensor]
 """What turns a decoded image into uint8 [3, height, width]."""
+
+Labelled: TypeAlias = list[tuple[str, str]]
+"""The path below a root, and the class name, of each image."""
 
 
 class FolderSplit(Split):
@@ -242,6 +246,48 @@ def usable_workers() -> int:
     return min(MOST_WORKERS, len(cores(0)) if cores else os.cpu_count() or 1)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pictures:
+    """How the images of a set are decoded: the options size, resize, workers and decode."""
+
+    size: int
+    resize: int
+    workers: int
+    now: bool  # all at once, and kept in memory
+
+    @classmethod
+    def of(cls, options: Options, *, size: int = 224, wider: float = 1.0) -> Pictures:
+        """Take the options of a spec; `wider` is the default of resize over size."""
+        size = options.whole("size", size, least=1)
+        return cls(
+            size=size,
+            resize=options.whole("resize", round(size * wider), least=size),
+            workers=options.whole("workers", usable_workers(), least=0),
+            now=options.one_of("decode", "later", ("later", "now")) == "now",
+        )
+
+    def data_set(
+        self, name: str, root: Path, class_names: Sequence[str], parts: Mapping[Path, Labelled]
+    ) -> DataSet:
+        """Return a data set of files: for its training and its test part, paths and classes.
+
+        The parts have the place that errors about their classes name.
+        """
+        splits: list[Split] = []
+        for where, read in parts.items():
+            split = FolderSplit(
+                root=root,
+                paths=[path for path, _ in read],
+                targets=indices_of([label for _, label in read], class_names, where=str(where)),
+                size=self.size,
+                resize=self.resize,
+                workers=self.workers,
+            )
+            splits.append(split.decoded() if self.now else split)
+        train, test = splits
+        return DataSet.of(name=name, kind="image", class_names=class_names, train=train, test=test)
+
+
 def load_image_folder(
     path: Path,
     options: Options,
@@ -252,49 +298,40 @@ def load_image_folder(
     test_folders: Sequence[str] = TEST_FOLDERS,
 ) -> DataSet:
     """Read ``train/<class>/…`` and ``test/<class>/…``; `wider` is the default resize over size."""
-    size = options.whole("size", size, least=1)
-    resize = options.whole("resize", round(size * wider), least=size)
-    workers = options.whole("workers", usable_workers(), least=0)
-    decode = options.one_of("decode", "later", ("later", "now"))
+    pictures = Pictures.of(options, size=size, wider=wider)
     options.finish()
     if not (path / "train").is_dir():
         raise _without(path, "train")
     there = [folder for folder in test_folders if (path / folder).is_dir()]
     if not there:
         raise _without(path, " or ".join(test_folders))
-    names = _classes(path / "train")
+    names = class_folders(path / "train")
     # A test folder may have no labels, while another one has them.
-    tested = next((folder for folder in there if _is_labelled(path / folder, names)), there[0])
-    splits: list[Split] = []
+    tested = next((folder for folder in there if is_labelled(path / folder, names)), there[0])
+    parts: dict[Path, Labelled] = {}
     for part in ("train", tested):
         annotated = path / part / ANNOTATIONS
-        read = _annotated(path, annotated) if annotated.is_file() else _listed(path, part)
-        targets = indices_of([label for _, label in read], names, where=f"{path / part}")
-        paths = [file for file, _ in read]
-        split = FolderSplit(
-            root=path, paths=paths, targets=targets, size=size, resize=resize, workers=workers
+        parts[path / part] = (
+            _annotated(path, annotated)
+            if annotated.is_file()
+            else files_by_class(path, path / part)
         )
-        splits.append(split.decoded() if decode == "now" else split)
-    return DataSet.of(
-        name=name or path.name, kind="image", class_names=names, train=splits[0], test=splits[1]
-    )
+    return pictures.data_set(name or path.name, path, names, parts)
 
 
-def load_known_folder(options: Options, root: Path) -> DataSet:
-    """Read ImageNet, Tiny-ImageNet or iNaturalist from the folder with its name."""
-    name = options.name
-    title, size, wider, others = {
-        "imagenet": ("ImageNet", 224, 256 / 224, ()),
-        "tinyimagenet": ("Tiny-ImageNet", 64, 1.0, ("tiny-imagenet-200",)),
-        "inaturalist": ("iNaturalist", 224, 256 / 224, ()),
-    }[name]
-    for folder in (root / name, *(root / other for other in others)):
+def load_tiny_imagenet(options: Options, root: Path) -> DataSet:
+    """Read Tiny-ImageNet from the folder with its name."""
+    for folder in (root / options.name, root / "tiny-imagenet-200"):
         if folder.is_dir():
-            # The test folder of these sets has no labels.
+            # The test folder has no labels.
             return load_image_folder(
-                folder, options, name=name, size=size, wider=wider, test_folders=("val",)
+                folder, options, name=options.name, size=64, test_folders=("val",)
             )
-    raise absent(name, root / name, f"put the folders train and val of {title} there")
+    raise absent(
+        options.name,
+        root / options.name,
+        "put the folders train and val of Tiny-ImageNet there",
+    )
 
 
 def _without(path: Path, wanted: str) -> InputError:
@@ -308,7 +345,8 @@ def _names(folder: Path) -> list[str]:
     return sorted(one for one in os.listdir(folder) if not one.startswith("."))
 
 
-def _classes(folder: Path) -> list[str]:
+def class_folders(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder, sorted: one per class."""
     names = [name for name in _names(folder) if (folder / name).is_dir()]
     if not names:
         raise InputError(
@@ -318,30 +356,36 @@ def _classes(folder: Path) -> list[str]:
     return names
 
 
-def _is_labelled(folder: Path, names: Sequence[str]) -> bool:
+def is_labelled(folder: Path, names: Sequence[str]) -> bool:
+    """Whether a folder of images says their classes, by folders or by a table."""
     return (folder / ANNOTATIONS).is_file() or any((folder / name).is_dir() for name in names)
 
 
-def _listed(root: Path, part: str) -> list[tuple[str, str]]:
-    """Return all images of a part in order: relative path and class."""
-    found: list[tuple[str, str]] = []
-    for name in _classes(root / part):
+def files_by_class(root: Path, part: Path) -> Labelled:
+    """Return all images of a folder of class folders, in order: path below root, and class."""
+    found: Labelled = []
+    for name in class_folders(part):
         count = len(found)
-        for folder, inner, files in os.walk(root / part / name):
+        for folder, inner, files in os.walk(part / name):
             inner.sort()
             relative = Path(folder).relative_to(root).as_posix()
-            for file in sorted(files):
-                if file.lower().endswith(ENDINGS) and not file.startswith("."):
-                    found.append((f"{relative}/{file}", name))
+            found.extend((f"{relative}/{file}", name) for file in image_names(files))
         if len(found) == count:
             raise InputError(
-                f"Expected {root / part / name} to hold images of the class {name!r}, but got "
+                f"Expected {part / name} to hold images of the class {name!r}, but got "
                 f"none; add some ({', '.join(ENDINGS)}), or remove the folder."
             )
     return found
 
 
-def _annotated(root: Path, table: Path) -> list[tuple[str, str]]:
+def image_names(files: Iterable[str]) -> list[str]:
+    """Return the file names that belong to images, sorted."""
+    return sorted(
+        file for file in files if file.lower().endswith(ENDINGS) and not file.startswith(".")
+    )
+
+
+def _annotated(root: Path, table: Path) -> Labelled:
     """Return images of one folder with the classes of a table, as Tiny-ImageNet has them."""
     found = []
     lines = table.read_text(encoding="utf-8", errors="replace").splitlines()

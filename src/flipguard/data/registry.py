@@ -12,7 +12,10 @@ from flipguard.data.arrays import load_npz
 from flipguard.data.cifar import load_cifar
 from flipguard.data.dataset import DataSet, Kind
 from flipguard.data.hub import load_hub
-from flipguard.data.image_folders import load_image_folder, load_known_folder
+from flipguard.data.image_folders import load_image_folder, load_tiny_imagenet
+from flipguard.data.imagenet import load_imagenet
+from flipguard.data.inaturalist import load_inaturalist
+from flipguard.data.matlab import load_svhn
 from flipguard.data.mnist import load_digits, load_idx, load_mnist1d
 from flipguard.data.readers import data_root, located
 from flipguard.data.texts import is_text_folder, load_agnews, load_texts
@@ -81,27 +84,34 @@ ROWS = (
         kind="image",
         classes=200,
         sentence="110,000 photos of 64 by 64, from the folder tinyimagenet: options size, decode.",
-        load=load_known_folder,
+        load=load_tiny_imagenet,
     ),
     KnownData(
         name="imagenet",
         kind="image",
         classes=1000,
-        sentence="1.3 million photos, from the folder imagenet: options size, resize, workers.",
-        load=load_known_folder,
+        sentence="1.3 million photos, from the folder imagenet: options size, resize, labels.",
+        load=load_imagenet,
     ),
     KnownData(
         name="inaturalist",
         kind="image",
         classes=None,
-        sentence="Photos of species, from the folder inaturalist: options size, resize, workers.",
-        load=load_known_folder,
+        sentence="Photos of species, 2017 or 2018, from the folder inaturalist: option year.",
+        load=load_inaturalist,
+    ),
+    KnownData(
+        name="svhn",
+        kind="image",
+        classes=10,
+        sentence="99,289 house numbers, 32 by 32, from the .mat files in svhn: option extra.",
+        load=load_svhn,
     ),
     KnownData(
         name="agnews",
         kind="text",
         classes=4,
-        sentence="News in four topics, from train and test .jsonl files in the folder agnews.",
+        sentence="News in four topics, from train and test files, .csv or .jsonl, in agnews.",
         load=load_agnews,
     ),
 )

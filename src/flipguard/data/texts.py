@@ -1,11 +1,15 @@
-"""Texts and labels in .jsonl files, plain or packed by gzip: one object per line."""
+"""Texts and labels in .jsonl files, plain or packed by gzip, and the tables of AG News."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from flipguard.data.dataset import DataSet, TextSplit
 from flipguard.data.readers import (
@@ -24,6 +28,8 @@ from flipguard.specs import Options
 WHAT = 'lines of {"text": …, "label": …}'
 TRAIN = ("train.jsonl",)
 TEST = ("test.jsonl", "val.jsonl", "validation.jsonl", "valid.jsonl", "dev.jsonl")
+AGNEWS_FOLDERS = ("agnews", "ag_news_csv")  # the second is the name in the archive
+AGNEWS_WHAT = "rows of a class from 1 to 4, a title and a description"
 AGNEWS_CLASSES = ("World", "Sports", "Business", "Sci/Tech")
 
 
@@ -50,15 +56,47 @@ def load_texts(path: Path, options: Options) -> DataSet:
 def load_agnews(options: Options, root: Path) -> DataSet:
     """Read AG News from a folder ``agnews`` with two files."""
     options.finish()
-    folder = root / "agnews"
-    if not is_text_folder(folder):
+    folder = next((root / one for one in AGNEWS_FOLDERS if (root / one).is_dir()), None)
+    if folder is not None and packed_or_not(folder, "train.csv") is not None:
+        return _of_tables(folder)
+    if folder is None or not is_text_folder(folder):
         raise absent(
             "agnews",
-            folder / "train.jsonl.gz",
-            "put AG News there as train.jsonl.gz and test.jsonl.gz, lines of "
-            '{"text": …, "label": 0 to 3}',
+            root / "agnews" / "train.csv",
+            "put AG News there as train.csv and test.csv, or as train.jsonl and test.jsonl with "
+            'lines of {"text": …, "label": 0 to 3}, plain or .gz',
         )
     return _of_folder(folder, "agnews", AGNEWS_CLASSES)
+
+
+def _of_tables(folder: Path) -> DataSet:
+    """Read the two tables of Zhang and LeCun: class from 1, title and description."""
+    splits = []
+    for name in ("train.csv", "test.csv"):
+        path = packed_or_not(folder, name)
+        if path is None:
+            raise InputError(
+                f"Expected {folder} to hold {name}, but got no such file; unpack AG News there."
+            )
+        try:
+            content = read_bytes(path, AGNEWS_WHAT).decode("utf-8-sig")
+            rows = [row for row in csv.reader(io.StringIO(content, newline=""), strict=True) if row]
+        except (UnicodeDecodeError, csv.Error) as problem:
+            raise unreadable_file(path, AGNEWS_WHAT, problem) from problem
+        numbers = {str(place): place - 1 for place in range(1, len(AGNEWS_CLASSES) + 1)}
+        odd = next((row for row in rows if len(row) != 3 or row[0] not in numbers), None)
+        if odd is not None or not rows:
+            told = listed([",".join(odd)]) if odd is not None else "an empty file"
+            raise InputError(f"Expected {path} to be {AGNEWS_WHAT}, but got {told}; copy it again.")
+        splits.append(
+            TextSplit(
+                texts=[f"{title} {description}" for _, title, description in rows],
+                targets=torch.tensor([numbers[row[0]] for row in rows]),
+            )
+        )
+    return DataSet.of(
+        name="agnews", kind="text", class_names=AGNEWS_CLASSES, train=splits[0], test=splits[1]
+    )
 
 
 def is_text_folder(path: Path) -> bool:

@@ -168,7 +168,7 @@ def _gathered(
     pairing: Pairing, want: frozenset[str], kept: list[IntArray | None]
 ) -> Iterator[pl.DataFrame]:
     for i, rows in enumerate(kept):
-        # Ids are told by those of the first side.
+        # Error messages use the ids of the first side.
         asked = want - {"row"} if i == 0 else want - {"row", "id"}
         with name_file_on_error(pairing.sides[i]):
             table = pairing.side_frame(i, asked).collect(engine="streaming")

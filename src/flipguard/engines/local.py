@@ -15,6 +15,7 @@ from flipguard.engines.alignment import (
     refuse_joined,
 )
 from flipguard.engines.joining import joined_frames
+from flipguard.engines.outcomes import cell_sums, control_sums
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import (
     COLUMNS,
@@ -36,48 +37,59 @@ from flipguard.predictions.scores import width
 from flipguard.predictions.table import Predictions
 
 
-def count_labels(plan: CountingPlan, begin: Callable[[], Tally]) -> tuple[Tally, RowCounts]:
-    """One pass over files of labels: row for row if the ids allow it, else by a join."""
-    pairing = Pairing(plan)
-    if pairing.may_be_aligned():
-        tally = begin()
-        # One query makes sure of the rows and counts them all; groups take a query each.
-        whole = tally.tables.get(None)
-        sums = tally.sums if whole is not None and not whole.keys else []
-        frame = pairing.aligned_frame(COLUMNS)
-        try:
-            for part in aligned_parts(pairing, frame, sums):
-                tally.add(part)
-        except OrderDiffersError:
-            pass
-        else:
-            return tally, RowCounts(matched=pairing.heights[0])
-    tally = begin()
-    return tally, _joined(pairing, tally)
+class LabelCounting:
+    """The counts of files of labels: row for row if the ids allow it, else by a join."""
+
+    def __init__(self, plan: CountingPlan) -> None:
+        self.plan = plan
+        self.pairing = Pairing(plan)
+
+    def run(self, begin: Callable[[], Tally]) -> tuple[Tally, RowCounts, tuple[int, int]]:
+        """One pass: the filled tally, the row counts, and (0, 0): labels cannot be off the top."""
+        pairing, tally = self.pairing, begin()
+        if pairing.may_be_aligned():
+            # One query checks and counts all rows; each group takes one more query.
+            whole = tally.tables.get(None)
+            counts_all = whole is not None and not whole.keys
+            sums = [*cell_sums(), *control_sums(len(self.plan.controls))] if counts_all else []
+            frame = pairing.aligned_frame(COLUMNS)
+            try:
+                for part in aligned_parts(pairing, frame, sums):
+                    tally.add(part)
+            except OrderDiffersError:
+                tally = begin()
+            else:
+                return tally, RowCounts(matched=pairing.heights[0]), (0, 0)
+        return tally, self._join(tally), (0, 0)
+
+    def _join(self, tally: Tally) -> RowCounts:
+        pairing = self.pairing
+        rows: list[RowCounts] = []
+        # Ids are kept only if they are shown, because rows are joined by hashes of ids.
+        want = COLUMNS if "flips" in tally.wants else COLUMNS - {"id"}
+        for frame in joined_frames(pairing, want, rows):
+            try:
+                refuse_joined(pairing, frame)
+            except InputError:
+                # Ids take much memory, so they are read only now, for the error message.
+                for named in joined_frames(pairing, COLUMNS, []):
+                    refuse_joined(pairing, named)
+                raise
+            with name_any_file_on_error(pairing.sides):
+                tally.add(Part(rows=pairing.canonical(frame)))
+        return summed_rows(rows)
 
 
-def _joined(pairing: Pairing, tally: Tally) -> RowCounts:
-    rows: list[RowCounts] = []
-    # Ids are carried along only if they are told: their hashes do the joining.
-    want = COLUMNS if "flips" in tally.wants else COLUMNS - {"id"}
-    for frame in joined_frames(pairing, want, rows):
-        try:
-            refuse_joined(pairing, frame)
-        except InputError:
-            # Only now are the ids themselves worth their memory: the same again, naming them.
-            for named in joined_frames(pairing, COLUMNS, []):
-                refuse_joined(pairing, named)
-            raise
-        with name_any_file_on_error(pairing.sides):
-            tally.add(Part(rows=pairing.canonical(frame)))
-    return summed_rows(rows)
+def _counting(plan: CountingPlan) -> LabelCounting | ScoredCounting:
+    """Return what counts the files of a plan: with scores if old or new has some."""
+    return ScoredCounting(plan) if plan.layout.scored else LabelCounting(plan)
 
 
 def count(plan: CountingPlan, wants: frozenset[Want] = NOTHING_MORE) -> Counted:
     """The counts of a plan and the wanted details, in one pass over its files."""
     with name_any_file_on_error(plan.sides):
         plan = with_control_labels(plan)
-        tally, rows, odd_labels = _pass(plan, lambda: Tally(plan, wants))
+        tally, rows, odd_labels = _counting(plan).run(lambda: Tally(plan, wants))
         found = Counted.of(plan, tally.tables, rows, odd_labels, tally.details())
     counted = int(found.whole.counts.rows.sum())
     if counted != rows.matched:
@@ -105,16 +117,8 @@ def details(plan: CountingPlan, wants: frozenset[Want]) -> Details:
                 for side in (plan.old, plan.new)
             )
             plan = replace(plan, old=replace(old, scores=None), new=replace(new, scores=None))
-        tally, _, _ = _pass(plan, lambda: Tally(plan, wants, counts=False))
+        tally, _, _ = _counting(plan).run(lambda: Tally(plan, wants, counts=False))
         return tally.details()
-
-
-def _pass(
-    plan: CountingPlan, begin: Callable[[], Tally]
-) -> tuple[Tally, RowCounts, tuple[int, int]]:
-    if plan.layout.scored:
-        return ScoredCounting(plan).run(begin())
-    return (*count_labels(plan, begin), (0, 0))
 
 
 def compared_ids(plan: CountingPlan, wanted: pl.Series) -> pl.Series | None:

@@ -143,6 +143,8 @@ def cell_sums(label: str = NEW, names: tuple[str, ...] = (*CELLS, *UNLABELLED)) 
 
 def control_sums(controls: int) -> list[pl.Expr]:
     """New and the controls: the joint counts of their flips, and each control's own cells."""
+    if not controls:
+        return []
     columns = [control_column(i) for i in range(controls)]
     sums: list[pl.Expr] = []
     for kind in ("churn", "negative_flip"):

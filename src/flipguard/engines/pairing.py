@@ -154,8 +154,8 @@ class Pairing:
         shown = pl.col("0|id") if by_id else pl.col("__row").cast(pl.Int64) + 1
         total = rows.select(pl.len()).collect(engine="streaming").item()
         first = rows.select(shown.alias("id")).head(IDS_TO_NAME).collect(engine="streaming")
-        told = _named(first["id"].to_list(), total)
-        return InputError(refusal.sentence(f"{'id' if by_id else 'row'} {told}"))
+        text = _named(first["id"].to_list(), total)
+        return InputError(refusal.sentence(f"{'id' if by_id else 'row'} {text}"))
 
     # -- side by side, in order ----------------------------------------------------------------
 
@@ -164,13 +164,13 @@ class Pairing:
         heights = self.heights
         if self.by_position:
             if len(set(heights)) > 1:
-                told = ", ".join(
+                text = ", ".join(
                     f"{side.name} {height:,}"
                     for side, height in zip(self.sides, heights, strict=True)
                 )
                 raise InputError(
                     f"Files without ids must have the same rows in the same order, but their "
-                    f"numbers of rows differ ({told}); add ids to both."
+                    f"numbers of rows differ ({text}); add ids to both."
                 )
             return True
         if len(set(heights)) > 1:
@@ -282,7 +282,7 @@ class Pairing:
         )
 
     def pairs_of_sides(self) -> list[tuple[int, int]]:
-        """(have, lack): the order in which ids that a side lacks are told."""
+        """(have, lack): the order in which missing ids are reported."""
         pairs = [(0, 1), (1, 0)] + [(0, i) for i in range(2, len(self.sides))]
         return pairs + [(i, 0) for i in range(2, len(self.sides))]
 

@@ -306,7 +306,7 @@ class CountTable:
 def group_names(values: pl.Series) -> list[str]:
     """What the groups of a column are called: a whole float as the integer that it is.
 
-    A group that is really called (missing) is told in quotation marks, apart from missing values.
+    A group whose name is really "(missing)" is shown in quotation marks, unlike missing values.
 
     >>> group_names(pl.Series(["a", "(missing)", None])), group_names(pl.Series([1.0, 0.5]))
     (['a', '"(missing)"', '(missing)'], ['1', '0.5'])

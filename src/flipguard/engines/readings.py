@@ -108,7 +108,7 @@ def readings_of(sides: Sequence[Predictions], cuts: Sequence[str]) -> Readings:
         "id": [(i, side, side.id) for i, side in enumerate(sides)],
         "target": [(i, side, side.target) for i, side in enumerate(sides)],
         "label": [(i, side, side.label) for i, side in enumerate(sides)],
-        # Groups are told by old and new alone.
+        # Only old and new have groups.
         **{f"by {cut}": [(i, s, s.column(cut)) for i, s in enumerate(sides[:2])] for cut in cuts},
     }
     roles: dict[str, list[_Column]] = {role: [] for role in named}
@@ -295,9 +295,9 @@ def _refuse_floats(columns: list[_Column]) -> None:
     bare = [column for column in columns if column.is_float and not column.facts.missing]
     if bare and plain:
         # A column without any value is of no type.
-        told = next((column for column in plain if _has_a_value(column)), None)
-        if told is not None:
-            raise _looks_like_a_flag(bare[0], told)
+        text = next((column for column in plain if _has_a_value(column)), None)
+        if text is not None:
+            raise _looks_like_a_flag(bare[0], text)
 
 
 def _has_a_value(column: _Column) -> bool:

@@ -102,7 +102,7 @@ def side_and_pair_rows(
     rows = max(1, NUMBERS_PER_BLOCK // max(1, *(scores.shape[1] for scores in given)))
 
     def work(starts: range) -> None:
-        # Memory is taken once a thread: taking it anew for each block would cost more than the
+        # Memory is allocated once per thread: allocating it for each block would cost more than the
         # arithmetic, because the system clears every fresh page.
         scratch = [np.empty((rows, scores.shape[1]), scores.dtype) for scores in given]
         for start in starts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,23 +145,13 @@ class ScoredCounting:
         if old is not None and new is not None:
             self.matching = match_classes(old.to_list(), new.to_list())
 
-    def run(self, tally: Tally) -> tuple[Tally, RowCounts, tuple[int, int]]:
+    def run(self, begin: Callable[[], Tally]) -> tuple[Tally, RowCounts, tuple[int, int]]:
         """One pass: the filled tally, the row counts, and how many labels are off the top."""
-        odd = [0, 0]
-        rows = [RowCounts(matched=0)]
-        # Ids are carried along only if they are told.
+        tally, odd = begin(), [0, 0]
+        # Ids are kept only if they are shown.
         want = COLUMNS if "flips" in tally.wants else COLUMNS - {"id"}
-        for part in self.parts(want, rows):
-            tally.add(part)
-            odd = [n + part.labels_off_the_top(i) for i, n in enumerate(odd)]
-        return tally, rows[0], (odd[0], odd[1])
-
-    # -- rows ----------------------------------------------------------------------------------
-
-    def parts(self, want: frozenset[str], rows: list[RowCounts]) -> Iterator[ScoredPart]:
-        """The paired rows in pieces, checked; the row counts go to `rows[0]`."""
         paired = paired_rows(self.pairing, want)
-        table, positions, rows[0] = paired.table, list(paired.positions[:2]), paired.rows
+        table, positions = paired.table, list(paired.positions[:2])
         self._refuse_nameless(table)
         keeps_distances = table.height * sum(self.widths) <= MOST_DISTANCE_SCORES
         step = rows_per_read(max(self.widths))
@@ -199,9 +189,11 @@ class ScoredCounting:
                 )
                 self._refuse_bad_scores(part, positions)
                 self._refuse_masks(part, positions)
-                yield part
+                tally.add(part)
+                odd = [n + part.labels_off_the_top(i) for i, n in enumerate(odd)]
                 if self.plan.progress is not None:
                     self.plan.progress(stop, table.height)
+        return tally, paired.rows, (odd[0], odd[1])
 
     def _with_labels(
         self, table: pl.DataFrame, sides: tuple[SideScores | None, SideScores | None]

@@ -129,9 +129,9 @@ def _own_session() -> SparkSession:
             del os.environ["PYSPARK_PYTHON"]
 
 
-def _no_java(told: str) -> FlipguardError:
+def _no_java(problem: str) -> FlipguardError:
     return FlipguardError(
-        f"The Spark engine needs a Java runtime, 17 or newer, and {told}; install one, set "
+        f"The Spark engine needs a Java runtime, 17 or newer, and {problem}; install one, set "
         "JAVA_HOME to it, or use `engine='local'`."
     )
 
@@ -156,7 +156,7 @@ def _count(plan: CountingPlan) -> Counted:
             frame = _joined([_travelling(session, plan.sides[s.index], s) for s in sides])
             table = _summed(frame, paired)
         except _spark_errors() as problem:
-            raise _told(plan, problem) from problem
+            raise _readable_error(plan, problem) from problem
         return _counted(plan, paired, table)
 
 
@@ -170,7 +170,7 @@ def _spark_errors() -> tuple[type[Exception], ...]:
     return (PySparkException, Py4JError)
 
 
-def _told(plan: CountingPlan, problem: Exception) -> FlipguardError:
+def _readable_error(plan: CountingPlan, problem: Exception) -> FlipguardError:
     """The error for a job that Spark gave up."""
     try:
         # A file that the local engine cannot read either is refused in its words.

@@ -152,8 +152,8 @@ class SparkSide:
                 # The header is the first line that says anything, of the part that starts at 0.
                 starts = batch.column(1).to_pylist()
                 first = enumerate(line.removeprefix(BOM) for line in lines)
-                told = (at for at, line in first if starts[at] == 0 and line.strip(self._blanks))
-                header = next(told, None)
+                text = (at for at, line in first if starts[at] == 0 and line.strip(self._blanks))
+                header = next(text, None)
                 if header is not None:
                     header_seen = True
                     del lines[header]
@@ -196,10 +196,10 @@ class SparkSide:
         try:
             return self._batch(read(), scores)
         except FAULTS as problem:
-            told = str(unreadable(self.side.name, problem))
+            text = str(unreadable(self.side.name, problem))
         except InputError as problem:
-            told = str(problem)
-        return record_batch(self.fields, {f"problem{self.index}": pl.Series([told])}, 1)
+            text = str(problem)
+        return record_batch(self.fields, {f"problem{self.index}": pl.Series([text])}, 1)
 
     def _batch(self, frame: pl.DataFrame, scores: Array | None) -> Any:
         side = replace(self.side, frame=frame.lazy())
@@ -308,8 +308,8 @@ class SparkCounter:
             for name, table in tables.items():
                 table.add(counted.tables[name].summed())
         task = TaskContext.get()
-        told = findings.to_json(-1 if task is None else task.partitionId())
-        yield record_batch(self.fields, {"findings": pl.Series([told])}, 1)
+        text = findings.to_json(-1 if task is None else task.partitionId())
+        yield record_batch(self.fields, {"findings": pl.Series([text])}, 1)
         if findings.numbers["matched"]:
             for number, table in enumerate(tables.values()):
                 yield self._counts(number, table.summed())

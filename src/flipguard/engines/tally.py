@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,6 @@ from flipguard.engines.plan import (
     CountTable,
     Details,
     Distances,
-    Groups,
     Want,
 )
 from flipguard.errors import InputError
@@ -74,7 +74,6 @@ class Tally:
         self.plan = plan
         self.wants = wants
         self.tables = plan.tables() if counts else {}
-        self.sums = cell_sums() + (control_sums(len(plan.controls)) if plan.controls else [])
         self._targets = plan.target_table() if self._asks_for_target_groups() else None
         self._flips: list[pl.DataFrame] = []
         self._distances: list[FloatArray] = []
@@ -85,8 +84,9 @@ class Tally:
 
     def add(self, part: Part) -> None:
         """Add the next rows."""
+        sums = [*cell_sums(), *control_sums(len(self.plan.controls))]
         for table in self.tables.values():
-            table.add(part.counts(table, self.sums))
+            table.add(part.counts(table, sums))
         if self._targets is not None:
             self._targets.add(part.label_sums(self._targets.keys, cell_sums()))
         if "flips" in self.wants:
@@ -100,7 +100,9 @@ class Tally:
         """The details that outputs need beyond the counts."""
         found = Details(counted=self.wants)
         if self._targets is not None:
-            found.target_groups = _groups_or_none(self._targets)
+            # None if there are more classes than make sense as groups.
+            with suppress(InputError):
+                found.target_groups = self._targets.groups()
         if "flips" in self.wants:
             found.flips = worst_first(pl.concat(self._flips))
         if self._distances:
@@ -108,10 +110,3 @@ class Tally:
                 values=np.concatenate(self._distances), cells=pl.concat(self._cells).to_numpy()
             )
         return found
-
-
-def _groups_or_none(table: CountTable) -> Groups | None:
-    try:
-        return table.groups()
-    except InputError:
-        return None  # more classes than make sense as groups

@@ -61,12 +61,12 @@ def unusable(predictions: Predictions, values: Array, row: int) -> InputError:
             f"{predictions.name} has NaN or infinite {kind} for {name}; "
             "correct the row, or leave it out."
         )
-    told = (
+    text = (
         f"a probability below 0 ({values.min():.4g})"
         if values.min() < -ROUNDING
         else f"probabilities that sum to {values.sum():.4g} instead of 1"
     )
     return InputError(
-        f"{predictions.name} has {told}, for {name}; give softmax outputs, or call them logits if "
+        f"{predictions.name} has {text}, for {name}; give softmax outputs, or call them logits if "
         "they are not normalised."
     )

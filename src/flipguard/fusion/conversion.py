@@ -250,8 +250,8 @@ def check_equivalence(
     with torch.no_grad():
         for batch in (own[0], _stacked_batches(own)):
             each = own if batch is not own[0] else [own[0]] * len(twins)
-            said = [classify(m, one) for m, one in zip(twins, each, strict=True)]
-            _compare("logits", fused(batch), torch.stack(said))
+            message = [classify(m, one) for m, one in zip(twins, each, strict=True)]
+            _compare("logits", fused(batch), torch.stack(message))
 
 
 def _twin(member: nn.Module) -> nn.Module:

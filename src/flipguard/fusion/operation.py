@@ -20,15 +20,15 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 def stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """Return members' tensors as one [m, ...], each in its memory format.
+    """Stack the members' tensors along a new first axis, and keep their memory format.
 
     >>> kernels = [torch.zeros(4, 3, 2, 2).to(memory_format=torch.channels_last)] * 2
     >>> stacked(kernels)[0].is_contiguous(memory_format=torch.channels_last)
     True
     """
     first = tensors[0].detach()
-    last = first.dim() == 4 and not first.is_contiguous()
-    if last and first.is_contiguous(memory_format=torch.channels_last):
+    strided = first.dim() == 4 and not first.is_contiguous()
+    if strided and first.is_contiguous(memory_format=torch.channels_last):
         return torch.stack([t.detach().permute(0, 2, 3, 1) for t in tensors]).permute(0, 1, 4, 2, 3)
     return torch.stack([t.detach() for t in tensors])
 
@@ -39,10 +39,10 @@ def to_packed(values: Tensor) -> Tensor:
     >>> to_packed(torch.tensor([[[1, 2]], [[3, 4]]]))
     tensor([[1, 2, 3, 4]])
     """
-    count, samples, channels, *places = values.shape
+    count, samples, channels, *image = values.shape
     # Channels are the last axis in memory, so that no convolution has to transpose them.
-    last = values.movedim(0, -1).movedim(1, -1)
-    return last.reshape(samples, *places, count * channels).movedim(-1, 1)
+    moved = values.movedim(0, -1).movedim(1, -1)
+    return moved.reshape(samples, *image, count * channels).movedim(-1, 1)
 
 
 def to_major(values: Tensor, count: int) -> Tensor:

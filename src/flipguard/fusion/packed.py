@@ -106,6 +106,8 @@ def traced_member(member: nn.Module, example: Tensor, *, training: bool) -> Grap
 
 def trace(net: nn.Module) -> Graph:
     """Return the graph of a network in its current mode, with known layers as nodes."""
+    if net._forward_hooks or net._forward_pre_hooks:  # such as preprocessing, which a graph lacks
+        raise NotFusable("hooks on the network")
     try:
         return _Layers().trace(net)
     except Exception as problem:  # a network may raise anything when it gets no real values

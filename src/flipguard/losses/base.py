@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -275,6 +276,20 @@ def _summed(value: Tensor, weight: Tensor | None, factor: float, scalar: bool) -
     return summed if factor == 1 else summed * factor
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossCard:
+    """What the docs say about a loss in addition to its docstring.
+
+    `section` is the loss's section of the API reference, and `use` says when to use it.
+    """
+
+    section: str
+    formula: str
+    use: str
+    paper: str
+    pitfalls: str
+
+
 class LossTerm(nn.Module):
     """A loss as a module: it is constructed with options and called with tensors.
 
@@ -282,6 +297,7 @@ class LossTerm(nn.Module):
     task's loss, which no term includes. ``term.compile()`` fuses a term into a few kernels.
     """
 
+    card: ClassVar[LossCard]
     reduction: Reduction
 
     def __post_init__(self) -> None:

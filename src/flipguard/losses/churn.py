@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, ClassVar, Literal, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from flipguard.errors import InputError
 from flipguard.losses.base import (
     Logits,
     Loss,
+    LossCard,
     LossTerm,
     Reduction,
     at_least,
@@ -27,6 +28,7 @@ from flipguard.losses.divergences import (
     divergence_from_uniform,
     entropy_with_gradient,
     highest,
+    l1_distance,
     symmetric_kl,
     top_divergence_from_uniform,
     top_entropy,
@@ -34,8 +36,8 @@ from flipguard.losses.divergences import (
 
 LEAST_FLOOR = 1e-30
 
-Kind: TypeAlias = Literal["skl", "ce"]
-KINDS = ("skl", "ce")
+Kind: TypeAlias = Literal["skl", "ce", "l1"]
+KINDS = ("skl", "ce", "l1")
 
 RampKind: TypeAlias = Literal["linear", "step", "none"]
 RAMPS = ("linear", "step", "none")
@@ -56,6 +58,18 @@ class EntropyRegularizer(LossTerm):
     >>> EntropyRegularizer()(new=torch.zeros(3, 4, requires_grad=True))  # log(4)
     tensor(1.3863, grad_fn=<...>)
     """
+
+    card: ClassVar[LossCard] = LossCard(
+        section="Without an old model",
+        formula="1/N sum_i -sum_c p_c(x_i) log p_c(x_i)",
+        use="To lower churn between retrains without any reference: confident predictions flip "
+        "less.",
+        paper="Reproducibility, equation 6: (1 - alpha) cross-entropy + alpha entropy, best alpha "
+        "0.15 to 0.4; k = 10 on ImageNet",
+        pitfalls="It makes the model over-confident (calibration gets worse). The paper says only "
+        'that the top-k form penalises "the top k predictions". Here p is the softmax over all '
+        "classes, and the sum runs over k of them.",
+    )
 
     k: int | None = None
     reduction: Reduction = "mean"
@@ -103,6 +117,19 @@ class UniformDivergence(LossTerm):
     tensor(0.7616, grad_fn=<...>)
     """
 
+    card: ClassVar[LossCard] = LossCard(
+        section="Without an old model",
+        formula="1/N sum_i sum_c (p_c(x_i) - 1/C) log(C (p_c(x_i) + floor))",
+        use="Like the entropy, but its gradient does not vanish: it also pushes unlikely classes "
+        "towards zero.",
+        paper="Reproducibility, equation 7: (1 - alpha) cross-entropy - alpha divergence, best "
+        "alpha 0.05 to 0.35",
+        pitfalls="It grows with confidence: **subtract** it. In the paper, churn rose slightly "
+        "with it on CIFAR-10 and ImageNet (table 2). It has no upper bound: once the training "
+        "error is below about alpha, larger logits always lower the loss, and little else is "
+        "learned ([measured](log.md)). `floor=1e-7` prevents this; the method `skl` uses it.",
+    )
+
     k: int | None = None
     floor: float = 0.0
     reduction: Reduction = "mean"
@@ -136,17 +163,20 @@ def uniform_divergence(*, new: Logits, **options: Any) -> Loss:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CoDistillation(LossTerm):
-    """Co-distillation (Reproducibility, equations 9 and 18): two models are trained to agree.
+    """Co-distillation (Reproducibility, equations 8, 9 and 18): two models are trained to agree.
 
     ``kind="skl"``: the mean over the batch of ``KL(p || q) + KL(q || p)``. Both models learn from
     it: add it once to the sum of both models' losses, with a weight that grows linearly.
+
+    ``kind="l1"``: the mean over the batch of ``sum_c |p_c - q_c|``. It is used like ``"skl"``,
+    which the paper finds to be more effective.
 
     ``kind="ce"``: the mean of ``-sum_c q_c log p_c``, for independent updates: the first model
     learns, and the second is a fixed peer (a stale copy). Each model has one such term, with a
     weight that starts after a burn-in.
 
     Args:
-        kind: ``"skl"`` (the paper's) or ``"ce"`` (Anil et al., 2018).
+        kind: ``"skl"`` (the paper's), ``"l1"`` (equation 8) or ``"ce"`` (Anil et al., 2018).
         reduction: ``"mean"``, ``"sum"``, or ``"none"`` for one value per sample.
 
     >>> import torch
@@ -157,6 +187,21 @@ class CoDistillation(LossTerm):
     >>> agree, first.grad, second.grad
     (tensor(0.2311, grad_fn=<...>), tensor([[ 0.4277, -0.4277]]), tensor([[-0.4811,  0.4811]]))
     """
+
+    card: ClassVar[LossCard] = LossCard(
+        section="Without an old model",
+        formula="skl: 1/N sum_i KL(p || q) + KL(q || p);  l1: 1/N sum_i sum_c |p_c - q_c|;  "
+        "ce: 1/N sum_i -sum_c q_c log p_c",
+        use="To lower churn between retrains: train two models together and keep either. Training "
+        "costs twice as much, inference nothing.",
+        paper="Reproducibility, equation 9 (skl, with a linear ramp, beta 0.01 to 0.06), 8 (l1) "
+        "and 18 (ce, Anil et al. 2018, with a step after a burn-in)",
+        pitfalls='With `"skl"` and `"l1"` gradients reach both models: add it once to the sum of '
+        'both losses, not to each. The gradient of `"l1"` jumps where two probabilities are equal, '
+        'and the paper prefers `"skl"`. With `"ce"` the second model is a delayed copy, a '
+        "`Peer`. Measure churn between kept models of *independent* training runs, not "
+        "between the two peers.",
+    )
 
     kind: Kind = "skl"
     reduction: Reduction = "mean"
@@ -173,7 +218,8 @@ class CoDistillation(LossTerm):
         if self.kind == "ce":
             sloped = cross_entropy(first, second.detach())
             return reduce_loss((first,), sloped, reduction=self.reduction)
-        return reduce_loss((first, second), symmetric_kl(first, second), reduction=self.reduction)
+        distance = l1_distance if self.kind == "l1" else symmetric_kl
+        return reduce_loss((first, second), distance(first, second), reduction=self.reduction)
 
 
 @options_of(CoDistillation)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,6 +15,7 @@ from flipguard.losses.base import (
     Features,
     Labels,
     Loss,
+    LossCard,
     LossTerm,
     Reduction,
     Target,
@@ -175,6 +178,17 @@ class BackwardCompatible(LossTerm):
     tensor(0.6931, grad_fn=<...>)
     """
 
+    card: ClassVar[LossCard] = LossCard(
+        section="On features",
+        formula="1/N sum_i -log softmax(old_head(projection(new_features(x_i))))_{y_i}",
+        use="The new features must work with the old classifier or index, so that stored "
+        "embeddings need not be computed again.",
+        paper="BCT, Shen et al., 2020; ELODI, table 1",
+        pitfalls="`head` is the last `nn.Linear` of the old model. Give `width` if the new "
+        "features have another width. PCT and ELODI find that it does not lower the NFR (6.44 → "
+        "6.39 %). The projection is learned, so add its parameters to the optimizer.",
+    )
+
     def __init__(
         self,
         head: nn.Linear,
@@ -240,6 +254,18 @@ class RegressionAlleviating(LossTerm):
     >>> pull(new_features=features, old_features=features, target=torch.tensor([0, 1]))
     tensor(0.5514)
     """
+
+    card: ClassVar[LossCard] = LossCard(
+        section="On features",
+        formula="1/N sum_i -log e^{n_i o_i/t} / (e^{n_i o_i/t} + sum_k e^{n_i o_k/t} + sum_k "
+        "e^{n_i n_k/t}),  k over the samples of other classes, features of length 1",
+        use="Like BCT, for retrieval while the index is refilled: a new feature must be close to "
+        "the old feature of the same sample, and far from new features of other classes.",
+        paper="RACT, Zhang et al., 2022 (t = 0.05); ELODI, table 1",
+        pitfalls="It compares all pairs of a batch, so its memory grows with the square of the "
+        "batch size, and a small batch has few samples of other classes. It is not defined for "
+        "soft targets. With several processes, each compares only its own batch.",
+    )
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
 
@@ -15,6 +15,7 @@ from flipguard.losses.base import (
     ClassReduction,
     Logits,
     Loss,
+    LossCard,
     LossTerm,
     OldLogits,
     Preset,
@@ -78,6 +79,27 @@ class FocalDistillation(LossTerm):
     >>> pull(new=new, old=old, target=torch.tensor([0, 1]))  # the old model is right on the first
     tensor(1.2500, grad_fn=<...>)
     """
+
+    card: ClassVar[LossCard] = LossCard(
+        section="Pull towards the old model",
+        formula="1/N sum_i (base + focus [old right on x_i]) D(new(x_i), old(x_i)),  D = 1/2 "
+        "mean_c (new_c - old_c)^2  or  T^2 KL(softmax(old/T) || softmax(new/T))",
+        use="There is one old model in service, and the new model must stay close to it on "
+        'samples that the old one gets right. Try FD-LM (`distance="logits"`) first.',
+        paper="PCT, equations 7 to 9 (base 1, focus 5)",
+        pitfalls="Equation 9 sums over the classes; the default here is the mean, and "
+        '`class_reduction="sum"` gives the sum. A sample of a class that the old model lacks has '
+        "the weight `base`, as in equation 7: it is pulled towards the old prediction over the "
+        'classes that both models know. "Old right" is decided on *this* input: run the old model '
+        "on the same augmented batch. The weights are not normalised, so a larger focus also "
+        "gives a larger loss. Equation 8 prints no factor T². Without it the pull at T = 100 is "
+        "10,000 times weaker, and does not reach the limit that the paper mentions, logit "
+        'matching. So the default has the factor T²; `t_squared=False` or `preset="paper"` leaves '
+        "it out. As T grows, FD-KL becomes `1/2 mean_c` of the squared *centred* differences, "
+        "which is FD-LM except for a shift common to all classes. The paper prints KL(new, old), "
+        'which is `direction="reverse"`; at large T both directions are the same. A T above 1,000 '
+        "is refused, because single precision cannot distinguish the probabilities there.",
+    )
 
     base: float = 1.0
     focus: float = 5.0
@@ -168,6 +190,18 @@ class KnowledgeDistillation(LossTerm):
     >>> pull(new=new, reference=torch.tensor([[1.0, 0.0]]))
     tensor(0.1118, grad_fn=<...>)
     """
+
+    card: ClassVar[LossCard] = LossCard(
+        section="Pull towards the old model",
+        formula="1/N sum_i T^2 KL(softmax(reference(x_i)/T) || softmax(new(x_i)/T))",
+        use="To follow a reference on every sample, right or wrong: an ensemble, or the old model "
+        "if its errors may be copied too.",
+        paper="Hinton et al., 2015; PCT with base 1 and focus 0; ELODI, table 10",
+        pitfalls="It copies the errors of the reference as much as its right predictions, so "
+        "there are fewer positive flips as well. The factor and the direction are those of Hinton "
+        "et al.; PCT prints the reverse direction without T², which is "
+        '`FocalDistillation(base=1.0, focus=0.0, distance="kl", preset="paper")`.',
+    )
 
     temperature: float = 100.0
     direction: Direction = "forward"

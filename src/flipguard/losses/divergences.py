@@ -111,10 +111,23 @@ def symmetric_kl(first: Logits, second: Logits) -> ValueWithGradient:
 
 
 @torch.no_grad()
+def l1_distance(first: Logits, second: Logits) -> ValueWithGradient:
+    """Return ``sum_c |p_c - q_c|`` of two models, with the slopes for both."""
+    p, q = _softmax(first), _softmax(second)
+    excess = p - q
+    value = torch.linalg.vector_norm(excess, ord=1, dim=-1)
+    sign = excess.sign_()
+    # d/da_j = p_j (s_j - sum_c s_c p_c), and the mirror image for b.
+    to_first = p * (sign - (sign * p).sum(-1, keepdim=True))
+    to_second = sign.sub_((sign * q).sum(-1, keepdim=True)).mul_(q).neg_()
+    return ValueWithGradient(value, (to_first, to_second))
+
+
+@torch.no_grad()
 def cross_entropy(student: Logits, teacher: Logits) -> ValueWithGradient:
     """Return ``-sum_c softmax(teacher)_c log softmax(student)_c``."""
     log_q = _log_softmax(student)
-    p = torch.softmax(loss_precision(teacher), -1)
+    p = _softmax(teacher)
     value = (p * log_q).sum(-1).neg_()
     return ValueWithGradient(value, (log_q.exp_().sub_(p),))
 
@@ -224,6 +237,10 @@ def _log_softmax(logits: Logits, temperature: float = 1.0) -> Tensor:
         return torch.log_softmax(loss_precision(logits), -1)
     softened = logits / temperature if is_wide(logits) else loss_precision(logits).div_(temperature)
     return torch.log_softmax(softened, -1)
+
+
+def _softmax(logits: Logits) -> Tensor:
+    return torch.softmax(loss_precision(logits), -1)
 
 
 def _divergence(weighted_ratio: Tensor, excess: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from flipguard.losses.base import (
     ClassReduction,
     Logits,
     Loss,
+    LossCard,
     LossTerm,
     OldLogits,
     Preset,
@@ -70,6 +71,23 @@ class LogitDifferenceInhibition(LossTerm):
     >>> pull(new=new, reference=torch.tensor([[2.0, 2.0, 2.0]]))  # the third class does not count
     tensor(0.5000, grad_fn=<...>)
     """
+
+    card: ClassVar[LossCard] = LossCard(
+        section="Pull towards any reference",
+        formula="1/N sum_i (base + focus [reference right on x_i]) mean_{c in K(x_i)} max(|new_c "
+        "- reference_c| - margin, 0)^p,  K(x) the k highest logits",
+        use="ELODI: the reference is an ensemble of models like the new one, and the old model "
+        "was trained in the same way. Also to pull the new model to an old one that was not "
+        "(equation 9).",
+        paper="ELODI, equations 7 to 9 (K = 10, p = 2, alpha = 0.8)",
+        pitfalls="Equations 7 and 8 sum over the classes; the default here is the mean, and "
+        '`class_reduction="sum"` gives the sum; `flipguard train --method elodi` takes all '
+        "classes (k = none) where the paper's default is K = 10. alpha = 0.8 assumes that this "
+        "term and the cross-entropy are of similar size, so it depends on `class_reduction`. "
+        "Equation 5 ranks by the ensemble's logits, the text under equation 8 by the student's; "
+        "if ranked by the reference, a student can raise all other logits without a loss. If "
+        "several logits are equal at rank K, torch decides which are used.",
+    )
 
     k: int | None = 10
     p: float = 2.0

@@ -89,7 +89,7 @@ def read_target(target: Tensor, *, new: Logits, ignore_index: int) -> HardTarget
         # Half precision is too coarse for shares of a target.
         dtype = torch.float64 if new.dtype == torch.float64 else torch.float32
         mixture = target.detach().to(dtype)
-        _refuse_no_mixture(mixture)
+        _refuse_invalid_mixture(mixture)
         return SoftTarget(mixture=mixture)
     aim = read_hard_target(target, like=new, ignore_index=ignore_index)
     _refuse_unknown(aim, classes=new.shape[-1])
@@ -125,7 +125,7 @@ def read_hard_target(target: Tensor, *, like: Tensor, ignore_index: int) -> Hard
 
 
 def _refuse_unknown(aim: HardTarget, *, classes: int) -> None:
-    """Raise an error for labels that are not classes, if they can be read at no cost."""
+    """Raise an error for labels that are not classes, unless reading them would be slow."""
     if not _may_be_read(aim.labels):
         return
     wrong = aim.valid & ((aim.labels < 0) | (aim.labels >= classes))
@@ -137,8 +137,8 @@ def _refuse_unknown(aim: HardTarget, *, classes: int) -> None:
         )
 
 
-def _refuse_no_mixture(mixture: Tensor) -> None:
-    """Raise an error for soft targets that are no distributions, if they are read at no cost."""
+def _refuse_invalid_mixture(mixture: Tensor) -> None:
+    """Raise an error for soft targets that are not distributions, unless reading is slow."""
     if not _may_be_read(mixture):
         return
     total = mixture.sum(-1)

@@ -52,6 +52,8 @@ class Printed:
 
     value: Scalar
     words: str | None = None
+    # How a weight of the paper is written with another value.
+    weight: str | None = None
     formula: bool = False  # whether another value changes the equation, not just a strength
     only: tuple[str, Scalar] | None = None  # applies only if this other option has this value
 
@@ -70,6 +72,7 @@ class Option:
     printed: Printed | None = None
     # What the option counts, if a study's scale limits it.
     counts: Literal["members", "classes"] | None = None
+    is_weight: bool = False  # whether it weighs a term of the loss
 
     def of(self, options: Options) -> Scalar:
         """Return this option's value in `options`, or its default if it is not given."""
@@ -101,7 +104,9 @@ class Method:
     name: str
     sentence: str
     paper: str
-    build: Callable[[BuildContext], Objective] | None  # None: the result is the mean of the members
+    build: Callable[[BuildContext], Objective]
+    # Whether the result is the mean of the members, so that no other model is trained.
+    is_mean: bool = False
     options: tuple[Option, ...] = ()
     needs: Callable[[Options], Needs] = lambda _: Needs()
     # Raises an error for settings that this method cannot use, before data are read.
@@ -128,20 +133,6 @@ class Method:
     def settable(self) -> tuple[Option, ...]:
         """All options that a user may set, with the preset if there are any."""
         return (*self.options, PRESET) if self.options else ()
-
-    @property
-    def is_mean(self) -> bool:
-        """Whether the result is the mean of the members, so that no other model is trained."""
-        return self.build is None
-
-    def objective(self, setting: BuildContext) -> Objective:
-        """Build the objective of a run."""
-        if self.build is None:
-            raise InputError(
-                f"Expected the members of `{self.name}` to be trained separately, as runs of "
-                "`none`, but got one model to train."
-            )
-        return self.build(setting)
 
     def default_needs(self) -> Needs:
         """Return what the method needs if no option is given."""
@@ -219,23 +210,44 @@ class Method:
         >>> list(skl.departures(skl.complete({"preset": "paper"})))
         []
         """
-        for option in self.options:
-            value, printed = options[option.name], option.printed
-            if printed is None or value == printed.value:
-                continue
-            if printed.only is not None and options[printed.only[0]] != printed.only[1]:
-                continue
+        for option, printed in self._departing(options):
             if formula_only and not printed.formula:
                 continue
+            value = _as_text(options[option.name])
             because = f": {printed.words}" if printed.words else ""
-            yield f"{option.name} = {_said(value)}, {_said(printed.value)} in the paper{because}"
+            theirs = _as_text(printed.value)
+            yield f"{option.name} = {value}, {theirs} in the paper{because}"
         if self.needs(options).held_out:
-            yield f"learns from {HELD_OUT:.0%} fewer samples, which are held out"
+            yield f"holds out {HELD_OUT:.0%} of the training samples"
         yield from self.unlike
 
     def default_departures(self, named: Mapping[str, Scalar] | None = None) -> list[str]:
         """Return the differences from the paper with no options except those of the name."""
         return list(self.departures(self.complete(named or {})))
+
+    def default_weights(self, named: Mapping[str, Scalar] | None = None) -> list[str]:
+        """Return how a weight of the paper is written with our defaults; empty without weights.
+
+        >>> from flipguard.methods import METHODS
+        >>> METHODS["fd-lm"].default_weights()
+        ['weight = C w for w in the paper, with C classes']
+        >>> METHODS["entropy"].default_weights()
+        ['alpha as in the paper']
+        """
+        departing = self._departing(self.complete(named or {}))
+        if found := [printed.weight for _, printed in departing if printed.weight]:
+            return found
+        names = " and ".join(one.name for one in self.options if one.is_weight)
+        return [f"{names} as in the paper"] if names else []
+
+    def _departing(self, options: Mapping[str, Scalar]) -> Iterator[tuple[Option, Printed]]:
+        """Yield the options that have another value than the paper's."""
+        for option in self.options:
+            printed = option.printed
+            if printed is None or options[option.name] == printed.value:
+                continue
+            if printed.only is None or options[printed.only[0]] == printed.only[1]:
+                yield option, printed
 
     def changes(self, facts: Set[Fact]) -> tuple[str, ...]:
         """Return the changes of the formula for runs with these facts, oldest first."""
@@ -263,7 +275,7 @@ def format_value(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _said(value: Scalar) -> str:
+def _as_text(value: Scalar) -> str:
     return "none" if value is None else format_value(value)
 
 
@@ -308,4 +320,5 @@ WEIGHT = Option(
     default=1.0,
     key_default=1.0,
     sentence="Weight of the method's term, which is added to the task's loss.",
+    is_weight=True,
 )

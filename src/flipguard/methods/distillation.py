@@ -51,6 +51,10 @@ T_SQUARED = Option(
     printed=Printed(
         value=False,
         words="times the squared temperature, 10,000 at 100, which PCT's equation 8 does not have",
+        weight=(
+            "weight = w / T^2 for w in the paper, with the temperature T; the direction changes "
+            "the pull by little at T = 100"
+        ),
         formula=True,
     ),
 )
@@ -62,7 +66,8 @@ REDUCTION = Option(
     choices=("mean", "sum"),
     printed=Printed(
         value="sum",
-        words="the mean over C classes is 1/C of the printed pull at the same weight",
+        words="the mean over C classes is 1/C of the paper's pull at the same weight",
+        weight="weight = C w for w in the paper, with C classes",
         formula=True,
     ),
 )

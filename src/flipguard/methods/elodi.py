@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from flipguard.losses import LogitDifferenceInhibition
-    from flipguard.references import Reference, StoredLogits
-    from flipguard.references.stored_logits import StoredDtype
+    from flipguard.references.stored_logits import StoredDtype, StoredViews
 
 
 VIEWS = Option(
@@ -70,8 +69,9 @@ ALPHA = Option(
     name="alpha",
     default=0.8,
     key_default=0.8,
-    sentence="Share of the pull to the ensemble in the loss; the task's loss has the rest.",
+    sentence="Weight of the pull to the ensemble; the task's loss has the weight 1 - alpha.",
     printed=Printed(value=0.8),
+    is_weight=True,
 )
 TOP = Option(
     name="k",
@@ -88,6 +88,17 @@ POWER = Option(
     sentence="Power to which the differences of logits are raised.",
     printed=Printed(value=2.0),
 )
+MARGIN = Option(
+    name="margin",
+    default=0.0,
+    key_default=0.0,
+    sentence="Differences of logits up to this size have no cost.",
+    printed=Printed(
+        value=0.0,
+        words="a margin as in ELODI's ICLR version; equations 7 and 8 have none",
+        formula=True,
+    ),
+)
 RANK_BY = Option(
     name="rank_by",
     default="student",
@@ -103,7 +114,11 @@ REDUCTION = Option(
     choices=("mean", "sum"),
     printed=Printed(
         value="sum",
-        words="the mean over C classes is 1/C of the printed pull at the same alpha",
+        words="the mean over C classes is 1/C of the paper's pull at the same alpha",
+        weight=(
+            "alpha = n a / (1 - a + n a) for a in the paper, with n classes that are used (k, or "
+            "all), and the learning rate times 1 - a + n a"
+        ),
         formula=True,
     ),
 )
@@ -162,8 +177,8 @@ def views_of(options: Mapping[str, Scalar], *, classes: int) -> ViewOptions | No
     count, top = options.get("views"), options.get("views_top")
     kept = cast("StoredDtype", options.get("views_dtype", VIEWS_DTYPE.default))
     if count is None:
-        for name, told in (("views_top", top), ("views_dtype", kept)):
-            if told not in (None, VIEWS_DTYPE.default):
+        for name, text in (("views_top", top), ("views_dtype", kept)):
+            if text not in (None, VIEWS_DTYPE.default):
                 raise InputError(
                     f"Expected `{name}` together with `views`, but got it alone; set `views`, or "
                     f"leave `{name}` out."
@@ -278,6 +293,7 @@ def _inhibition(options: Options, old: OldModelInfo | None = None) -> LogitDiffe
     return LogitDifferenceInhibition(
         k=top_in(options),
         p=number_in(options, POWER.name),
+        margin=number_in(options, MARGIN.name),
         rank_by=rank_by,
         class_reduction=reduction,
         classes=None if old is None else old.classes,
@@ -285,17 +301,19 @@ def _inhibition(options: Options, old: OldModelInfo | None = None) -> LogitDiffe
 
 
 def _build(setting: BuildContext) -> Objective:
-    options, table = setting.options, setting.views
+    options = setting.options
     alpha, legacy = _shares(options)
     to_ensemble = _inhibition(options)
     to_old = {old.name: _inhibition(options, old) for old in setting.olds}
+    table = _views_table(setting)
+    ensemble_logits = _ensemble_logits(setting, table)
 
     def legacy_term(step: Step, old: OldModelInfo) -> Tensor:
         found: Tensor = to_old[old.name](new=step.logits, reference=step.call(old.reference))
         return found
 
-    def drawn(step: Step, says: Tensor) -> LossParts:
-        pull = to_ensemble(new=step.logits, reference=says)
+    def parts(step: Step) -> LossParts:
+        pull = to_ensemble(new=step.logits, reference=ensemble_logits(step))
         found = {
             "task": (1 - alpha) * task_loss(setting, step.logits, step.target),
             "pull": alpha * (1 - legacy) * pull,
@@ -304,33 +322,36 @@ def _build(setting: BuildContext) -> Objective:
             found["legacy"] = alpha * legacy * mean_over_old_models(setting, legacy_term)(step)
         return found
 
-    if views_of(options, classes=setting.classes) is not None:
-        if table is None:
-            raise InputError("Expected a way to store the ensemble's views, but got none.")
-        return Objective(
-            parts=lambda step: drawn(step, table(step.places)),
-            views=table.views,
-            # Rows of a file are read by the CPU in every step, so such steps cannot be replayed.
-            replayable=table.device is not None,
-        )
-    ensemble, stored = _ensemble(setting)
-
-    def parts(step: Step) -> LossParts:
-        return drawn(step, step.call(ensemble) if stored is None else stored(step.places))
-
-    return Objective(parts=parts)
+    return Objective(
+        parts=parts,
+        views=None if table is None else table.views,
+        # Rows of a file are read by the CPU in every step, so such steps cannot be replayed.
+        replayable=table is None or table.device is not None,
+    )
 
 
-def _ensemble(setting: BuildContext) -> tuple[Reference, StoredLogits | None]:
-    """Return the ensemble, and its stored logits if it is run only once."""
+def _views_table(setting: BuildContext) -> StoredViews | None:
+    """Return the stored views of the ensemble's logits, or None if no views are stored."""
+    if views_of(setting.options, classes=setting.classes) is None:
+        return None
+    if setting.views is None:
+        raise InputError("Expected a way to store the ensemble's views, but got none.")
+    return setting.views
+
+
+def _ensemble_logits(setting: BuildContext, table: StoredViews | None) -> Callable[[Step], Tensor]:
+    """Return a function that computes the ensemble's logits for a step, or looks them up."""
+    if table is not None:
+        return lambda step: table(step.places)
     if setting.members is None:
         raise InputError("Expected `elodi` to have an ensemble, but got none.")
     ensemble = setting.members()
     if ONLINE.of(setting.options):
-        return ensemble, None
+        return lambda step: step.call(ensemble)
     if setting.stored is None:
         raise InputError("Expected a way to store the ensemble's logits, but got none.")
-    return ensemble, setting.stored(ensemble)
+    stored = setting.stored(ensemble)
+    return lambda step: stored(step.places)
 
 
 def _views(options: Options, classes: int) -> ViewOptions | None:
@@ -347,6 +368,7 @@ ELODI = Method(
         ALPHA,
         TOP,
         POWER,
+        MARGIN,
         RANK_BY,
         REDUCTION,
         LEGACY,

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flipguard.errors import InputError
 from flipguard.methods.base import Method, Option
 from flipguard.methods.needs import Needs
-from flipguard.methods.objective import BuildContext, LossParts, Objective, Step, task_loss
+from flipguard.methods.objective import (
+    BuildContext,
+    LossParts,
+    Objective,
+    Step,
+    task_alone,
+    task_loss,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -19,6 +27,7 @@ STRENGTH = Option(
     default=0.01,
     key_default=0.01,
     sentence="Strength of the pull to the old model's weights.",
+    is_weight=True,
 )
 
 
@@ -119,7 +128,7 @@ EWC = Method(
     paper="EWC, Kirkpatrick et al., 2017",
     build=_build_ewc,
     options=(
-        Option(name="strength", default=10.0, key_default=10.0, sentence=STRENGTH.sentence),
+        replace(STRENGTH, default=10.0, key_default=10.0),
         Option(
             name="samples",
             default=200,
@@ -154,10 +163,9 @@ def _build_mixout(setting: BuildContext) -> Objective:
         output = torch.func.functional_call(model, mixed, *arguments)
         return output if isinstance(output, Tensor) else output.logits
 
-    def parts(step: Step) -> LossParts:
-        return {"task": task_loss(setting, step.logits, step.target)}
-
-    return Objective(parts=parts, forward=forward)
+    objective = task_alone(setting)
+    objective.forward = forward
+    return objective
 
 
 MIXOUT = Method(

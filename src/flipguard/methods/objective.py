@@ -134,6 +134,15 @@ def task_loss(setting: BuildContext, logits: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(logits, target, label_smoothing=setting.label_smoothing)
 
 
+def task_alone(setting: BuildContext) -> Objective:
+    """Return an objective with the task's loss alone."""
+
+    def parts(step: Step) -> LossParts:
+        return {"task": task_loss(setting, step.logits, step.target)}
+
+    return Objective(parts=parts)
+
+
 def task_plus_term(setting: BuildContext, name: str, term: Callable[[Step], Tensor]) -> Objective:
     """Return an objective of the task's loss and one more term, with the option `weight`."""
     weight = setting.number("weight")

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from flipguard.errors import InputError, listed, nearest
 from flipguard.methods.base import Method
 from flipguard.methods.baselines import BCT, BU_CR, RACT
-from flipguard.methods.codistillation import CODISTILL_CE, CODISTILL_SKL
+from flipguard.methods.codistillation import CODISTILL_CE, CODISTILL_L1, CODISTILL_SKL
 from flipguard.methods.distillation import (
     FD_KL,
     FD_LM,
@@ -39,6 +39,7 @@ _ROWS = (
     SKL,
     CODISTILL_CE,
     CODISTILL_SKL,
+    CODISTILL_L1,
     NEW_ERROR,
     STRICT_IMITATION,
     MUSCLE,
@@ -67,7 +68,7 @@ def method_of(name: str) -> tuple[Method, dict[str, str]]:
         return method, {}
     if not any(option.name == "plus" and extra in option.choices for option in method.options):
         raise InputError(
-            f"Expected `{base}` without an addition, but got '+{extra}'; only codistill-skl takes "
-            "+entropy or +skl."
+            f"Expected `{base}` without an addition, but got '+{extra}'; only co-distillation "
+            "takes +entropy or +skl, such as codistill-skl+entropy."
         )
     return method, {"plus": extra}

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import partial
 
 from flipguard.errors import InputError, listed
 from flipguard.methods.base import Method, Option, Options, Printed
 from flipguard.methods.needs import Members, Needs
-from flipguard.methods.objective import BuildContext, LossParts, Objective, Step, task_loss, top_in
+from flipguard.methods.objective import (
+    BuildContext,
+    LossParts,
+    Objective,
+    Step,
+    task_alone,
+    task_loss,
+    top_in,
+)
 
 RATE = Option(
     name="rate",
     default=0.1,
     key_default=0.1,
-    sentence="Share of features that are dropped.",
+    sentence=(
+        "Share of features that are dropped, before the last layer; in a model of torchvision or "
+        "Transformers, where it has dropout."
+    ),
     printed=Printed(value=0.2),
 )
 
@@ -30,7 +43,8 @@ ALPHA = Option(
     name="alpha",
     default=0.15,
     key_default=0.15,
-    sentence="Share of the regulariser in the loss; the task's loss has the rest.",
+    sentence="Weight of the regulariser; the task's loss has the weight 1 - alpha.",
+    is_weight=True,
 )
 # Without the floor, the divergence from uniform has no bound, and a network that memorises its
 # samples lowers its loss forever by growing its logits.
@@ -51,34 +65,31 @@ TOP = Option(
     name="k",
     default=None,
     key_default=None,
-    sentence="Use only this many of the most probable classes; without it, all classes are used.",
+    sentence=(
+        "Use only this many of the most probable classes, 10 in the paper on ImageNet; without "
+        "it, all classes are used."
+    ),
     counts="classes",
 )
-
-
-def build(setting: BuildContext) -> Objective:
-    """Return an objective with the task's loss alone."""
-
-    def parts(step: Step) -> LossParts:
-        return {"task": task_loss(setting, step.logits, step.target)}
-
-    return Objective(parts=parts)
+MANY_CLASSES = 100  # with more, the paper takes only the 10 most probable ones
 
 
 def _with_rate(model: str, given: Options, options: Options) -> tuple[str, Options]:
-    """Return a model with dropout before its last layer.
+    """Return a model with dropout, before its last layer unless its library has it elsewhere.
 
     If the model's text already sets a rate, that rate is kept.
     """
-    if model.partition(":")[0] in ("hf", "torchvision", "python"):
+    library = model.partition(":")[0]
+    if library == "python":
         raise InputError(
-            "Expected one of flipguard's networks or a timm model for `dropout`, because its rate "
-            f"can be set, but got {listed([model])}; choose such a model, or use `none` with a "
-            "model that already has dropout."
+            "Expected one of flipguard's networks or a model of a library for `dropout`, because "
+            f"its rate can be set, but got {listed([model])}; choose such a model, or use `none` "
+            "with a function whose model has dropout."
         )
     own = re.search(r"[:,]dropout=([^,]+)", model)
     if own is None:
-        return f"{model}{',' if '=' in model else ':'}dropout={options[RATE.name]}", options
+        mark = "," if "=" in model and library not in ("timm", "torchvision", "hf") else ":"
+        return f"{model}{mark}dropout={options[RATE.name]}", options
     try:
         has = float(own[1])
     except ValueError:  # building the model refuses it
@@ -96,13 +107,13 @@ NONE = Method(
     name="none",
     sentence="No treatment: the control that every other method is compared with.",
     paper="PCT, ELODI",
-    build=build,
+    build=task_alone,
 )
 DROPOUT = Method(
     name="dropout",
-    sentence="No treatment, except for dropout before the last layer.",
+    sentence="No treatment, except for dropout.",
     paper="ELODI",
-    build=build,
+    build=task_alone,
     options=(RATE,),
     model_spec=_with_rate,
 )
@@ -112,14 +123,29 @@ def _needs(options: Options) -> Needs:
     return Needs(members=Members(count=MEMBERS.whole(options), may_be_given=True))
 
 
+def _build_ensemble(setting: BuildContext) -> Objective:  # noqa: ARG001
+    raise InputError(
+        "Expected the members of `ensemble` to be trained separately, as runs of `none`, but got "
+        "one model to train."
+    )
+
+
 ENSEMBLE = Method(
     name="ensemble",
     sentence="Averages the logits of several models that are trained separately.",
     paper="PCT, section 4.3",
-    build=None,
+    build=_build_ensemble,
+    is_mean=True,
     options=(MEMBERS,),
     needs=_needs,
 )
+
+
+def of_all_classes(name: str, options: Options, classes: int) -> tuple[str, ...]:
+    """Return that a regulariser uses all classes where the paper uses the top 10; or nothing."""
+    if TOP.of(options) is not None or classes <= MANY_CLASSES:
+        return ()
+    return (f"{name} of all classes, where the paper has the top 10",)
 
 
 def _build_entropy(setting: BuildContext) -> Objective:
@@ -157,6 +183,7 @@ ENTROPY = Method(
     paper="Reproducibility, equation 6",
     build=_build_entropy,
     options=(ALPHA, TOP),
+    unlike_at=partial(of_all_classes, "entropy"),
 )
 SKL = Method(
     name="skl",
@@ -164,8 +191,9 @@ SKL = Method(
     paper="Reproducibility, equation 7",
     build=_build_skl,
     options=(
-        Option(name="alpha", default=0.05, key_default=0.05, sentence=ALPHA.sentence),
+        replace(ALPHA, default=0.05, key_default=0.05),
         TOP,
         FLOOR,
     ),
+    unlike_at=partial(of_all_classes, "skl"),
 )

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from flipguard.errors import InputError
 
 Inputs = Tensor | Mapping[str, Any]
-"""What a model is called with: a tensor of samples, or tensors by the names of its arguments."""
+"""The inputs of a model: a tensor of samples, or a mapping from argument names to tensors."""
 
 # Names of the last layer in flipguard's networks and timm, torchvision, and Transformers.
-PLACES = ("head", "fc", "heads", "classifier", "score", "classification_head", "logits_proj")
+HEAD_NAMES = ("head", "fc", "heads", "classifier", "score", "classification_head", "logits_proj")
 
 
 def classify(model: nn.Module, inputs: Inputs) -> Tensor:
@@ -88,7 +88,7 @@ def head_of(model: nn.Module) -> nn.Linear:
                 "name the one to use, or choose a model without distillation."
             )
         return _last_linear(layers, of=model)
-    for place in PLACES:
+    for place in HEAD_NAMES:
         layer = getattr(model, place, None)
         if isinstance(layer, nn.Module):
             return _last_linear(layer, of=model)

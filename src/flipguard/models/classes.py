@@ -17,12 +17,12 @@ Labels = Sequence[Sequence[str]]
 """The names of each class; a class may have several, such as 'tench' and 'n01440764'."""
 
 
-def match_classes(labels: Labels, names: Sequence[str]) -> list[int]:
+def rows_of_classes(labels: Labels, names: Sequence[str]) -> list[int]:
     """Return the index of the label that has each name, or -1 where none or several have it.
 
     Upper case, underscores and the parts between commas do not matter.
 
-    >>> match_classes([("n01440764", "tench, Tinca tinca"), ("dog",)], ["Dog", "Tench", "cat"])
+    >>> rows_of_classes([("n01440764", "tench, Tinca tinca"), ("dog",)], ["Dog", "Tench", "cat"])
     [1, 0, -1]
     """
     whole, parts = defaultdict(set), defaultdict(set)

@@ -12,17 +12,23 @@ from torch import Tensor, nn
 from flipguard.errors import InputError, listed
 from flipguard.models.libraries import Maker, library, refusing
 from flipguard.models.shapes import Shape, full_image
+from flipguard.specs import Number
 
 PREFIX = "hf:"
 
 LONGEST = 128
+# Where a configuration has the rate of dropout: before the head if possible, else everywhere.
+DROPOUTS = (
+    *("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout"),
+    *("hidden_dropout_prob", "dropout_rate"),
+)
 
 
 def path_of(spec: str) -> str:
-    """Return the folder, file or cached name in ``hf:PATH``.
+    """Return the folder, file or cached name in ``hf:PATH`` or ``hf:PATH:dropout=RATE``.
 
-    >>> path_of("hf:models/tiny")
-    'models/tiny'
+    >>> path_of("hf:models/tiny"), path_of("hf:models/tiny:dropout=0.2")
+    ('models/tiny', 'models/tiny')
     """
     path = spec.removeprefix(PREFIX) if isinstance(spec, str) and spec.startswith(PREFIX) else ""
     if not path:
@@ -30,13 +36,31 @@ def path_of(spec: str) -> str:
             f"Expected `model` to be hf:PATH, but got {listed([spec])}; name the folder of a model "
             "of Transformers."
         )
-    return path
+    return path_and_options(path)[0]
+
+
+def path_and_options(rest: str) -> tuple[str, str]:
+    """Return the path and the text of the options in what follows ``hf:``.
+
+    >>> path_and_options("models/tiny:dropout=0.2")
+    ('models/tiny', 'dropout=0.2')
+    """
+    path, mark, rate = rest.rpartition(":dropout=")
+    return (path, f"dropout={rate}") if mark else (rest, "")
 
 
 def transformers_maker(
-    path: str, *, classes: int, input_shape: Shape | None, pretrained: bool
+    path: str,
+    *,
+    classes: int,
+    input_shape: Shape | None,
+    pretrained: bool,
+    dropout: Number | None = None,
 ) -> Maker:
-    """Return a maker of the classifier that a folder configures; nothing is downloaded."""
+    """Return a maker of the classifier that a folder configures; nothing is downloaded.
+
+    Without `dropout`, the rates are those of the configuration.
+    """
     spec = f"{PREFIX}{path}"
     transformers = library("transformers", what=f"The model '{spec}'")
     if pretrained and Path(path).is_file():
@@ -47,6 +71,8 @@ def transformers_maker(
     with refusing(spec, expected="a model of Transformers on this machine"):
         configuration = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
     configuration.num_labels = classes
+    if dropout is not None:
+        setattr(configuration, _dropout_argument(spec, configuration), dropout)
     if reads_images(spec, configuration, input_shape):
         kind = transformers.AutoModelForImageClassification
         if input_shape is not None:
@@ -103,6 +129,17 @@ def published_classifier(
             path, config=configuration, local_files_only=True, output_loading_info=True
         )
     return model.float(), configuration, sorted(told["missing_keys"])
+
+
+def _dropout_argument(spec: str, configuration: Any) -> str:
+    """Return the name of the entry of a configuration that sets the rate of dropout."""
+    for name in DROPOUTS:
+        if hasattr(configuration, name):
+            return name
+    raise InputError(
+        f"Expected a model of Transformers whose configuration has a rate of dropout, but got "
+        f"'{spec}', of the kind '{configuration.model_type}', which has none; choose another model."
+    )
 
 
 @contextmanager

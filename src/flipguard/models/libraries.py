@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 from torch import nn
 
@@ -64,32 +64,36 @@ def timm_maker(
     timm = library("timm", what=f"The model '{spec}'")
     if not timm.is_model(name.partition(".")[0]):
         raise _unknown(spec, name, timm.list_models())
-    asked: dict[str, Any] = {"num_classes": classes, "drop_rate": options["dropout"]}
+    arguments: dict[str, Any] = {"num_classes": classes, "drop_rate": options["dropout"]}
     with refusing(spec):
         configuration = timm.get_pretrained_cfg(name)
     if input_shape is not None:
         grid = full_image(spec, input_shape)
-        asked["in_chans"] = grid.channels
+        arguments["in_chans"] = grid.channels
         # Most networks accept any size, and have no argument for it.
         if configuration is not None and configuration.fixed_input_size:
-            asked["img_size"] = grid.sizes
+            arguments["img_size"] = grid.sizes
 
     def make() -> nn.Module:
         with refusing(spec, input_shape):
-            model: nn.Module = timm.create_model(name, **asked)
+            model: nn.Module = timm.create_model(name, **arguments)
         return model
 
     return make
 
 
-def torchvision_maker(name: str, *, classes: int, input_shape: Shape | None) -> Maker:
-    """Return a maker of a torchvision classifier."""
+def torchvision_maker(
+    name: str, *, classes: int, input_shape: Shape | None, dropout: Number | None = None
+) -> Maker:
+    """Return a maker of a torchvision classifier; without `dropout`, with its own rate."""
     spec = f"torchvision:{name}"
     models = library("torchvision", what=f"The model '{spec}'").models
     known = models.list_models(module=models)
     if name not in known:
         raise _unknown(spec, name, known)
-    asked: dict[str, Any] = {"num_classes": classes}
+    arguments: dict[str, Any] = {"num_classes": classes}
+    if dropout is not None:
+        arguments[_dropout_argument(spec, models.get_model_builder(name))] = dropout
     if input_shape is not None:
         grid = full_image(spec, input_shape)
         if grid.channels != COLOURS:
@@ -99,18 +103,31 @@ def torchvision_maker(name: str, *, classes: int, input_shape: Shape | None) -> 
                 "number."
             )
         if name.startswith("vit_"):
-            asked["image_size"] = _side(spec, grid.sizes)
+            arguments["image_size"] = _side(spec, grid.sizes)
         if name.startswith("maxvit"):
-            asked["input_size"] = grid.sizes
+            arguments["input_size"] = grid.sizes
 
     def make() -> nn.Module:
         with refusing(spec, input_shape), warnings.catch_warnings():
             # Two old models warn that their initial weights will change in a future version.
             warnings.filterwarnings("ignore", category=FutureWarning, module="torchvision")
-            model: nn.Module = models.get_model(name, **asked)
+            model: nn.Module = models.get_model(name, **arguments)
         return model
 
     return make
+
+
+def _dropout_argument(spec: str, builder: Callable[..., nn.Module]) -> str:
+    """Return the name of the argument of a torchvision model that sets its dropout."""
+    kind = get_type_hints(builder)["return"]
+    for name in ("dropout", "drop_rate"):
+        if name in inspect.signature(kind).parameters:
+            return name
+    raise InputError(
+        f"Expected a model of torchvision that takes a rate of dropout, but got '{spec}', and "
+        f"{kind.__name__} takes none; choose a model of timm, where every model can, or another "
+        "one of torchvision, such as vgg11 or densenet121."
+    )
 
 
 def python_maker(address: str, *, classes: int, input_shape: Shape | None) -> Maker:

@@ -169,8 +169,8 @@ class Preprocessing:
         An image x from 0 to 1 becomes (x - mean) / std.
         """
         mean, std = (torch.tensor(one, dtype=torch.float64) for one in (self.mean, self.std))
-        scale, shift = torch.broadcast_tensors(HALF / std, (HALF - mean) / std)
-        return tuple(one.clone().view(-1, 1, 1) for one in (scale, shift))  # type: ignore[return-value]
+        scale, shift = HALF / std + 0 * mean, (HALF - mean) / std
+        return scale.view(-1, 1, 1), shift.view(-1, 1, 1)
 
     def as_json(self) -> dict[str, Any]:
         """Return the values as JSON has them."""
@@ -182,12 +182,11 @@ class Preprocessing:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Preprocessing:
         """Return the preprocessing that `as_json` wrote."""
-        return cls(
-            **{
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in values.items()
-            }
-        )
+        found: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+        }
+        return cls(**found)
 
 
 def preprocess_with(model: M, preprocessing: Preprocessing) -> M:

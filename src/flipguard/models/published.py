@@ -124,8 +124,9 @@ def is_published_name(spec: str, weights: str) -> bool:
     if kind != "torchvision" or "." in weights or "/" in weights:
         return False
     models = library("torchvision", what=f"The model '{spec}'").models
-    known = rest in models.list_models(module=models)
-    return known and weights in models.get_model_weights(rest).__members__
+    name = rest.partition(":")[0]
+    known = name in models.list_models(module=models)
+    return known and weights in models.get_model_weights(name).__members__
 
 
 def _of_transformers(spec: str) -> Preprocessing | None:
@@ -229,10 +230,10 @@ def published_weights(
         get = _timm_model if kind == "timm" else _torchvision_model
         model, labels, told = get(spec, rest.partition(":")[0], weights, input_shape)
     elif kind == "hf":
-        model, configuration, missing = published_classifier(rest, input_shape=input_shape)
+        model, configuration, missing = published_classifier(path_of(spec), input_shape=input_shape)
         labels, told, classes = (
             labels_of(configuration),
-            f"the weights in {rest}",
+            f"the weights in {path_of(spec)}",
             configuration.num_labels,
         )
     elif kind == "python":
@@ -250,7 +251,7 @@ def published_weights(
         classes=count,
         labels=labels,
         origin=told,
-        sha256=digest_of(state),
+        sha256=tensors_digest(state),
         missing=tuple(missing),
     )
 
@@ -349,7 +350,7 @@ def labels_of(configuration: Any) -> Labels | None:
     return None if all(map(UNNAMED.fullmatch, names)) else [(name,) for name in names]
 
 
-def digest_of(state: State) -> str:
+def tensors_digest(state: State) -> str:
     """Return a sha256 of the names and numbers of tensors, in order of the names."""
     seen = hashlib.sha256()
     for name in sorted(state):

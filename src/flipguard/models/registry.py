@@ -13,12 +13,12 @@ from torch import nn
 
 from flipguard.errors import InputError, listed, nearest
 from flipguard.models.code import check_code
-from flipguard.models.hugging_face import transformers_maker
+from flipguard.models.hugging_face import path_and_options, transformers_maker
 from flipguard.models.libraries import Maker, python_maker, timm_maker, torchvision_maker
 from flipguard.models.nets import ConvNet1d, ConvNet2d, LeNet5, Perceptron, ResNet, ResNet9
 from flipguard.models.shapes import Shape, check_class_count, check_shape
 from flipguard.randomness import drawn_from
-from flipguard.specs import ModelOption, dropout_option, read_options, whole_option
+from flipguard.specs import ModelOption, Number, dropout_option, read_options, whole_option
 
 Kind = Literal["any", "signal", "image", "text or image"]
 
@@ -113,11 +113,13 @@ _ROWS = (
         name="torchvision:NAME",
         inputs="image",
         sentence="A classifier of torchvision, for three channels.",
+        options=(dropout_option("where torchvision has it"),),
     ),
     ModelRow(
         name="hf:PATH",
         inputs="text or image",
         sentence="A classifier of Transformers, from a folder or a configuration file.",
+        options=(dropout_option("before the head, or where the configuration has it"),),
     ),
     ModelRow(
         name="python:MODULE:FUNCTION",
@@ -149,7 +151,8 @@ def build_model(
     Args:
         spec: ``name`` or ``name:key=value,...`` for flipguard's own networks, ``timm:NAME`` or
             ``timm:NAME:dropout=0.1``, ``torchvision:NAME``, ``hf:PATH`` for a folder of
-            Transformers, ``python:package.module:function`` for anything else. All are in `MODELS`.
+            Transformers, both with ``:dropout=0.1`` where the model has dropout, and
+            ``python:package.module:function`` for anything else. All are in `MODELS`.
         classes: The number of classes.
         input_shape: The shape of one sample, without the batch axis; None for texts.
         seed: The initial weights depend on it only, and the random streams of torch, Python and
@@ -166,8 +169,9 @@ def build_model(
     """
     check_class_count(classes)
     shape = check_shape(input_shape)
-    check_code(spec, allowed=allow_code)
-    make = _maker(spec, classes=classes, input_shape=shape, pretrained=pretrained)
+    make = _maker(
+        spec, classes=classes, input_shape=shape, pretrained=pretrained, allow_code=allow_code
+    )
     # Another default device would draw other numbers.
     with drawn_from(seed), torch.device("cpu"):
         return make().train()
@@ -203,8 +207,11 @@ def check_spec(spec: str) -> tuple[str, str]:
     return name, rest
 
 
-def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bool) -> Maker:
+def _maker(
+    spec: str, *, classes: int, input_shape: Shape | None, pretrained: bool, allow_code: bool
+) -> Maker:
     name, rest = check_spec(spec)
+    check_code(spec, allowed=allow_code)
     if pretrained and name != "hf":
         raise InputError(
             f"Expected `pretrained` to be False for '{name}', but got True; here, only a model of "
@@ -215,13 +222,25 @@ def _maker(spec: str, *, classes: int, input_shape: Shape | None, pretrained: bo
         options = read_options(rest, MODELS[name].options, owner=name)
         return partial(NETS[name], classes=classes, input_shape=input_shape, **options)
     if name == "hf":
+        path, told = path_and_options(rest)
         return transformers_maker(
-            rest, classes=classes, input_shape=input_shape, pretrained=pretrained
+            path,
+            classes=classes,
+            input_shape=input_shape,
+            pretrained=pretrained,
+            dropout=_dropout(name, told, owner=f"hf:{path}"),
         )
     if name == "python":
         return python_maker(rest, classes=classes, input_shape=input_shape)
-    model, _, told = rest.partition(":")
-    options = read_options(told, LIBRARIES[name].options, owner=f"{name}:{model}")
+    model, _, text = rest.partition(":")
     if name == "torchvision":
-        return torchvision_maker(model, classes=classes, input_shape=input_shape)
+        dropout = _dropout(name, text, owner=f"{name}:{model}")
+        return torchvision_maker(model, classes=classes, input_shape=input_shape, dropout=dropout)
+    options = read_options(text, LIBRARIES[name].options, owner=f"{name}:{model}")
     return timm_maker(model, classes=classes, input_shape=input_shape, options=options)
+
+
+def _dropout(library: str, told: str, *, owner: str) -> Number | None:
+    """Return the rate in the options of a library's model, or None for the library's own."""
+    options = read_options(told, LIBRARIES[library].options, owner=owner)
+    return options["dropout"] if told else None

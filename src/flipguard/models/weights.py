@@ -113,10 +113,10 @@ def _shared(state: State, wanted: State) -> int:
     return len(state.keys() & wanted.keys())
 
 
-def differences(state: State, wanted: State) -> list[str]:
+def weight_differences(state: State, wanted: State) -> list[str]:
     """Return how the tensors of a file differ from those of a model, in words.
 
-    >>> differences({"a": torch.zeros(2)}, {"a": torch.zeros(3), "b": torch.zeros(1)})
+    >>> weight_differences({"a": torch.zeros(2)}, {"a": torch.zeros(3), "b": torch.zeros(1)})
     ["'a' is [2] in the file and [3] in the model", "'b' [1] is in the model alone"]
     """
     found = []
@@ -137,7 +137,7 @@ def differences(state: State, wanted: State) -> list[str]:
 
 def fitting(state: State, wanted: State, *, path: str, spec: str) -> dict[str, Tensor]:
     """Return weights in the order and number types of a model, or raise the first differences."""
-    if found := differences(state, wanted):
+    if found := weight_differences(state, wanted):
         more = f", and {len(found) - TOLD:,} more differ" if len(found) > TOLD else ""
         raise InputError(
             f"Expected {printable(path)} to hold the weights of {printable(spec)}, but "

@@ -5,9 +5,10 @@ Reading and writing them belongs to `read` and `write`.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from pathlib import Path
 
-from flipguard.errors import InputError
+from flipguard.errors import InputError, any_of
 
 COMPRESSIONS = (".gz", ".zst")
 FORMATS: dict[str, str] = {
@@ -22,6 +23,8 @@ FORMATS: dict[str, str] = {
     ".ipc": "arrow",
     ".npz": "npz",
 }
+# Errors name the other suffixes only.
+OTHER_SPELLINGS = frozenset({".ndjson", ".pq", ".ipc"})
 SEPARATORS = {"csv": ",", "tsv": "\t"}
 TEXT_FORMATS = frozenset({*SEPARATORS, "jsonl"})
 CLASS_NAMES_KEY = "flipguard.class_names"
@@ -40,7 +43,18 @@ def format_of(path: Path) -> tuple[str, str | None]:
     kind = FORMATS.get(suffixes[-1]) if suffixes else None
     if kind is None or (compression is not None and kind not in TEXT_FORMATS):
         raise InputError(
-            f"{path} is of no format known by its name; expected .csv, .tsv or .jsonl (these also "
-            ".gz or .zst), .parquet, .arrow, .feather or .npz."
+            f"{path} is of no format known by its name; expected {suffixes_of(TEXT_FORMATS)} "
+            f"(these also .gz or .zst), {suffixes_of({*FORMATS.values()} - TEXT_FORMATS)}."
         )
     return kind, compression
+
+
+def suffixes_of(kinds: Set[str]) -> str:
+    """Return the suffixes of formats as a choice.
+
+    >>> suffixes_of(TEXT_FORMATS)
+    '.csv, .tsv or .jsonl'
+    """
+    return any_of(
+        [name for name, kind in FORMATS.items() if kind in kinds and name not in OTHER_SPELLINGS]
+    )

@@ -33,9 +33,9 @@ def as_array(values: object, what: str, name: str) -> Array:
             return _from_torch(values)
         return np.ma.asanyarray(values) if np.ma.isMaskedArray(values) else np.asarray(values)
     except (TypeError, ValueError, RuntimeError, OverflowError) as problem:
-        told = " ".join(str(problem).split())[:120].rstrip(".")
+        text = " ".join(str(problem).split())[:120].rstrip(".")
         raise InputError(
-            f"{name} has '{what}' that cannot be read as an array ({told}); give a list or a numpy "
+            f"{name} has '{what}' that cannot be read as an array ({text}); give a list or a numpy "
             "array of plain numbers or text."
         ) from problem
 
@@ -219,8 +219,8 @@ def _from_arrow(frame: Any, name: str) -> pl.DataFrame:
     try:
         return pl.DataFrame(frame)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as problem:
-        told = " ".join(str(problem).split())[:120].rstrip(".")
+        text = " ".join(str(problem).split())[:120].rstrip(".")
         raise InputError(
-            f"{name} has columns of a type that cannot be read ({told}); keep the columns of ids, "
+            f"{name} has columns of a type that cannot be read ({text}); keep the columns of ids, "
             "classes, scores and groups only."
         ) from problem

@@ -151,8 +151,8 @@ def kind_of(value: object) -> str:
 
 def object_pattern(members: dict[str, str]) -> str:
     """A regular expression for an object of these keys in this order, and patterns of values."""
-    told = [f"{key_pattern(key)}{GAP}:{GAP}{value}" for key, value in members.items()]
-    return rf"\{{{GAP}" + f"{GAP},{GAP}".join(told) + rf"{GAP}\}}"
+    text = [f"{key_pattern(key)}{GAP}:{GAP}{value}" for key, value in members.items()]
+    return rf"\{{{GAP}" + f"{GAP},{GAP}".join(text) + rf"{GAP}\}}"
 
 
 def key_pattern(key: str) -> str:

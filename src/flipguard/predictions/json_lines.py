@@ -2,8 +2,8 @@
 
 Most lines of a file are alike. So the shape of the first lines becomes a regular expression, and
 the lines that match it, which Polars finds at several hundred megabytes per second, are proven to
-have those keys, once each, and values of those kinds. All others are parsed by Python's json, and
-widen the shape.
+have those keys, once each, and values of those kinds. The other lines are parsed by Python's
+json, and their keys and kinds are added to the shape.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ LINE, ROW = "line", "row"
 FIRST_LINES = 1_000
 # Number of differing lines to parse before the other lines are compared with them.
 LINES_TO_LEARN_FROM = 200
-# Orders of keys that become a regular expression; files of more of them are rare.
+# The largest number of key orders in the regular expression; few files have more.
 MOST_ORDERS = 16
 BLANKS = " \t\r"
 BOM_TEXT = BOM.decode()
 # The end of a key that is written with an escape, as "\u0061" for "a".
 ESCAPED_KEY_END = r'\\.(?:[^"\\]|\\.)*"'
-# Finds where values end; what they are does not matter to it.
+# Finds where values end, without converting numbers.
 VALUES = json.JSONDecoder(parse_int=str, parse_float=str)
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -52,7 +52,7 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 def scan_json_lines(path: Path, roles: Collection[str]) -> pl.LazyFrame:
     """A table of JSON Lines whose types are those of the whole file.
 
-    A column is Int64, Float64 or Boolean where all its values are, and text otherwise. `roles` are
+    A column is Int64, Float64 or Boolean if all its values are, and text otherwise. `roles` are
     the columns of ids and classes, in which lists and objects are refused.
     """
     survey = _Survey(path=path, roles=roles)
@@ -220,17 +220,17 @@ class _Survey:
                 self.changed |= self.shapes.setdefault(key, ObjectShape()).add(value)
         except (ValueError, RecursionError) as problem:
             too_deep = isinstance(problem, RecursionError)
-            told = "nested too deeply" if too_deep else first_sentence(problem)
-            raise FormatError(f"line {row + 1:,}: {told}") from problem
+            text = "nested too deeply" if too_deep else first_sentence(problem)
+            raise FormatError(f"line {row + 1:,}: {text}") from problem
         order = tuple(found)
         if order not in self.orders and len(self.orders) < MOST_ORDERS:
             self.orders[order] = None
             self.changed = True
 
     def _no_class(self, key: str, value: object, row: int) -> InputError:
-        told = "a list" if isinstance(value, list) else "an object"
+        text = "a list" if isinstance(value, list) else "an object"
         return InputError(
-            f"{self.path} has {told} in column '{key}' at line {row + 1:,}, where an id or a class "
+            f"{self.path} has {text} in column '{key}' at line {row + 1:,}, where an id or a class "
             "is one name or one integer; write the value itself."
         )
 

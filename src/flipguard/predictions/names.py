@@ -13,8 +13,8 @@ from flipguard.errors import InputError, listed
 INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 NUMBER = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
-# Names that others give to the columns of a prediction table, the usual ones first. They are told
-# to a user who has not named the column, and never used by themselves.
+# Common names for the columns of a prediction table, the most usual first. They are suggested
+# to a user who has not named the column, and never used without being named.
 WELL_KNOWN = {
     "id": ("id", "sample_id", "doc_id", "uid"),
     "target": ("target", "y_true", "gold", "ground_truth", "true", "actual", "truth"),
@@ -146,8 +146,8 @@ def suggestion(columns: Sequence[str], roles: Iterable[str]) -> str:
     "`id='sample_id', label='y_pred'`"
     """
     found = [(role, well_known(role, columns)) for role in roles]
-    told = ", ".join(f"{role}={names[0]!r}" for role, names in found if names)
-    return f"`{told}`" if told else ""
+    text = ", ".join(f"{role}={names[0]!r}" for role, names in found if names)
+    return f"`{text}`" if text else ""
 
 
 def missing_roles(

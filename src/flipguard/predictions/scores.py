@@ -206,11 +206,11 @@ def score_matrix(predictions: Predictions, batch: pl.DataFrame, classes: int, at
         wrong = lengths.ne_missing(classes)
         if wrong.any():
             found = lengths[wrong.arg_max() or 0]
-            told = "no scores" if found is None else f"{found:,} scores"
+            text = "no scores" if found is None else f"{found:,} scores"
             _refuse_row(
                 predictions,
                 at + (wrong.arg_max() or 0),
-                f"has {told} in column '{scores.list_column}' where the first row has {classes:,}",
+                f"has {text} in column '{scores.list_column}' where the first row has {classes:,}",
             )
         flat = column.explode()
         if flat.null_count():

@@ -106,9 +106,9 @@ class Predictions:
         if scores is not None and scores.array is not None:
             lengths[scores.kind] = len(scores.array)
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{column} {length:,}" for column, length in lengths.items())
+            text = ", ".join(f"{column} {length:,}" for column, length in lengths.items())
             raise InputError(
-                f"{name} has arrays of different lengths ({told}); give one entry per sample in "
+                f"{name} has arrays of different lengths ({text}); give one entry per sample in "
                 "each."
             )
         if not columns:

@@ -147,7 +147,7 @@ class _Rows:
             faults += self._faulty_returns(data)
         places = np.flatnonzero(wanted)
         if faults:
-            # The first fault of the file is told: first the rows that end before this one.
+            # The first error of the file is reported, so check the rows before this one first.
             place, fault = min(faults, key=lambda found: found[0])
             places = places[places < place]
         ends = np.flatnonzero(newlines[places])

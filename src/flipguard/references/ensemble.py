@@ -245,23 +245,23 @@ def _samples(scores: Tensor, target: Tensor, i: int) -> tuple[Tensor, Tensor]:
         )
     if scores.ndim < 1 or target.shape != scores.shape[:-1]:
         raise InputError(
-            f"Expected `target` to be of shape {tuple(scores.shape[:-1])}, a class for each row "
-            f"that `models[{i}]` gives, but got {tuple(target.shape)}. Give one class index for "
-            "each sample."
+            f"Expected `target` to be of shape {tuple(scores.shape[:-1])}, one class per row of "
+            f"the output of `models[{i}]`, but got {tuple(target.shape)}. Give one class index "
+            "per sample."
         )
     classes = target.reshape(-1).to(scores.device, torch.int64)
-    counts = classes != IGNORED
-    kept, classes = scores.reshape(-1, scores.shape[-1])[counts], classes[counts]
+    labelled = classes != IGNORED
+    kept, classes = scores.reshape(-1, scores.shape[-1])[labelled], classes[labelled]
     if not bool(torch.isfinite(kept).all()):
         raise InputError(
             f"Expected `models[{i}]` to give finite logits, but got nan or infinity. Calibrate a "
             "model that scores every class."
         )
-    strange = classes[(classes < 0) | (classes >= scores.shape[-1])]
-    if len(strange):
+    invalid = classes[(classes < 0) | (classes >= scores.shape[-1])]
+    if len(invalid):
         raise InputError(
             f"Expected `target` to be from 0 to {scores.shape[-1] - 1}, but got "
-            f"{listed(sorted(set(strange.tolist())))}. Give indices of the models' classes, and "
+            f"{listed(sorted(set(invalid.tolist())))}. Give indices of the models' classes, and "
             f"{IGNORED} for samples to leave out."
         )
     return kept, classes

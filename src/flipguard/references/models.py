@@ -113,12 +113,12 @@ class Peer(Reference):
                 "and load the peer's own state."
             )
         held, given = _tensors(self._copy), state["tensors"]
-        strange = [n for n in (*held, *given) if n not in held or n not in given]
-        strange += [n for n in held if n in given and held[n].shape != given[n].shape]
-        if strange:
+        differing = [n for n in (*held, *given) if n not in held or n not in given]
+        differing += [n for n in held if n in given and held[n].shape != given[n].shape]
+        if differing:
             raise InputError(
                 "Expected `state` to hold the parameters and buffers of the model, but got others "
-                f"at {listed(strange)}. Load it for a model of the same architecture."
+                f"at {listed(differing)}. Load it for a model of the same architecture."
             )
         _overwrite(held, given)
         self.steps = int(state["steps"])

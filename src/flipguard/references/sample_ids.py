@@ -44,11 +44,11 @@ class PositionIds(Index):
 
     def rows(self, ids: Ids) -> Tensor:
         rows = _whole_numbers(ids, "positions")
-        strange = rows[(rows < 0) | (rows >= self._count)]
-        if len(strange):
+        invalid = rows[(rows < 0) | (rows >= self._count)]
+        if len(invalid):
             raise InputError(
                 f"Expected `ids` to be positions from 0 to {self._count - 1}, but got "
-                f"{listed(strange.tolist())}. Store the logits of every sample, or pass the "
+                f"{listed(invalid.tolist())}. Store the logits of every sample, or pass the "
                 "samples' `ids` with them."
             )
         return rows
@@ -163,8 +163,8 @@ def _plain(ids: Ids) -> Tensor | list[str]:
         ids = ids.tolist()
     if isinstance(ids, str) or not isinstance(ids, Sequence):
         raise _of_another_kind("a tensor or a list", [ids])
-    strange = [one for one in ids if not isinstance(one, str)]
-    if ids and not strange:
+    invalid = [one for one in ids if not isinstance(one, str)]
+    if ids and not invalid:
         return [str(one) for one in ids]
     for one in ids:
         whole = isinstance(one, int | np.integer) and not isinstance(one, bool)

@@ -200,15 +200,15 @@ def _must_be_a_table(floats: bool, shape: tuple[int, ...], dtype: str) -> None:
 def _must_hold_no_nan(logits: Tensor) -> None:
     start = 0
     for piece in torch.split(logits, _step(logits.shape[1])):
-        strange = piece.isnan().any(dim=1)
-        if bool(strange.any()):
-            raise _nan("`logits`", start + int(strange.nonzero()[0]))
+        invalid = piece.isnan().any(dim=1)
+        if bool(invalid.any()):
+            raise _nan("`logits`", start + int(invalid.nonzero()[0]))
         start += len(piece)
 
 
 def _nan(name: str, row: int) -> InputError:
     return InputError(
-        f"Expected {name} to hold numbers only, but got nan in row {row}. Compute the logits anew "
+        f"Expected {name} to hold numbers only, but got nan in row {row}. Compute the logits again "
         "with a model that gives none."
     )
 

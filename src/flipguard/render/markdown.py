@@ -18,6 +18,7 @@ from flipguard.render.words import (
     fewer_than_min_n,
     headline,
     interval,
+    judged_numbers,
     key_metrics,
     known_metrics,
     left_out,
@@ -54,8 +55,8 @@ def verdict_markdown(verdict: Verdict) -> str:
         rows += _other_groups(rule, listed)
     if verdict.pinned is not None:
         pinned = verdict.pinned
-        told = f"{len(pinned.flipped)} of {pinned.n:,}"
-        rows.append([MARK[pinned.verdict], "pinned samples", "no flip", told, "", ""])
+        text = f"{len(pinned.flipped)} of {pinned.n:,}"
+        rows.append([MARK[pinned.verdict], "pinned samples", "no flip", text, "", ""])
     lines += _table(["", "rule", "limit", "value", "interval", ""], rows, right=(3, 4))
     corrected = corrections(verdict)
     if corrected:
@@ -88,10 +89,10 @@ def _comparison(result: Comparison) -> list[str]:
         lines += ["", *_grouping(grouping)]
     lines += ["", "<details><summary>All metrics</summary>", ""]
     lines += _metric_table(result, known_metrics(result))
-    told = [f"{plural(result.n, 'sample')}", f"{percent(result.confidence)} intervals"]
+    text = [f"{plural(result.n, 'sample')}", f"{percent(result.confidence)} intervals"]
     if result.clusters is not None:
-        told.append(f"{plural(result.clusters, 'cluster')} of {_code(str(result.cluster))}")
-    lines += ["", "; ".join(told) + "."]
+        text.append(f"{plural(result.clusters, 'cluster')} of {_code(str(result.cluster))}")
+    lines += ["", "; ".join(text) + "."]
     return [*lines, "", "</details>"]
 
 
@@ -113,8 +114,8 @@ def _noise(result: Comparison) -> list[str]:
         ]
         for floor in result.noise_floor
     ]
-    told = plural(len(result.controls), "retrain")
-    header = [f"compared with {told}", "this update", "one more retrain", "so it changes"]
+    text = plural(len(result.controls), "retrain")
+    header = [f"compared with {text}", "this update", "one more retrain", "so it changes"]
     shown = what_controls_show(result)
     return [*_table(header, rows, right=(1, 2)), *(["", _sentence(shown)] if shown else [])]
 
@@ -139,7 +140,7 @@ def _grouping(grouping: Grouping) -> list[str]:
     header = [_cell(grouping.column), "n", f"`{rate}`", "interval", "gain", ""]
     lines = _table(header, rows, right=(1, 2, 3, 4))
     if any(row[-1] for row in rows):
-        lines += ["", "▼ ▲: negative and positive flips differ by more than chance."]
+        lines += ["", "▼ ▲: negative and positive flips differ significantly."]
     rest = len(grouping) - len(shown)
     return [*lines, "", f"… and {plural(rest, 'more group')}."] if rest else lines
 
@@ -156,8 +157,8 @@ def _other_groups(rule: RuleVerdict, listed: tuple[Judgement, ...]) -> list[list
         shown = sum(j.verdict == outcome for j in listed)
         rest = sum(j.verdict == outcome for j in rule.judgements) - shown
         if rest:
-            told = f"{word} in {plural(rest, 'further group' if shown else 'group')}"
-            name = f"`{rule.rule.metric}` by {_cell(str(rule.rule.by))}: {told}"
+            text = f"{word} in {plural(rest, 'further group' if shown else 'group')}"
+            name = f"`{rule.rule.metric}` by {_cell(str(rule.rule.by))}: {text}"
             small = fewer_than_min_n(rule) if outcome == "not_judged" else ""
             mark = MARK[rule.verdict if rest == len(rule.judgements) else outcome]
             rows.append([mark, name, limit(rule.rule), "", "", small])
@@ -169,12 +170,12 @@ def _judgement_row(judgement: Judgement) -> list[str]:
     name = f"`{rule.metric}`"
     if rule.by is not None:
         name += f" of {_cell(rule.by)} = {_cell(str(judgement.group))}"
-    ends = interval(rule.metric, judgement.low, judgement.high)
+    found, ends = judged_numbers(judgement)
     return [
         MARK[judgement.verdict],
         name,
         limit(rule),
-        number(rule.metric, judgement.value),
+        found,
         ends,
         explanation(judgement),
     ]

@@ -10,9 +10,8 @@ from flipguard.render.numbers import Card, key_numbers, visible
 from flipguard.render.words import (
     OUTCOME_WORDS,
     explanation,
-    interval,
+    judged_numbers,
     limit,
-    number,
     rule_name,
     verdict_sentence,
 )
@@ -28,13 +27,11 @@ def verdict_html(verdict: Verdict) -> str:
     rows = []
     for rule in verdict.rules:
         worst = rule.judgements[0]
-        metric = rule.rule.metric
         name = rule_name(rule.rule) + (f" = {worst.group}" if worst.group is not None else "")
         shown = [
             OUTCOME_WORDS[rule.verdict],
             limit(rule.rule),
-            number(metric, worst.value),
-            interval(metric, worst.low, worst.high),
+            *judged_numbers(worst),
             explanation(worst),
         ]
         rows.append([_name(name), *(escape(text) for text in shown)])

@@ -28,6 +28,7 @@ from flipguard.render.words import (
     explanation,
     headline,
     interval,
+    judged_numbers,
     key_metrics,
     known_metrics,
     left_out,
@@ -152,8 +153,8 @@ def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:
         table.add_row(str(i + 1), Text(printable(name, longest=50)), error)
     yield Padding(table, (0, 0, 1, 2), expand=False)
     if any(matrix.left_out):
-        told = ", ".join(f"{n:,} of model {i}" for i, n in enumerate(matrix.left_out, 1) if n)
-        yield Padding(Text(f"note: rows that some model lacks were left out: {told}"), (0, 0, 1, 2))
+        text = ", ".join(f"{n:,} of model {i}" for i, n in enumerate(matrix.left_out, 1) if n)
+        yield Padding(Text(f"note: rows that some model lacks were left out: {text}"), (0, 0, 1, 2))
     for metric in ("negative_flip_rate", "churn", "accuracy_gain"):
         if np.isnan(getattr(matrix, metric)).all():
             continue
@@ -212,7 +213,7 @@ def _square(result: Comparison) -> Table:
         "old wrong",
         Text(f"{cells['positive_flip']:,}", style="green"),
         f"{wrong:,}",
-        f"{cells['wrong_different']:,} of them with another wrong class",
+        f"{cells['wrong_different']:,} change to another wrong class",
     )
     return table
 
@@ -253,10 +254,10 @@ def _noise(result: Comparison) -> Iterator[RenderableType]:
             interval(floor.metric, floor.low, floor.high),
             compared_with_retrains(floor),
         )
-    told = what_controls_show(result)
-    yield Padding(table, (0, 0, 0 if told else 1, 2), expand=False)
-    if told:
-        yield Padding(Text(told, style="dim"), (0, 0, 1, 2))
+    text = what_controls_show(result)
+    yield Padding(table, (0, 0, 0 if text else 1, 2), expand=False)
+    if text:
+        yield Padding(Text(text, style="dim"), (0, 0, 1, 2))
 
 
 def _grouping(grouping: Grouping) -> Iterator[RenderableType]:
@@ -304,19 +305,19 @@ def _group_row(grouping: Grouping, group: Group, rate: str) -> list[RenderableTy
 def _warnings(result: Comparison) -> Iterator[RenderableType]:
     """Yield the notes about the files that a reader needs before the numbers."""
     for note in [*left_out(result), *result.notes]:
-        told = Text.assemble(("note: ", "bold yellow"), printable(note, longest=400))
-        yield Padding(told, (0, 0, 0, 2))
+        text = Text.assemble(("note: ", "bold yellow"), printable(note, longest=400))
+        yield Padding(text, (0, 0, 0, 2))
 
 
 def _marks(result: Comparison) -> Iterator[RenderableType]:
     """Yield what the marks of groups mean, if there can be any."""
     corrections = {grouping.correction for grouping in result.by.values()}
     if corrections and result.layout.has_target:
-        told = (
-            "groups are marked if negative and positive flips differ by more than chance, "
+        text = (
+            "groups are marked if their negative and positive flips differ significantly, "
             + CORRECTED[corrections.pop()]
         )
-        yield Padding(Text(told, style="dim"), (0, 0, 0, 2))
+        yield Padding(Text(text, style="dim"), (0, 0, 0, 2))
 
 
 def _rules(verdict: Verdict) -> Table:
@@ -333,8 +334,8 @@ def _rules(verdict: Verdict) -> Table:
     if verdict.pinned is not None:
         word, style = OUTCOME[verdict.pinned.verdict]
         flipped = len(verdict.pinned.flipped)
-        told = f"{flipped} of {verdict.pinned.n:,}"
-        table.add_row(Text(word, style=style), "pinned samples", "no flip", told)
+        text = f"{flipped} of {verdict.pinned.n:,}"
+        table.add_row(Text(word, style=style), "pinned samples", "no flip", text)
     return table
 
 
@@ -349,8 +350,8 @@ def _add_rule(table: Table, rule: RuleVerdict) -> None:
         for outcome in SEVERITY
         if outcome in outcomes
     )
-    told = Text.assemble(rule_name(rule.rule), (f"\n{tally}", "dim"))
-    table.add_row(Text(word, style=style), told, limit(rule.rule), "")
+    text = Text.assemble(rule_name(rule.rule), (f"\n{tally}", "dim"))
+    table.add_row(Text(word, style=style), text, limit(rule.rule), "")
     worst = [j for j in rule.judgements if j.verdict != "pass"]
     for judgement in worst[:GROUPS_SHOWN]:
         name = "  " + printable(str(judgement.group), longest=40)
@@ -361,11 +362,10 @@ def _add_rule(table: Table, rule: RuleVerdict) -> None:
 
 def _add_judgement(table: Table, judgement: Judgement, name: str, told_limit: str) -> None:
     word, style = OUTCOME[judgement.verdict]
-    metric = judgement.rule.metric
     why = explanation(judgement)
     shown = Text.assemble(name, (f"\n{why}" if why else "", "dim"))
-    ends = interval(metric, judgement.low, judgement.high)
-    value = Text.assemble(number(metric, judgement.value), (f"\n{ends}" if ends else "", "dim"))
+    found, ends = judged_numbers(judgement)
+    value = Text.assemble(found, (f"\n{ends}" if ends else "", "dim"))
     table.add_row(Text(word, style=style), shown, told_limit, value)
 
 
@@ -417,16 +417,16 @@ def _cells(result: Comparison, *, is_control: bool) -> tuple[list[str], list[str
 def _reasons(name: str, verdict: Verdict) -> Text:
     """Return the rules that an update fails or leaves inconclusive; or that every rule holds."""
     word, style = OUTCOME[verdict.verdict]
-    said = []
+    message = []
     for rule in verdict.rules:
         worst = rule.judgements[0]
         if rule.verdict != "pass":
             value = number(rule.rule.metric, worst.value)
             more = explanation(worst)
-            said.append(
+            message.append(
                 f"{rule.rule.metric} is {value}, and should be {limit(rule.rule)}"
                 + (f" ({more})" if more else "")
             )
     return Text.assemble(
-        (name, "bold"), ": ", (word, style), ", ", "; ".join(said) or "every rule holds"
+        (name, "bold"), ": ", (word, style), ", ", "; ".join(message) or "every rule holds"
     )

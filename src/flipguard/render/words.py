@@ -16,8 +16,10 @@ from flipguard.inconclusive import expected_outcome, further_needed
 from flipguard.metrics import METRICS
 from flipguard.policy import Rule
 
-# Differences of rates, which are told in points.
+# Differences of rates, which are shown in points.
 SIGNED = frozenset({"accuracy_gain"})
+# More than the usual two are shown if a number would otherwise look like the limit of its rule.
+MOST_DECIMALS = 6
 
 OUTCOME_WORDS: dict[GroupOutcome, str] = {
     "pass": "pass",
@@ -93,9 +95,9 @@ def compared_with_retrains(floor: NoiseFloor) -> str:
 
 
 def what_controls_show(result: Comparison) -> str:
-    """Return how large a change these controls can show, and how large with five of them.
+    """Return the smallest change that these controls can show, and the smallest with five of them.
 
-    The text is empty from five controls on, because more of them change little.
+    The text is empty with five or more controls, because further ones add little.
     """
     floors = [floor for floor in result.noise_floor if not math.isnan(floor.value)]
     k = len(result.controls)
@@ -107,8 +109,8 @@ def what_controls_show(result: Comparison) -> str:
     five = _listed([f"{100 * floor.five_show:.2f}" for floor in floors])
     names = _listed([floor.metric for floor in floors])
     return (
-        f"{k} controls only show changes of more than about {seen} points ({names}); "
-        f"five controls that vary as much would show changes of more than {five}."
+        f"With {k} controls, only changes of more than about {seen} points ({names}) can be told "
+        f"from noise; with five controls that vary as much, changes of more than {five}."
     )
 
 
@@ -117,7 +119,7 @@ def _listed(words: list[str]) -> str:
 
 
 def what_ratios_say(result: Comparison) -> str:
-    """Return what the intervals of ratios to a control allow for; empty without controls."""
+    """Return the variation that intervals of ratios to a control include; empty without one."""
     k = len(result.controls)
     if not k:
         return ""
@@ -126,10 +128,10 @@ def what_ratios_say(result: Comparison) -> str:
             "Ratios to one control compare these two models, not their recipes: another seed alone "
             "can move a ratio out of its interval. Two or more controls allow for that."
         )
-    return f"Ratios to {k} controls allow for another seed of the new model and of the controls."
+    return f"Intervals of ratios to {k} controls include the variation between training seeds."
 
 
-def number(metric: str, value: float, *, unit: bool = True) -> str:
+def number(metric: str, value: float, *, unit: bool = True, decimals: int = 2) -> str:
     """Return a metric's value: a percentage or points with two decimals, or a plain number.
 
     >>> number("negative_flip_rate", 0.02314), number("accuracy_gain", 0.0051)
@@ -150,7 +152,7 @@ def number(metric: str, value: float, *, unit: bool = True) -> str:
     if not METRICS[metric].percent:
         return _plain_number(value)
     sign, word = ("+", " points") if metric in SIGNED else ("", " %")
-    return f"{100 * value:{sign},.2f}" + (word if unit else "")
+    return f"{100 * value:{sign},.{decimals}f}" + (word if unit else "")
 
 
 def _plain_number(value: float) -> str:
@@ -164,7 +166,7 @@ def _plain_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.0e}"
 
 
-def interval(metric: str, low: float, high: float) -> str:
+def interval(metric: str, low: float, high: float, *, decimals: int = 2) -> str:
     """Return an interval in the unit of its value, without naming the unit.
 
     >>> interval("negative_flip_rate", 0.0203, 0.0262)
@@ -175,8 +177,47 @@ def interval(metric: str, low: float, high: float) -> str:
     if math.isnan(low) or math.isnan(high):
         return ""
     if math.isinf(high):
-        return f"{number(metric, low, unit=False)} or more"
-    return f"{number(metric, low, unit=False)} to {number(metric, high, unit=False)}"
+        return f"{number(metric, low, unit=False, decimals=decimals)} or more"
+    ends = (number(metric, end, unit=False, decimals=decimals) for end in (low, high))
+    return " to ".join(ends)
+
+
+def judged_numbers(judgement: Judgement) -> tuple[str, str]:
+    """Return a judgement's value and interval, with enough decimals to tell them from its limits.
+
+    With two decimals, a lower end of 0.003 % would look like a limit of 0.
+    """
+    metric, value, ends = (
+        judgement.rule.metric,
+        judgement.value,
+        (judgement.low, judgement.high),
+    )
+    different = [
+        (x, limit)
+        for x in (value, *ends)
+        for limit in judgement.rule.limit.values()
+        if not math.isnan(x) and not math.isclose(x, limit, abs_tol=1e-12)
+    ]
+    decimals = max(_decimals(limit) for limit in judgement.rule.limit.values())
+    while decimals < MOST_DECIMALS and any(
+        number(metric, x, decimals=decimals) == number(metric, limit, decimals=decimals)
+        for x, limit in different
+    ):
+        decimals += 1
+    return (
+        number(metric, value, decimals=decimals),
+        interval(metric, *ends, decimals=decimals),
+    )
+
+
+def _decimals(limit: float) -> int:
+    """Return how many decimals a limit has in percent, at least two."""
+    exact = (d for d in range(2, MOST_DECIMALS) if math.isclose(round(100 * limit, d), 100 * limit))
+    return next(exact, MOST_DECIMALS)
+
+
+def _limit(metric: str, value: float, *, unit: bool = True) -> str:
+    return number(metric, value, unit=unit, decimals=_decimals(value))
 
 
 def estimate_interval(metric: str, estimate: Estimate) -> str:
@@ -216,47 +257,47 @@ def headline(result: Comparison) -> str:
 def left_out(result: Comparison) -> list[str]:
     """Return how many rows were left out because some file lacks them."""
     rows = result.rows
-    told = []
+    text = []
     if rows.only_old or rows.only_new:
-        told.append(
+        text.append(
             f"{plural(rows.only_old, 'row')} only in old and "
             f"{plural(rows.only_new, 'row')} only in new were left out"
         )
     if rows.not_in_control:
         verb = "was" if rows.not_in_control == 1 else "were"
-        told.append(f"{plural(rows.not_in_control, 'row')} missing from a control {verb} left out")
-    return told
+        text.append(f"{plural(rows.not_in_control, 'row')} missing from a control {verb} left out")
+    return text
 
 
 def limit(rule: Rule) -> str:
     """Return the limit of a rule, such as `≤ 2.00 %` or `≥ -0.50 points`."""
     metric = rule.metric
     if rule.min is not None and rule.max is not None:
-        return f"{number(metric, rule.min, unit=False)} to {number(metric, rule.max)}"
+        return f"{_limit(metric, rule.min, unit=False)} to {_limit(metric, rule.max)}"
     if rule.max is not None:
-        return f"≤ {number(metric, rule.max)}"
-    return f"≥ {number(metric, rule.min if rule.min is not None else math.nan)}"
+        return f"≤ {_limit(metric, rule.max)}"
+    return f"≥ {_limit(metric, rule.min if rule.min is not None else math.nan)}"
 
 
 def explanation(judgement: Judgement) -> str:
     """Return the reason of a judgement, and how many more samples an inconclusive one needs."""
-    told = []
+    text = []
     if judgement.reason is not None:
-        told.append(judgement.reason)
+        text.append(judgement.reason)
     elif judgement.verdict == "inconclusive":
         needed = (judgement.samples_needed_even, judgement.samples_needed_90)
-        told.append(further_needed(needed, expected_outcome(judgement.rule, judgement.value)))
+        text.append(further_needed(needed, expected_outcome(judgement.rule, judgement.value)))
     if judgement.rule.judge == "point" and judgement.verdict in ("pass", "fail"):
-        told.append("judged by its value alone")
-    return "; ".join(part for part in told if part)
+        text.append("judged by its value alone")
+    return "; ".join(part for part in text if part)
 
 
 def fewer_than_min_n(rule: RuleVerdict) -> str:
     """Return why some groups of a rule were not judged, and the consequence if none was."""
-    told = f"fewer than {rule.rule.min_n:,} samples"
+    text = f"fewer than {rule.rule.min_n:,} samples"
     if all(judgement.verdict == "not_judged" for judgement in rule.judgements):
-        told += "; no group is large enough, so the rule is inconclusive"
-    return told
+        text += "; no group is large enough, so the rule is inconclusive"
+    return text
 
 
 def by_value_alone(verdict: Verdict) -> str:
@@ -277,15 +318,15 @@ CORRECTIONS = {
 
 def corrections(verdict: Verdict) -> str:
     """Return which corrections for many rules or groups were applied; empty without any."""
-    told = []
+    text = []
     over_rules = CORRECTIONS.get(verdict.policy.correction)
     if over_rules and sum(rule.rule.judge == "interval" for rule in verdict.rules) > 1:
-        told.append(f"Failing is corrected for the number of rules ({over_rules}).")
+        text.append(f"Failing is corrected for the number of rules ({over_rules}).")
     for rule in (rule.rule for rule in verdict.rules):
         over_groups = CORRECTIONS.get(verdict.policy.correction_of(rule))
         if rule.by is not None and rule.judge == "interval" and over_groups:
-            told.append(
+            text.append(
                 f"Failing by {rule.metric} is corrected for the number of groups of {rule.by} "
                 f"({over_groups})."
             )
-    return " ".join(dict.fromkeys(told))
+    return " ".join(dict.fromkeys(text))

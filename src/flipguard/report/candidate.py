@@ -188,7 +188,7 @@ def _order(table: FlipTable) -> str:
 
 
 def _flips_note(table: FlipTable) -> str:
-    """How many flips the page holds; empty if it holds all."""
+    """A note on the flips that the page leaves out; empty if it shows all of them."""
     if len(table) == table.total:
         return ""
     parts = ", ".join(
@@ -211,7 +211,7 @@ def _samples_note(sampled: Sampled) -> str:
     if sampled.left_out:
         told += (
             f"; {sampled.left_out:,} did not fit into the budget of {sampled.budget / 1e6:.3g} MB, "
-            "and those shown were drawn in turn from every kind and class"
+            "and those shown were drawn from every kind and class in turn"
         )
     if sampled.missing:
         told += f"; {sampled.missing:,} are missing or cannot be shown"
@@ -226,7 +226,7 @@ def _broken(key: str, flips: pl.DataFrame) -> Chart | None:
         spec=broken_chart(pairs),
         id=f"{key}-broken",
         title="The new model's wrong answers in negative flips",
-        sentence="Negative flips by target and new answer, of the classes with most of them.",
+        sentence="Negative flips by target and new answer, for the classes with most flips.",
     )
 
 

@@ -246,8 +246,8 @@ def _scatter(rows: Sequence[OverviewRow], first: Comparison) -> Chart | None:
     return Chart(
         spec=candidates_chart(points, 100 * first["error_rate_old"].value),
         id="candidates",
-        title="Error and negative flips of every candidate; the dashed line is old's error",
-        sentence="Error of new against negative flip rate, one dot per candidate, with intervals.",
+        title="Error and negative flips by candidate; the dashed line is the old model's error",
+        sentence="New error against negative flip rate, one dot per candidate, with intervals.",
     )
 
 

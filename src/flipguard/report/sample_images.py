@@ -1,4 +1,4 @@
-"""Images as samples, encoded anew so that no metadata of a file is kept; `samples_from`."""
+"""Images as samples, encoded again so that no metadata of a file is kept; `samples_from`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from flipguard.render.words import (
     corrections,
     explanation,
     fewer_than_min_n,
-    interval,
+    judged_numbers,
     limit,
     number,
     plural,
@@ -130,6 +130,7 @@ def _reasons(rule: RuleVerdict) -> list[Reason]:
 def _reason(judgement: Judgement) -> Reason:
     rule = judgement.rule
     found = judgement.as_json()
+    text, ends = judged_numbers(judgement)
     return Reason(
         outcome=judgement.verdict,
         word=OUTCOME_WORDS[judgement.verdict],
@@ -138,16 +139,16 @@ def _reason(judgement: Judgement) -> Reason:
         group=judgement.group,
         limit=limit(rule),
         value=found["value"],
-        text=number(rule.metric, judgement.value),
+        text=text,
         low=found["low"],
-        interval=interval(rule.metric, judgement.low, judgement.high),
+        interval=ends,
         why=explanation(judgement),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """The flips in one group, and whether it regressed or improved beyond chance."""
+    """The flips in one group, and whether it regressed or improved significantly."""
 
     name: str
     n: int

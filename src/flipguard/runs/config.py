@@ -14,7 +14,6 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
 
 from flipguard.errors import InputError, listed, printable
@@ -22,6 +21,7 @@ from flipguard.methods import METHODS, method_of
 from flipguard.methods.needs import Needs
 from flipguard.runs.image_settings import ImageSettings
 from flipguard.runs.key import NO_KEY, key_settings, keyed, unkeyed
+from flipguard.runs.presets import PRESETS
 
 Source: TypeAlias = Literal["init", "order", "augment", "dropout"]
 SOURCES: tuple[Source, ...] = get_args(Source)
@@ -37,64 +37,6 @@ RETIRED: Mapping[str, Scalar] = {
     **{f"options.{name}": kept for row in METHODS.values() for name, kept in row.retired.items()},
 }
 """Settings that were removed, each with the value that equals today's behaviour."""
-
-# PyTorch's ImageNet example, which both papers follow.
-_IMAGENET: dict[str, Any] = {
-    "epochs": 90,
-    "optimizer": "sgd",
-    "learning_rate": 0.1,
-    "momentum": 0.9,
-    "nesterov": False,
-    "weight_decay": 1e-4,
-    "schedule": "steps",
-    "milestones": (30, 60),
-    "decay": 0.1,
-    "augment": "random-resized-crop",
-}
-
-# One rise and one fall of the learning rate (Smith and Topin, 2018; Jordan, 2024).
-_SHORT: dict[str, Any] = {
-    "epochs": 30,
-    "batch_size": 512,
-    "optimizer": "sgd",
-    "learning_rate": 1.0,
-    "momentum": 0.9,
-    "nesterov": True,
-    "weight_decay": 5e-4,
-    "schedule": "linear",
-    "warmup": 6.0,
-    "label_smoothing": 0.0,
-    "augment": "crop-flip",
-}
-
-PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        # PCT, section 5.1
-        "pct-imagenet": {**_IMAGENET, "batch_size": 2048},
-        # ELODI, section 5.1
-        "elodi-imagenet": {**_IMAGENET, "batch_size": 256},
-        # Reproducibility, appendix A
-        "churn-cifar": {
-            **_IMAGENET,
-            "epochs": 450,
-            "batch_size": 1024,
-            "learning_rate": 1.0,
-            "nesterov": True,
-            "milestones": (200, 300, 400),
-            "warmup": 15.0,
-            "augment": "crop-flip",
-        },
-        "churn-imagenet": {
-            **_IMAGENET,
-            "batch_size": 1024,
-            "learning_rate": 0.8,
-            "milestones": (30, 60, 80),
-            "warmup": 5.0,
-        },
-        # Not from a paper: takes minutes on one GPU.
-        "cifar-short": _SHORT,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +87,9 @@ class RetiredError(InputError):
 class Recipe:
     """How a model is optimised."""
 
+    # The recipe of `PRESETS` from which a file or flags took the values that they do not set. In
+    # Python it is a note: write `Recipe(**PRESETS[name])`.
+    preset: str | None = unkeyed(None)
     epochs: int = 30
     batch_size: int = 100
     optimizer: Literal["sgd", "adamw"] = "adamw"
@@ -152,6 +97,8 @@ class Recipe:
     momentum: float = 0.9
     nesterov: bool = True
     weight_decay: float = 1e-2
+    # Whether biases and the weights of norms decay too, as in PyTorch's ImageNet example.
+    decay_biases_and_norms: bool = keyed(False, key_default=False)
     schedule: Literal["constant", "cosine", "linear", "steps"] = "cosine"
     milestones: tuple[int, ...] = ()  # epochs at which "steps" multiplies by `decay`
     decay: float = 0.1
@@ -223,7 +170,6 @@ class Config:
     # Finished runs that are used as the ensemble instead of new members.
     guides: tuple[str, ...] = unkeyed(())
     fine_tune: bool = False
-    preset: str | None = unkeyed(None)  # gives the values that the recipe does not set
     recipe: Recipe = field(default_factory=Recipe)
     scope: Scope = field(default_factory=Scope)
     preprocessing: ImageSettings = field(default_factory=ImageSettings)
@@ -272,18 +218,34 @@ def from_dict(values: Mapping[str, Any]) -> Config:
 
     A removed setting is ignored if its value equals today's behaviour.
 
-    >>> from_dict({"preset": "churn-cifar", "recipe": {"epochs": 3}}).recipe.batch_size
+    >>> from_dict({"recipe": {"preset": "churn-cifar", "epochs": 3}}).recipe.batch_size
     1024
     """
-    preset = values.get("preset") if isinstance(values, Mapping) else None
-    if preset not in (None, NONE):
+    given = values.get("recipe") if isinstance(values, Mapping) else None
+    preset = given.get("preset") if isinstance(given, Mapping) else None
+    if isinstance(given, Mapping) and preset not in (None, NONE):
         if not isinstance(preset, str) or preset not in PRESETS:
             raise InputError(
-                f"Expected `preset` to be one of {', '.join(PRESETS)}, but got {listed([preset])}."
+                f"Expected `recipe.preset` to be one of {', '.join(PRESETS)}, but got "
+                f"{listed([preset])}."
             )
-        given = values.get("recipe", {})
-        if isinstance(given, Mapping):
-            values = {**values, "recipe": {**PRESETS[preset], **given}}
+        values = {**values, "recipe": {**PRESETS[preset], **given}}
+    config: Config = _built(Config, _without_retired(values), "")
+    return config
+
+
+def from_run(values: Mapping[str, Any]) -> Config:
+    """Return the configuration in a `run.json`, where all values of a preset are written down.
+
+    A value that is not there is newer than the run, which was trained without it. So it does not
+    come from the preset.
+
+    >>> from_run({"preset": "churn-cifar", "recipe": {"epochs": 3}}).recipe.decay_biases_and_norms
+    False
+    """
+    if isinstance(values, Mapping) and "preset" in values:  # earlier a setting next to the recipe
+        values = with_entries(values, "recipe", {"preset": values["preset"]})
+        values = {name: value for name, value in values.items() if name != "preset"}
     config: Config = _built(Config, _without_retired(values), "")
     return config
 
@@ -309,9 +271,9 @@ def read_toml(path: Path) -> dict[str, Any]:
             f"Expected the configuration {path}, but there is no such file."
         ) from problem
     except (ValueError, RecursionError, OSError) as problem:
-        told = printable(str(problem)).rstrip(".")
+        text = printable(str(problem)).rstrip(".")
         raise InputError(
-            f"Expected {printable(str(path))} to be a TOML file, but it cannot be read: {told}."
+            f"Expected {printable(str(path))} to be a TOML file, but it cannot be read: {text}."
         ) from problem
 
 
@@ -382,13 +344,21 @@ def _built(kind: Any, values: Any, where: str) -> Any:
     known = [entry.name for entry in dataclasses.fields(kind)]
     unknown = [f"{where}{key}" for key in values if key not in known]
     if unknown:
+        inner = [f"{where}{name}." for name in known if unknown[0] in _names(hints[name])]
+        hint = f"there are {', '.join(f'{where}{name}' for name in known)}"
+        if inner:
+            hint = f"write {inner[0]}{unknown[0]}"
         raise InputError(
-            f"Expected the configuration to have known keys, but got {listed(unknown)}; "
-            f"there are {', '.join(f'{where}{name}' for name in known)}."
+            f"Expected the configuration to have known keys, but got {listed(unknown)}; {hint}."
         )
     return kind(
         **{name: _value(hints[name], value, f"{where}{name}") for name, value in values.items()}
     )
+
+
+def _names(kind: Any) -> list[str]:
+    """Return the names in a table of the configuration; none if it is no table."""
+    return [one.name for one in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
@@ -424,16 +394,16 @@ def _value(hint: Any, value: Any, where: str) -> Any:
 
 
 def _plain(hint: type, value: Any, where: str) -> Any:
-    told = printable(f"`{where}`")
+    text = printable(f"`{where}`")
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     is_right = type(value) is hint or (hint is float and type(value) is int)
     if not is_right:
-        raise InputError(f"Expected {told} to be {names[hint]}, but got {listed([value])}.")
+        raise InputError(f"Expected {text} to be {names[hint]}, but got {listed([value])}.")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise InputError(f"Expected {told} to be {names[hint]} of 64 bits, but got a larger one.")
+        raise InputError(f"Expected {text} to be {names[hint]} of 64 bits, but got a larger one.")
     if isinstance(value, str) and not _can_be_a_name(value):
         raise InputError(
-            f"Expected {told} to be text that is valid in a path, but got {listed([value])}."
+            f"Expected {text} to be text that is valid in a path, but got {listed([value])}."
         )
     return float(value) if hint is float else value
 

@@ -17,7 +17,7 @@ from typing import Any
 from flipguard.errors import InputError, listed, printable
 from flipguard.files import atomic_write
 from flipguard.locks import remove_empty
-from flipguard.runs.config import Config, RetiredError, from_dict
+from flipguard.runs.config import Config, RetiredError, from_run
 from flipguard.runs.history import DAMAGES, HISTORY, RUN, SCHEMA, TIMING
 
 MODEL, CHECKPOINT = "model.safetensors", "checkpoints/last.pt"
@@ -63,7 +63,7 @@ class Run:
             _texts(list(document.get("follows", {}).values()))
             return cls(
                 folder=folder,
-                config=from_dict(document["config"]),
+                config=from_run(document["config"]),
                 status=status,
                 class_names=tuple(_texts(data["class_names"])),
                 input_shape=None if shape is None else tuple(_sizes(shape)),
@@ -80,10 +80,10 @@ class Run:
                 f"trained with {problem.told}, which was removed; train it again without it."
             ) from problem
         except (*DAMAGES, InputError) as problem:
-            told = printable(str(problem)).rstrip(".")
+            text = printable(str(problem)).rstrip(".")
             raise InputError(
                 f"Expected {printable(str(path))} to describe a run, but it is damaged "
-                f"({type(problem).__name__}: {told}); train it again."
+                f"({type(problem).__name__}: {text}); train it again."
             ) from problem
 
     @property

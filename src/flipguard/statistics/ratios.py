@@ -184,7 +184,7 @@ def paired_ratio(
 
 
 def _sampling_limits(table: FloatArray, critical: FloatArray) -> Interval:
-    both, new, control, worth = _against_one(table)
+    both, new, control, scale = _against_one(table)
     one_sided = new + control
     value = _quotient(both + new, both + control) + np.zeros(critical.shape)
 
@@ -199,14 +199,14 @@ def _sampling_limits(table: FloatArray, critical: FloatArray) -> Interval:
         ratio,
     )
     known = ~np.isnan(value + critical)
-    return np.where(known, worth * low, np.nan), np.where(known, worth * high, np.nan)
+    return np.where(known, scale * low, np.nan), np.where(known, scale * high, np.nan)
 
 
 def _widened(table: FloatArray, low: FloatArray, high: FloatArray, more: FloatArray) -> Interval:
     """Widen the limits by a further variance of the logarithm, added to its squared half-widths."""
-    both, new, control, worth = _against_one(table)
+    both, new, control, scale = _against_one(table)
     # Half a flag replaces 0, which has no logarithm.
-    centre = worth * np.maximum(both + new, 0.5) / np.maximum(both + control, 0.5)
+    centre = scale * np.maximum(both + new, 0.5) / np.maximum(both + control, 0.5)
     with np.errstate(all="ignore"):
         down = np.exp(-np.hypot(np.log(centre / low), np.sqrt(more)))
         up = np.exp(np.hypot(np.log(high / centre), np.sqrt(more)))
@@ -214,17 +214,17 @@ def _widened(table: FloatArray, low: FloatArray, high: FloatArray, more: FloatAr
 
 
 def _against_one(table: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Samples flagged by new and control, by new only, and by the control only; and its worth.
+    """Samples flagged by new and control, by new only, and by the control only; and its scale.
 
-    One imaginary control replaces several. It flags `worth` times as many samples as they do on
+    One imaginary control replaces several. It flags `scale` times as many samples as they do on
     average: k times if they never flag the same samples, once if they always do. The log ratio of
     new to it has the same sampling variance as the log ratio to their mean.
     """
     first, second, squares, both = _moments(table)
-    worth = np.where(second > 0, divide(second, squares), table.shape[-1] - 1)
-    both = np.minimum(worth * both, first)
+    scale = np.where(second > 0, divide(second, squares), table.shape[-1] - 1)
+    both = np.minimum(scale * both, first)
     # Rounding may leave a number slightly below 0.
-    return both, first - both, np.maximum(worth * second - both, 0.0), worth
+    return both, first - both, np.maximum(scale * second - both, 0.0), scale
 
 
 def _moments(table: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

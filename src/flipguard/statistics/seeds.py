@@ -19,11 +19,11 @@ from flipguard.statistics._arrays import (
 
 DifferenceInterval = tuple[float, float]
 UNKNOWN: DifferenceInterval = (math.nan, math.nan)
-# In degrees of freedom: more of them decide more pairs, and too many of those by chance.
-WORTH = 1.0
-# Fewer pairs have too few rows of their own to say what is usual: each is judged by itself.
+# Degrees of freedom of the mean variance. With more, more pairs are decided, too many by chance.
+SHARED_DEGREES = 1.0
+# With fewer pairs their mean variance is too uncertain, and each pair is judged alone.
 FEWEST = 5
-# So is each with as many seeds as these, or more.
+# With at least this many seeds each pair is judged alone, too.
 ENOUGH = 10
 
 
@@ -154,7 +154,7 @@ def difference_intervals(
     differences: Sequence[ArrayLike],
     *,
     confidence: float,
-    worth: float = WORTH,
+    shared_degrees: float = SHARED_DEGREES,
     enough: float = ENOUGH,
 ) -> list[DifferenceInterval]:
     """The interval of each mean difference, from all differences of one metric, seed by seed.
@@ -174,20 +174,22 @@ def difference_intervals(
             i for i, one in enumerate(values) if len(one) == seeds and np.isfinite(one).all()
         ]
         if together:
-            shared = worth if len(together) >= FEWEST and seeds < enough else 0.0
+            shared = shared_degrees if len(together) >= FEWEST and seeds < enough else 0.0
             limits = _shared(np.stack([values[i] for i in together]), confidence, shared)
             for place, (low, high) in zip(together, limits, strict=True):
                 found[place] = float(low), float(high)
     return found
 
 
-def _shared(table: NDArray[np.float64], confidence: float, worth: float) -> NDArray[np.float64]:
+def _shared(
+    table: NDArray[np.float64], confidence: float, shared_degrees: float
+) -> NDArray[np.float64]:
     """The limits of each row's mean."""
     from scipy.special import stdtrit
 
     seeds = table.shape[1]
     own, degrees = table.var(axis=1, ddof=1), seeds - 1
-    variances = (worth * own.mean() + degrees * own) / (worth + degrees)
-    half = stdtrit(worth + degrees, 0.5 + confidence / 2) * np.sqrt(variances / seeds)
+    variances = (shared_degrees * own.mean() + degrees * own) / (shared_degrees + degrees)
+    half = stdtrit(shared_degrees + degrees, 0.5 + confidence / 2) * np.sqrt(variances / seeds)
     middle = table.mean(axis=1)
     return np.stack([middle - half, middle + half], axis=1)

@@ -17,9 +17,9 @@ The agreement is the share of agreeing pairs among those that the paper separate
 The same comparison is counted once in a study, and once over several studies (`Pair.question`).
 For example, seven rows that replace the same old model have the same old error, so comparing each
 of them with an eighth row is one question, not seven. Two pairs of rows are the same comparison if
-they have the same metric, and both sides have the same value in the paper and the same values of
-ours for each seed, in any order of the sides and for any update. The first pair is kept, and lists
-the others that it stands for.
+they have the same metric, and both sides have the same value in the paper and the same values here
+for each seed. The order of the sides and the update do not matter. The first pair is kept, and
+lists the others that it stands for.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _pair(
     same: Sequence[tuple[int, int]],
     interval: tuple[float, float],
 ) -> Pair:
-    """Return the `Pair` for pairs of rows that are all the same comparison."""
+    """Return the `Pair` for pairs of rows that share one comparison."""
     first, second = same[0]
     a, b = rows[first], rows[second]
     ours = a.values.get(metric, ()), b.values.get(metric, ())
@@ -210,7 +210,7 @@ def _apart(first: Sequence[float], second: Sequence[float]) -> NDArray[np.float6
 
 
 def verdict_of(paper: float, low: float, high: float) -> Verdict:
-    """Return the verdict on a pair from the paper's difference and the interval of ours.
+    """Return the verdict on a pair from the paper's difference and the interval measured here.
 
     >>> verdict_of(-2.1, -0.05, -0.01), verdict_of(-2.1, 0.01, 0.05), verdict_of(-2.1, -0.01, 0.02)
     ('agree', 'disagree', 'undecided')

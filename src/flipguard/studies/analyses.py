@@ -226,11 +226,11 @@ def ranks(plan: StudyPlan) -> dict[int, Analysed]:
 
 def ranks_of_flips(old: RunLogits, new: RunLogits) -> Array:
     """Return the old model's rank of the new model's wrong class, from 1, per negative flip."""
-    said = new.said
-    flips = flip_cells(old.said, said, new.target)["negative_flip"]
+    predicted = new.predicted
+    flips = flip_cells(old.predicted, predicted, new.target)["negative_flip"]
     place = {name: index for index, name in enumerate(old.class_names)}
     # A class that the old model does not know has no rank.
-    wrong = np.array([place.get(str(name), -1) for name in said[flips]], dtype=np.int64)
+    wrong = np.array([place.get(str(name), -1) for name in predicted[flips]], dtype=np.int64)
     logits, wrong = old.logits[flips][wrong >= 0], wrong[wrong >= 0]
     own = logits[np.arange(len(wrong)), wrong]
     found: Array = 1 + (logits > own[:, None]).sum(1)
@@ -273,7 +273,7 @@ def _seen(update: ComparedPair, ids: Array, uncertainty: Array) -> Seen:
     old, new = align_on_ids(*(read_run_logits(side) for side in update.sides))
     order = np.argsort(ids)
     places = order[np.searchsorted(ids, new.ids, sorter=order)]
-    flipped = flip_cells(old.said, new.said, new.target)["negative_flip"]
+    flipped = flip_cells(old.predicted, new.predicted, new.target)["negative_flip"]
     return uncertainty[places], flipped
 
 

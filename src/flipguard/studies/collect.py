@@ -51,7 +51,8 @@ def differences(plan: StudyPlan) -> list[str]:
     for node in plan.nodes:
         found |= dict.fromkeys(_of_formula(node.config))
     found |= dict.fromkeys(_of_scope(plan))
-    if (plan.scale.preset or "").startswith(PAPERS_PRESETS):
+    presets = (node.config.recipe.preset or "" for node in plan.nodes)
+    if any(preset.startswith(PAPERS_PRESETS) for preset in presets):
         found |= dict.fromkeys(_of_models(plan))
         found |= dict.fromkeys(_of_data(plan))
         found |= dict.fromkeys(_of_recipe(plan))
@@ -66,11 +67,11 @@ def _changed(model: ModelSpec, config: Config) -> Iterator[str]:
         # None means all classes, as the paper's K = 1000 does.
         if value is None or value == stated.get(name, defaults.get(name)):
             continue
-        told = f"{method.name}: {name} = {_said(value)}"
+        text = f"{method.name}: {name} = {_as_text(value)}"
         if name in stated:
-            yield f"{told} for {_said(stated[name])}"
+            yield f"{text} for {_as_text(stated[name])}"
         else:
-            yield f"{told} ({_said(defaults[name])} by default)"
+            yield f"{text} ({_as_text(defaults[name])} by default)"
 
 
 def _of_formula(config: Config) -> Iterator[str]:
@@ -124,7 +125,8 @@ def _of_data(plan: StudyPlan) -> Iterator[str]:
 
 def _of_recipe(plan: StudyPlan) -> Iterator[str]:
     """Yield differences in the recipe that no preset can set."""
-    yield "recipe: weight decay leaves out biases and norms"
+    if not all(node.config.recipe.decay_biases_and_norms for node in plan.nodes):
+        yield "recipe: weight decay leaves out biases and norms"
     yield "recipe: the last incomplete batch of every epoch is dropped"
     yield "inputs: pixels from -1 to 1, not by each channel's mean and deviation"
     if plan.scale.precision != "32-true":
@@ -139,7 +141,7 @@ def _lines(plan: StudyPlan) -> list[StudyRow]:
     return [plan.study.lines[place] for place in dict.fromkeys(u.line for u in plan.updates)]
 
 
-def _said(value: Scalar) -> str:
+def _as_text(value: Scalar) -> str:
     if value is None:
         return "all"
     return f"{value:g}" if isinstance(value, int | float) else str(value)

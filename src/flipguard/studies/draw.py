@@ -196,12 +196,12 @@ def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
     places = np.arange(len(rows))[::-1]
     factor = 100 if is_percent(metric) else 1
     if headline is not None:
-        told = f"{short(metric)} over that of the untreated update"
+        text = f"{short(metric)} over that of the untreated update"
         paper = [result.paper_ratio(row, metric) for row in rows]
         here = [result.ratio(row, metric) for row in rows]
         axes.axvline(1.0, color=FAINT, linewidth=0.8, linestyle=":")
     else:
-        told = f"{short(metric)}{' %' if factor == 100 else ''}"
+        text = f"{short(metric)}{' %' if factor == 100 else ''}"
         paper = [result.printed(row, metric) for row in rows]
         here = [factor * row.mean(metric) for row in rows]
     seeds = len(result.seeds)
@@ -226,7 +226,7 @@ def _bars(figure: Any, result: Result, rows: Sequence[Row]) -> None:
     )
     axes.set_yticks(places, names)
     axes.set_xlim(left=0)
-    axes.set_xlabel(f"{told} (standard errors of ours)")
+    axes.set_xlabel(f"{text} (standard errors of our means)")
     axes.legend(frameon=False, fontsize=8)
     hide_spines(axes)
 

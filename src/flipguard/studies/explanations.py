@@ -1,8 +1,8 @@
-"""Tested explanations of pairs that come out the other way than in the paper.
+"""Tested explanations of pairs that have another order here than in the paper.
 
-They are entries of `explanations.toml`, each with the explanation, the test and its outcome. One
-that did not hold is kept, so that it is not tried again: it is shown, but its pairs count as
-unexplained.
+They are entries of `explanations.toml`, each with the explanation, the test and its outcome. An
+explanation that was refuted is kept, so that it is not tried again: it is shown, but its pairs
+count as unexplained.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from flipguard.studies.study import Study, StudyRow
 
 FILE, ENTRIES = "explanations.toml", "explained"
 # Settings that committed results have themselves, or that do not change what is trained.
-BESIDE_THE_POINT = ("machine.", "model=", "options.elodi.views=")
+IRRELEVANT = ("machine.", "model=", "options.elodi.views=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One entry: which pairs it is about, why they come out so, and how that was tested.
+    """One entry: its pairs, the reason for their order, and how that was tested.
 
     Without `metrics` or `rows` it is about all metrics or rows.
     """
@@ -45,15 +45,15 @@ class Explanation:
     against: tuple[str, ...] = ()
     evidence: str | None = None  # a path in the repository
     tested_at: str | None = None  # the scale of the test, if it is another one
-    # The counts of all pairs in the test run: same way, other way, undecided.
+    # The counts of all pairs in the test run: same order, other order, undecided.
     whole: tuple[int, ...] = ()
 
     def is_about(self, result: Result, pair: Pair) -> bool:
-        """Return whether it is about a pair of a result, or a pair that this one stands for."""
+        """Return whether it is about a pair of a result, or about one with the same comparison."""
         if self.study != result.study.id or result.scale not in self.scales:
             return False
         # Explanations were not tested with other settings.
-        if any(not given.startswith(BESIDE_THE_POINT) for given in result.given):
+        if any(not given.startswith(IRRELEVANT) for given in result.given):
             return False
         if self.metrics and pair.metric not in self.metrics:
             return False
@@ -76,7 +76,7 @@ _LISTS = ("scales", "metrics", "rows", "against")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contradictions:
-    """Pairs that come out the other way and have the same explanations, or none."""
+    """Pairs that have the other order and share their explanations, or have none."""
 
     pairs: tuple[Pair, ...]
     explanations: tuple[Explanation, ...] = ()
@@ -102,7 +102,7 @@ def row_names(study: Study, line: StudyRow) -> frozenset[str]:
 def contradictions(
     result: Result, known: Sequence[Explanation] | None = None
 ) -> list[Contradictions]:
-    """Return the pairs that come out the other way by explanation, the unexplained ones last.
+    """Return the pairs that have the other order, by explanation, the unexplained ones last.
 
     Every pair is in one group. `known` are the explanations, by default those of the file.
     """
@@ -117,7 +117,7 @@ def contradictions(
     found = [
         Contradictions(pairs=tuple(pairs), explanations=about) for about, pairs in groups.items()
     ]
-    # Explained, then tried, then neither; sorting keeps the order within each.
+    # Explained pairs first, then pairs with refuted explanations, then the others.
     return sorted(found, key=lambda group: (not group.is_explained, not group.explanations))
 
 
@@ -185,7 +185,7 @@ def _check_kinds(given: Mapping[str, Any], place: str) -> None:
             expected = "a list of names"
             fits = isinstance(value, list) and value and all(isinstance(v, str) for v in value)
         elif key == "whole":
-            expected = "three counts: same way, other way, undecided"
+            expected = "three counts: same order, other order, undecided"
             fits = isinstance(value, list) and len(value) == 3
             fits = fits and all(type(count) is int and count >= 0 for count in value)
         elif key == "holds":

@@ -335,9 +335,9 @@ def plan_summary(task: StudyJob) -> str:
     """Return a sentence about how many runs are left, and how long they should take."""
     nodes, left = task.nodes, task.left
     there = len(nodes) - len(left)
-    told = f"{len(nodes)} runs, {there} of them finished"
+    text = f"{len(nodes)} runs, {there} of them finished"
     if not left:
-        return f"{told}: nothing to train."
+        return f"{text}: nothing to train."
     processes = task.pool.processes
     with_what = f"{processes} process{'es' * (processes != 1)} on {task.device}"
     measured = sum(task.costs[node.folder].measured(node) for node in left)
@@ -346,7 +346,7 @@ def plan_summary(task: StudyJob) -> str:
     guess = f"a guess, for {timed_on}"
     if not measured and "CPU" not in timed_on and task.device == "cpu":
         return (
-            f"{told}: about {format_seconds(task.seconds(left))} on {timed_on}; with {with_what} "
+            f"{text}: about {format_seconds(task.seconds(left))} on {timed_on}; with {with_what} "
             "far longer, for an unknown time."
         )
     basis = (
@@ -356,7 +356,7 @@ def plan_summary(task: StudyJob) -> str:
         if not measured
         else f"{measured} of them timed by similar runs, the others guessed"
     )
-    return f"{told}: about {format_seconds(task.seconds(left))} with {with_what} ({basis})."
+    return f"{text}: about {format_seconds(task.seconds(left))} with {with_what} ({basis})."
 
 
 def _check_model(settings: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ class RunLogits:
     class_names: tuple[str, ...]
 
     @property
-    def said(self) -> Array:
+    def predicted(self) -> Array:
         """The predicted classes, by name."""
         found: Array = np.asarray(self.class_names)[self.logits.argmax(1)]
         return found
@@ -103,7 +103,7 @@ def entropy(of: RunLogits) -> float:
 
 def accuracy(of: RunLogits) -> float:
     """Return the share of correct predictions."""
-    return float((of.said == of.target).mean())
+    return float((of.predicted == of.target).mean())
 
 
 # Metrics of the new model alone that are not in the library.
@@ -137,13 +137,15 @@ def counts_of(old: RunLogits, new: RunLogits) -> FlipCounts:
     assert pair is not None
     # Classes are compared by name, because their indices may change when classes are added.
     target = new.target
-    said = [np.asarray(one.class_names)[side.top] for one, side in ((old, first), (new, second))]
+    predicted = [
+        np.asarray(one.class_names)[side.top] for one, side in ((old, first), (new, second))
+    ]
     known = np.ones(len(target), dtype=bool)
     per_row = list(pair_statistics(pair, len({*old.class_names, *new.class_names})))
-    for side, rows, label in zip(SIDES, (first, second), said, strict=True):
+    for side, rows, label in zip(SIDES, (first, second), predicted, strict=True):
         per_row += side_statistics(side, rows, right=label == target, known=known)
     sums = sums_by_group(per_row, np.zeros(len(target), dtype=np.int64), 1)
-    cells = flip_cells(said[0], said[1], target)
+    cells = flip_cells(predicted[0], predicted[1], target)
     statistics = {name: int(rows.sum()) for name, rows in cells.items()}
     statistics |= {name: int(total[0]) for name, total in sums.items()}
     layout = StatisticsLayout(has_target=True, scored=frozenset(SIDES), has_logits=True)

@@ -24,7 +24,7 @@ class Joined:
     """The result to write, and what happened to the result that existed before."""
 
     result: Result
-    told: str | None = None
+    note: str | None = None
 
 
 def merge_with_existing(path: Path, new: Result, plan: StudyPlan) -> Joined:
@@ -56,12 +56,12 @@ def merge_with_existing(path: Path, new: Result, plan: StudyPlan) -> Joined:
         facts=_facts(before.facts, new.facts, added=added),
     )
     listed = ", ".join(str(seed) for seed in seeds)
-    return Joined(result=both, told=f"now has the seeds {listed}, with those of its result before")
+    return Joined(result=both, note=f"now has the seeds {listed}, with those of its result before")
 
 
 def _put_aside(path: Path, new: Result, why: str, *, written: str) -> Joined:
     kept = archive_result(path, written=written)
-    return Joined(result=new, told=f"had a result {why}; it is now {kept}")
+    return Joined(result=new, note=f"had a result {why}; it is now {kept}")
 
 
 def _why_not(before: Result, new: Result, plan: StudyPlan) -> str | None:

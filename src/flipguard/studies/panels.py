@@ -18,7 +18,7 @@ MOST_BINS = 10
 TITLES = {
     "rank": "Where the wrong class of a flip stood in old",
     "displacement": "How far one sample's logits move",
-    "margin": "How sure new is of the test samples",
+    "margin": "Margin of the new model on the test samples",
 }
 
 

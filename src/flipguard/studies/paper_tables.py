@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from flipguard.errors import InputError, listed
+from flipguard.specs import only
 
 Scalar: TypeAlias = bool | int | float | str
 
@@ -183,13 +184,16 @@ def read_tables(text: str, *, paper: str) -> tuple[PaperTable, ...]:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise InputError(f"{paper}.toml is not valid TOML: {problem}.") from problem
-    _only(document, _PAPER_KEYS, f"{paper}.toml")
+    only(document, _PAPER_KEYS, f"{paper}.toml")
     if document.get("paper") != paper:
         raise InputError(
             f"{paper}.toml: expected `paper` to be {paper!r}, but got {document.get('paper')!r}."
         )
     given = _dicts(document.get("table", []), f"{paper}.toml: `table`")
-    tables = tuple(_table(table, paper, number) for number, table in enumerate(given, start=1))
+    tables = tuple(
+        read_table(table, paper, f"{paper}.toml: table {number}")
+        for number, table in enumerate(given, start=1)
+    )
     ids = Counter(table.id for table in tables)
     twice = [name for name, times in ids.items() if times > 1]
     if twice:
@@ -197,9 +201,9 @@ def read_tables(text: str, *, paper: str) -> tuple[PaperTable, ...]:
     return tables
 
 
-def _table(given: Mapping[str, Any], paper: str, number: int) -> PaperTable:
-    place = f"{paper}.toml: table {number}"
-    _only(given, {*_TABLE_NEEDS, *_TABLE_MAY}, place)
+def read_table(given: Mapping[str, Any], paper: str, place: str) -> PaperTable:
+    """Return a table of a paper; errors name the place where it was given."""
+    only(given, {*_TABLE_NEEDS, *_TABLE_MAY}, place)
     _all(given, _TABLE_NEEDS, place)
     name = _text(given, "id", place)
     kind = name.removeprefix(f"{paper}.")
@@ -208,7 +212,7 @@ def _table(given: Mapping[str, Any], paper: str, number: int) -> PaperTable:
             f"{place}: expected an id such as '{paper}.table1' or '{paper}.figure1', but got "
             f"{name!r}."
         )
-    place = f"{paper}.toml: {name}"
+    place = f"{place.partition(':')[0]}: {name}"
     metrics = _texts(given, "metrics", place)
     if len(set(metrics)) != len(metrics):
         raise InputError(f"{place}: expected every metric once, but got {listed(metrics, most=9)}.")
@@ -243,7 +247,7 @@ def _table(given: Mapping[str, Any], paper: str, number: int) -> PaperTable:
 def _row(
     given: Mapping[str, Any], table: Mapping[str, Any], metrics: tuple[str, ...], place: str
 ) -> PaperRow:
-    _only(given, {*_ROW_NEEDS, *_ROW_MAY}, place)
+    only(given, {*_ROW_NEEDS, *_ROW_MAY}, place)
     _all(given, _ROW_NEEDS, place)
     # Values that a row leaves out are those of the table.
     merged = {key: table[key] for key in ("data", "scenario", "old", "new") if key in table}
@@ -359,14 +363,6 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
-
-
-def _only(given: Mapping[str, Any], known: Set[str], place: str) -> None:
-    unknown = [key for key in given if key not in known]
-    if unknown:
-        raise InputError(
-            f"{place}: expected {', '.join(sorted(known))}, but got {listed(unknown)}."
-        )
 
 
 def _all(given: Mapping[str, Any], needed: Iterable[str], place: str) -> None:

@@ -18,8 +18,8 @@ from flipguard.studies.study import OLD, Study, StudyRow
 class NotAtScaleError(InputError):
     """Raised if a scale cannot show a study; `why` is the reason alone, for lists of studies."""
 
-    def __init__(self, said: str, *, why: str) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, *, why: str) -> None:
+        super().__init__(message)
         self.why = why
 
 

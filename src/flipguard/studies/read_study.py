@@ -14,7 +14,7 @@ from typing import Any
 from flipguard.errors import InputError, listed, nearest
 from flipguard.specs import only
 from flipguard.studies.claims import places_of, read_claim
-from flipguard.studies.paper_tables import PaperRow, PaperTable, paper_tables
+from flipguard.studies.paper_tables import PaperRow, PaperTable, paper_tables, read_table
 from flipguard.studies.study import (
     DEFAULT_METRICS,
     HISTOGRAM_METRICS,
@@ -58,14 +58,18 @@ def matrix_lines(roles: Sequence[str], table: PaperTable) -> Iterator[StudyRow]:
 
 @cache
 def studies() -> Mapping[str, Study]:
-    """Return all studies by id, in the order of the papers."""
+    """Return all studies by id, in the order of the papers; those with their own table are last."""
     folder = files(__package__).joinpath(CATALOG)
-    found = {}
-    for table in paper_tables():
-        file = folder.joinpath(f"{table}.toml")
-        if file.is_file():
-            found[table] = read_study(file.read_text(encoding="utf-8"), id=table)
-    return MappingProxyType(found)
+    found = {
+        file.name.removesuffix(".toml"): file
+        for file in folder.iterdir()
+        if file.name.endswith(".toml")
+    }
+    own = sorted(found.keys() - paper_tables().keys())
+    ids = [*(table for table in paper_tables() if table in found), *own]
+    return MappingProxyType(
+        {one: read_study(found[one].read_text(encoding="utf-8"), id=one) for one in ids}
+    )
 
 
 @cache
@@ -82,7 +86,7 @@ def study_of(id: str) -> Study:
         return found
     if (reason := without_study().get(id)) is not None:
         raise InputError(f"Expected a study, but there is none of {id}: {reason}")
-    hint = nearest(id, studies(), all_in="`flipguard study list` says what each of them is")
+    hint = nearest(id, studies(), all_in="`flipguard study list` describes each of them")
     raise InputError(f"Expected a study, but got {listed([id])}; {hint}")
 
 
@@ -93,11 +97,7 @@ def read_study(text: str, *, id: str) -> Study:
     except tomllib.TOMLDecodeError as problem:
         raise InputError(f"{id}.toml is not valid TOML: {problem}.") from problem
     only(given, _STUDY, f"{id}.toml")
-    table = paper_tables().get(given.get("table", id))
-    if table is None:
-        raise InputError(
-            f"{id}.toml: expected `table` to be one of a paper, but got {given.get('table', id)!r}."
-        )
+    table = _table(given, id)
     roles = given.get("roles", {})
     models = {
         name: _model(one, f"{id}.toml: model {name}", None)
@@ -138,6 +138,23 @@ def read_study(text: str, *, id: str) -> Study:
         device=given.get("device"),
         from_scratch=_from_scratch(given.get("from_scratch"), f"{id}.toml"),
     )
+
+
+def _table(given: Mapping[str, Any], id: str) -> PaperTable:
+    """Return the table of a paper that a study names, or the one that it holds itself."""
+    wanted = given.get("table", id)
+    if isinstance(wanted, Mapping):
+        paper = id.partition(".")[0]
+        if id in paper_tables():
+            raise InputError(
+                f"{id}.toml: expected no `table`, because papers/{paper}.toml has {id}; remove it."
+            )
+        return read_table({**wanted, "id": id}, paper, f"{id}.toml: `table`")
+    if not isinstance(wanted, str) or wanted not in paper_tables():
+        raise InputError(
+            f"{id}.toml: expected `table` to be one of a paper, but got {given.get('table', id)!r}."
+        )
+    return paper_tables()[wanted]
 
 
 def _from_scratch(given: Mapping[str, str] | None, place: str) -> FromScratch | None:

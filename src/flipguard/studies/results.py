@@ -17,6 +17,7 @@ import numpy as np
 from flipguard._version import __version__
 from flipguard.errors import InputError, printable
 from flipguard.files import replacing
+from flipguard.formatting import finite_or_none
 from flipguard.studies.agreement import Agreement, Measured, agreement
 from flipguard.studies.claims import ClaimResult, check_claim
 from flipguard.studies.document import FACTS, SCHEMA, checked, load, study_in
@@ -226,7 +227,7 @@ def as_document(result: Result) -> dict[str, Any]:
         "seeds": list(result.seeds),
         **result.facts,
         "agreement": {
-            "share": _number(found.share),
+            "share": finite_or_none(found.share),
             "clear": len(found.pairs),
             **{name: found.count(name) for name in ("agree", "disagree", "undecided")},
         },
@@ -242,9 +243,9 @@ def _row(result: Result, row: Row) -> dict[str, Any]:
     document["runs"] = {side: list(runs) for side, runs in row.runs.items()}
     document["metrics"] = {
         name: {
-            "values": [_number(value) for value in values],
-            "mean": _number(row.mean(name)),
-            "standard_error": _number(row.error(name)),
+            "values": [finite_or_none(value) for value in values],
+            "mean": finite_or_none(row.mean(name)),
+            "standard_error": finite_or_none(row.error(name)),
         }
         for name, values in row.values.items()
     }
@@ -266,7 +267,8 @@ def read_result(path: Path, study: Study) -> Result:
     except FileNotFoundError as problem:
         raise InputError(
             f"Expected the result {path}, but there is none; make it with `flipguard study run "
-            f"{study.id}` and the same `--scale` and `--out`, or name others."
+            f"{study.id}` and the same `--scale` and `--out`, or give "
+            "another scale or folder."
         ) from problem
     except (ValueError, OSError) as problem:
         check_out(path.parent.parent)
@@ -363,7 +365,3 @@ def _processor() -> str:
 def results_in(out: Path) -> Sequence[Path]:
     """Return the paths of all results in a folder."""
     return sorted((out / RESULTS).glob("*.json"))
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -113,7 +113,7 @@ class _Writing:
         result = Result(
             study=plan.study,
             scale=plan.scale.name,
-            given=plan.scale.given_beside_places,
+            given=plan.scale.given_without_paths,
             seeds=plan.seeds,
             rows=collect_rows(plan, self._measured),
             facts=result_facts(
@@ -129,8 +129,8 @@ class _Writing:
         path = result_path(task.out, result.study.id, result.scale)
         joined = merge_with_existing(path, result, plan)
         write_result(joined.result, path)
-        if joined.told is not None:
-            self._report(f"{result.study.id} {joined.told}")
+        if joined.note is not None:
+            self._report(f"{result.study.id} {joined.note}")
         self.results[plan.study.id] = joined.result
 
 

@@ -168,13 +168,11 @@ class Graph:
             "old": [str(folder) for folder in old],
             "guides": [str(folder) for folder in guides],
             "fine_tune": model.fine_tune,
-            "recipe": {**scale.recipe, **model.recipe},
+            "recipe": {"preset": scale.preset, **scale.recipe, **model.recipe},
             "scope": scope,
             "seeds": {"seed": SEEDS_A_GENERATION * (model.generation or 0) + seed},
             "machine": {**self._machine, **scale.machine, **self._every_epoch},
         }
-        if scale.preset is not None:
-            values["preset"] = scale.preset
         return from_dict(fix_randomness(values, model.fix))
 
     def _guides(

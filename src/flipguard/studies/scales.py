@@ -63,12 +63,12 @@ class Scale:
         return scale
 
     @property
-    def given_beside_places(self) -> tuple[str, ...]:
+    def given_without_paths(self) -> tuple[str, ...]:
         """The user's settings without the paths of files, which do not change results."""
         return tuple(text for text in self.given if not text.startswith("data_root="))
 
     def precision_on(self, device: str) -> dict[str, str]:
-        """Return the machine setting of this scale's precision, which a CPU does not use."""
+        """Return the precision as a machine setting; empty on a CPU, which does not use it."""
         return {} if device == "cpu" else {"precision": self.precision}
 
     def models(self, role: str) -> Sequence[str]:
@@ -76,7 +76,7 @@ class Scale:
         return self.many.get(role, [self.roles[role]] if role in self.roles else [])
 
     def check_filled(self, roles: Sequence[str]) -> None:
-        """Raise if the user has to name a model and has not."""
+        """Raise if a model that the user has to name is missing."""
         blank = [name for role in roles for name in BLANK.findall(self.roles.get(role, ""))]
         if blank:
             raise InputError(
@@ -85,7 +85,7 @@ class Scale:
             )
 
     def option(self, method: str, name: str, printed: Scalar) -> Scalar:
-        """Return this scale's value for an option that a paper's row states."""
+        """Return this scale's value of an option, which may replace the value in a paper's row."""
         ours = self.options.get(method, {}).get(name)
         if isinstance(ours, Mapping):
             return _value(

@@ -50,27 +50,27 @@ NO_SHARES = frozenset(
     }
 )
 LONG = {
-    "NFR": "negative flips, of all samples",
-    "rel. NFR": "negative flips, of what chance would flip",
+    "NFR": "negative flip rate, the share of all samples",
+    "rel. NFR": "negative flips divided by those of independent models with the same errors",
     "SChurn": "churn of the probabilities",
-    "C. right": "churn of what old gets right",
-    "C. wrong": "churn of what old gets wrong",
+    "C. right": "churn of the samples that old gets right",
+    "C. wrong": "churn of the samples that old gets wrong",
     "ECE": "expected calibration error of new",
     "margin": "margin of the new model: p(1st class) − p(2nd class)",
     "entropy": "mean entropy of the new model's predictions in nats, not a percentage",
     "NFR, sure": "negative flips of the less uncertain half of the samples",
-    "unsure": "and of the other half",
+    "unsure": "the same of the more uncertain half",
     "σ flipped": "mean uncertainty of flipped samples, not a percentage",
-    "σ others": "and of others",
-    "told apart": "chance that a flipped sample is more uncertain than another, 0.5 if alike, 1 if "
-    "clearly separated",
-    "left, sure": "NFR of the less uncertain half over that of the untreated update",
-    "left, unsure": "and of the other half",
-    "difference": "of the other half less the less uncertain one",
+    "σ others": "mean uncertainty of the other samples, not a percentage",
+    "told apart": "probability that a flipped sample is more uncertain than another sample: 0.5 if "
+    "they do not differ, 1 if they are fully separated",
+    "left, sure": "NFR of the less uncertain half, divided by that of the untreated update",
+    "left, unsure": "the same of the more uncertain half",
+    "difference": "NFR of the more uncertain half minus that of the less uncertain half",
     "rank": "mean rank of the new model's wrong class in the old model, where the right one is "
     "first; not a percentage",
-    "(chance)": "the same of any wrong class",
-    "second": "share of flips whose wrong class came second in old",
+    "(chance)": "the same for any wrong class",
+    "second": "share of flips whose wrong class was the second choice of old",
     "move": "mean distance of the logits, not a percentage",
 }
 MISSING = "–"
@@ -84,20 +84,20 @@ VERDICTS = {
     "undecided": "is undecided",
     NOT_RUN: "was not run",
 }
-# How many samples the public sets have to learn from: a copy may hold only some of them.
+# Training samples of the public data sets. A copy may contain only some of them.
 PUBLISHED = {
     "agnews": 120_000,
     "cifar10": 50_000,
     "cifar100": 50_000,
     "fashion-mnist": 60_000,
 }
-# Of whom a metric is, if of one model alone.
+# The model that a metric belongs to, if it is about one model.
 MODELS = {
     "error_rate_old": "old model",
     "error_rate_new": "new model",
 }
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
-# The metric whose ratio to the untreated line is shown, the first that a table has.
+# The ratio column is about the first of these metrics that a table has.
 HEADLINES = ("negative_flip_rate", "churn", "expected_calibration_error_new")
 
 
@@ -107,21 +107,21 @@ def is_percent(metric: str) -> bool:
 
 
 def short(metric: str) -> str:
-    """The head of a column."""
+    """The column heading of a metric."""
     return SHORT.get(metric, metric)
 
 
 def legend(metrics: tuple[str, ...], headline: str | None) -> str:
-    """The meaning of the abbreviated column heads."""
+    """The meaning of the abbreviated column headings."""
     named = [(short(metric), LONG.get(short(metric))) for metric in metrics]
     if headline is not None:
-        named.append(("ratio", f"{short(headline)} over that of the untreated update"))
-    told = "; ".join(f"{name}: {text}" for name, text in named if text is not None)
-    return f"{told}." if told else ""
+        named.append(("ratio", f"{short(headline)} divided by that of the untreated update"))
+    sentence = "; ".join(f"{name}: {text}" for name, text in named if text is not None)
+    return f"{sentence}." if sentence else ""
 
 
 def format_paper(cell: PaperCell | None) -> str:
-    """A cell of the paper, as it prints it; a doubtful one with a question mark."""
+    """A cell of the paper with the digits it prints, and a question mark if it is doubtful."""
     if cell is None or cell.value is None:
         return MISSING
     doubt = "?" if cell.unsure else ""
@@ -131,7 +131,7 @@ def format_paper(cell: PaperCell | None) -> str:
 
 
 def format_ours(mean: float, error: float, metric: str) -> str:
-    """A mean of ours and its standard error."""
+    """A mean that was measured here, and its standard error."""
     if math.isnan(mean):
         return MISSING
     factor = 100 if is_percent(metric) else 1
@@ -145,7 +145,7 @@ def format_ratio(value: float) -> str:
 
 
 def headline_of(result: Result) -> str | None:
-    """The metric that a study is about, if there is an untreated line to hold others against."""
+    """The metric of the ratio column, if the table has an untreated line to compare with."""
     found = next((name for name in HEADLINES if name in result.study.metrics), None)
     if found is None or all(math.isnan(result.ratio(row, found)) for row in result.rows):
         return None
@@ -153,58 +153,58 @@ def headline_of(result: Result) -> str | None:
 
 
 def listed_rows(result: Result) -> Iterator[tuple[int, Row]]:
-    """The rows that are lines of the table, with their places; cells of a matrix are none."""
+    """The rows that are lines of the table, with their indices; cells of a matrix are left out."""
     for index, row in enumerate(result.rows):
         if result.line(row).pair is None:
             yield index, row
 
 
 def group_name(group: str) -> str:
-    """The paper's heading; its own methods are not ours."""
+    """The heading of a group of rows. "Ours" in a paper means the paper's methods."""
     return "The paper's own" if group == "Ours" else group
 
 
 def made_before(result: Result) -> str | None:
-    """A sentence naming the rows whose runs are from before a change of their method's formula."""
+    """A sentence that names the rows that were trained before their method's formula changed."""
     rows: dict[str, list[str]] = {}
     for _, row in listed_rows(result):
         for change in row.made_before:
             rows.setdefault(change, []).append(_shortest(result, row))
     if not rows:
         return None
-    told = "; ".join(
+    text = "; ".join(
         f"{change} ({', '.join(dict.fromkeys(names))})" for change, names in rows.items()
     )
-    return f"Made before a change of the method, and not run again since: {told}."
+    return f"Some rows were trained before their method changed, and not again since: {text}."
 
 
 def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> Iterator[str]:
-    """Sentences on how far a result agrees with the paper."""
+    """Sentences about the agreement of a result with the paper."""
     found = result.agreement()
     headline = headline_of(result)
-    if told := legend(result.study.metrics, headline):
-        yield told
+    if text := legend(result.study.metrics, headline):
+        yield text
     if found.pairs:
         none_decided = found.count("undecided") == len(found.pairs)
         share = "undecided" if none_decided else f"{found.share:.0%}"
         yield (
             f"Agreement: {share}. Of {len(found.pairs)} pairs of rows that the paper "
-            f"separates clearly, {found.count('agree')} came out the same way, "
-            f"{found.count('disagree')} the other way, and {found.count('undecided')} stayed "
-            f"undecided with {len(result.seeds)} seed{'s' * (len(result.seeds) != 1)}."
+            f"separates clearly, {found.count('agree')} have the same order here, "
+            f"{found.count('disagree')} the other order, and {found.count('undecided')} undecided "
+            f"with {len(result.seeds)} seed{'s' * (len(result.seeds) != 1)}."
         )
     elif result.study.table.numbers:
         yield f"Agreement: {_why_none(result)}"
     if against := contradictions(result):
-        yield "The other way:"
+        yield "Pairs with the other order:"
     for group in against:
         yield from _contradicted(result, group, most)
     claims = result.claims()
     if against and claims:
-        yield "In words:"
+        yield "Claims in words:"
     for says, judgement in claims:
         some = judgement.judged if judgement.judged < judgement.of else None
-        of = "" if not some else f", as far as {some} of {judgement.of} lines go that were run"
+        of = "" if not some else f", judged by the {some} of {judgement.of} lines that were run"
         yield f"- The paper says: {says} Here it {VERDICTS[judgement.verdict]}{of}."
     yield from _not_run(result)
     if setting := result.facts.get("setting"):
@@ -242,9 +242,9 @@ def _cost(result: Result) -> Iterator[str]:
     if "seconds" in result.facts:
         took = format_seconds(result.facts["seconds"])
         processes = result.facts.get("processes", 1)
-        at_once = f", {processes} of them at a time" if processes > 1 else ""
+        at_once = f", {processes} at a time" if processes > 1 else ""
         yield (
-            f"{result.facts['runs']} runs{at_once}, {took} of training, added up: "
+            f"{result.facts['runs']} runs{at_once}, {took} of training in total: "
             f"{result.facts['command']}"
         )
 
@@ -256,7 +256,7 @@ def _why_none(result: Result) -> str:
     if repeated := result.agreement(repeated=True).pairs:
         return (
             f"nothing to count. The paper separates {len(repeated)} pairs of these rows clearly, "
-            "each with a row that this device repeats exactly."
+            "but in each pair this device repeats the runs of one row exactly."
         )
     return "no two of the rows that were run differ clearly in the paper."
 
@@ -268,15 +268,15 @@ def _samples(setting: Mapping[str, Any]) -> str:
     train, test = (setting["samples"][part] for part in ("train", "test"))
     whole = PUBLISHED.get(setting["data"], train)
     part = f"{train:,}" if train == whole else f"{train:,} of its {whole:,}"
-    return f" ({part} samples to learn from, {test:,} to test on)"
+    return f" ({part} training samples, {test:,} test samples)"
 
 
 def _contradicted(result: Result, group: Contradictions, most: int | None) -> Iterator[str]:
-    """Some pairs that come out the other way, with their tested explanations."""
+    """Some pairs that have the other order, with their tested explanations."""
     if not group.is_explained:
         yield "Not explained:"
     for one in group.explanations:
-        head = "Explained" if one.holds else "Does not explain it"
+        head = "Explained" if one.holds else "Refuted"
         at = "" if one.tested_at is None else f" at {one.tested_at}, not at {result.scale}"
         yield f"{head}: {one.says} Tested{at}: {one.tested}{_of_the_test(one)}"
     shown = group.pairs[:most]
@@ -288,14 +288,14 @@ def _contradicted(result: Result, group: Contradictions, most: int | None) -> It
 
 def _of_the_test(explanation: Explanation) -> str:
     """The outcome of all pairs in the test run, and the path of its rows."""
-    told = ""
+    text = ""
     if explanation.whole:
         agree, disagree, _ = explanation.whole
-        told = (
-            f" Of all {sum(explanation.whole)} pairs of that run {agree} came out the paper's way, "
-            f"and {disagree} the other way."
+        text = (
+            f" Of all {sum(explanation.whole)} pairs of that test {agree} have the paper's order, "
+            f"and {disagree} the other order."
         )
-    return told if explanation.evidence is None else f"{told} Evidence: `{explanation.evidence}`."
+    return text if explanation.evidence is None else f"{text} Evidence: `{explanation.evidence}`."
 
 
 def _of_device(result: Result) -> Iterator[str]:
@@ -305,7 +305,7 @@ def _of_device(result: Result) -> Iterator[str]:
     if ours is not None and result.study.device not in (None, ours):
         yield (
             f"The paper's table is about the randomness of a {result.study.device}. This result "
-            f"was made on a {ours}, and says nothing about a {result.study.device}."
+            f"was made on a {ours}, so it shows nothing about a {result.study.device}."
         )
 
 
@@ -323,8 +323,9 @@ def _downgrades(result: Result) -> Iterator[str]:
         was, now = row.mean("error_rate_old"), row.mean("error_rate_new")
         if now > was:
             yield (
-                f"{_shortest(result, row)}: new errs more than old here, {100 * now:.1f} against "
-                f"{100 * was:.1f} %, and less in the paper, {new:.1f} against {old:.1f}."
+                f"{_shortest(result, row)}: the new model has a higher error than the old one "
+                f"here, {100 * now:.1f} against {100 * was:.1f} %, and a lower one in the paper, "
+                f"{new:.1f} against {old:.1f}."
             )
 
 
@@ -339,16 +340,16 @@ def _notes_of_rows(result: Result) -> Iterator[str]:
                 result.agreement().of(row.place)
             )
             yield (
-                f"{name}: with everything fixed this device repeats a run. What differs between "
-                "two of them is 0 then, and says nothing of the paper's device: "
+                f"{name}: with everything fixed this device repeats a run exactly. Two such runs "
+                "do not differ, which shows nothing about the paper's device. So "
                 f"{left_out} pairs of this row that the paper separates are not counted."
             )
         scale = scales().get(result.scale)  # one of another version may be gone
         guesses = math.inf if scale is None else 1 - 1 / scale.classes - ALMOST
         if failed := sum(value >= guesses for value in row.known("error_rate_new")):
             yield (
-                f"{name}: {failed} of {len(result.seeds)} seeds learnt nothing: new errs as often "
-                "as a guess does."
+                f"{name}: {failed} of {len(result.seeds)} seeds learned nothing: the new model is "
+                "no better than a guess."
             )
         lacking: dict[int, list[str]] = {}
         for metric in result.study.metrics:
@@ -357,8 +358,8 @@ def _notes_of_rows(result: Result) -> Iterator[str]:
                 lacking.setdefault(missing, []).append(short(metric))
         for missing, heads in lacking.items():
             yield (
-                f"{name}: {missing} of {len(result.seeds)} seeds have no {', '.join(heads)}, and "
-                "are left out of its mean and of claims."
+                f"{name}: {missing} of {len(result.seeds)} seeds have no value of "
+                f"{', '.join(heads)}, and are left out of its mean and of claims."
             )
 
 
@@ -376,7 +377,7 @@ def _shortest(result: Result, row: Row) -> str:
 
 
 def contradiction(result: Result, pair: Pair) -> str:
-    """A pair that comes out the other way, with all its numbers."""
+    """A pair that has the other order, with all its numbers."""
     first, second = (_shortest(result, result.rows[place]) for place in (pair.first, pair.second))
     factor, unit = (100, " %") if is_percent(pair.metric) else (1, "")
     above = pair.ours[1] > pair.ours[0]
@@ -390,7 +391,7 @@ def contradiction(result: Result, pair: Pair) -> str:
 
 
 def _also(pair: Pair) -> str:
-    """The other rows that a comparison is the same for."""
+    """How many other rows have the same comparison."""
     others = len(pair.rows) - 2
     if not others:
         return ""

@@ -30,11 +30,11 @@ from flipguard.studies.sentences import (
 )
 
 VERDICTS: tuple[Verdict, ...] = ("agree", "disagree", "undecided")
-HEADS = ("agreement", "same way", "other way", "explained", "undecided", "claims hold")
+HEADS = ("agreement", "same", "other", "explained", "undecided", "claims hold")
 
 
 def figure_parts(result: Result) -> Iterator[RenderableType]:
-    """What is shown below the table of a study that counts samples, or compares every two."""
+    """The tables of a study's pictures: counts of samples, or matrices of models."""
     for title, heads, rows in _tables(result):
         table = Table(box=None, pad_edge=False, padding=(0, 2 if len(heads) < 7 else 1, 0, 0))
         table.add_column(heads[0], no_wrap=True)
@@ -48,7 +48,7 @@ def figure_parts(result: Result) -> Iterator[RenderableType]:
 
 
 def figure_lines(result: Result) -> list[str]:
-    """The same in Markdown."""
+    """The same tables in Markdown."""
     lines = []
     for title, heads, rows in _tables(result):
         lines += [f"**{title}**", "", cells_of(heads)]
@@ -62,7 +62,7 @@ def cells_of(values: Sequence[str]) -> str:
 
 
 def _tables(result: Result) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """A title, heads and rows of each."""
+    """The title, column headings and rows of each table."""
     for matrix in matrices_of(result):
         rows = [
             [role, *(MISSING if math.isnan(value) else f"{value:.2f}" for value in values)]
@@ -81,37 +81,37 @@ def _tables(result: Result) -> Iterator[tuple[str, list[str], list[list[str]]]]:
 def result_parts(result: Result) -> Iterator[RenderableType]:
     """What `flipguard study show` prints."""
     yield Text(title_of(result), style="bold")
-    yield Text(_told(result), style="dim")
+    yield Text(_facts_line(result), style="dim")
     if marked := made_before(result):
         yield Text(marked, style="bold")
     yield Text()
     yield _table(result)
     yield Text()
     yield from figure_parts(result)
-    # Wrapped by the terminal, and hung under its first word where it is a list.
+    # The terminal wraps lines. List items are indented.
     for line in verdict_lines(result):
         indent = 2 if line.startswith("- ") else 0
         yield Padding(Text(line), (0, 0, 0, indent)) if indent else Text(line)
 
 
 def title_of(result: Result) -> str:
-    """What was studied, and how large."""
+    """The heading: the study, the scale and the subject."""
     return f"{result.study.id} at {result.scale}: {result.title}"
 
 
-def _told(result: Result) -> str:
+def _facts_line(result: Result) -> str:
     seeds = len(result.seeds)
     lines = [result.line(row).paper for row in result.rows]
     cells = [cell for line in lines if line is not None for cell in line.cells.values()]
     spread = "in percent, ± standard error"
     if any(cell.deviation is not None for cell in cells):
-        spread += " here, and as printed in the paper"
+        spread += " here, and the paper's own spread"
     parts = [f"{seeds} seed{'s' * (seeds != 1)}", spread]
     if result.given:
         parts.append(f"with {', '.join(result.given)}")
     parts.append(str(result.facts.get("device", {}).get("name", "")))
     data = dict.fromkeys(line.data for row in result.rows if (line := result.line(row)).data)
-    parts.append(f"of the paper: {', '.join(filter(None, data)) or result.study.table.data}")
+    parts.append(f"data of the paper: {', '.join(filter(None, data)) or result.study.table.data}")
     return "; ".join(part for part in parts if part)
 
 
@@ -141,7 +141,7 @@ def _table(result: Result) -> Table:
 def _add(
     table: Table, result: Result, row: Row, index: int, found: Agreement, headline: str | None
 ) -> None:
-    """The paper's numbers, and ours below them."""
+    """Add the paper's numbers, and below them the numbers measured here."""
     line, metrics = result.line(row), result.study.metrics
     cells = None if line.paper is None else line.paper.cells
     mine: list[str | Text] = [format_ours(row.mean(m), row.error(m), m) for m in metrics]
@@ -171,12 +171,12 @@ def _tally(pairs: Sequence[Pair]) -> Text:
 
 
 def markdown_of(result: Result) -> str:
-    """The same as a page."""
+    """The same result as a Markdown page."""
     metrics, headline, found = result.study.metrics, headline_of(result), result.agreement()
     heads = ["", "", *(short(metric) for metric in metrics)]
     heads += ["ratio"] if headline is not None else []
     heads += ["agrees"] if found.pairs else []
-    lines = [f"# {title_of(result)}", "", f"{_told(result)}.", ""]
+    lines = [f"# {title_of(result)}", "", f"{_facts_line(result)}.", ""]
     if marked := made_before(result):
         lines += [f"**{marked}**", ""]
     lines += [cells_of(heads), cells_of(["---", "---", *["---:"] * (len(heads) - 2)])]
@@ -204,23 +204,23 @@ def markdown_of(result: Result) -> str:
     for text in verdict_lines(result, most=None):
         is_item = text.startswith("- ")
         if not is_item and lines[-1].startswith("- "):
-            lines.append("")  # else it would go on with the last item
+            lines.append("")  # otherwise Markdown adds the text to the last item
         lines += [text] if is_item else [text, ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def pairs_of(results: Sequence[Result]) -> list[list[Pair]]:
-    """The pairs of each study, without those that are the same comparison as one of an earlier one.
+    """The pairs of each study, without those that repeat a comparison of an earlier study.
 
     Tables share rows. Two pairs are the same comparison if they are of one scale and metric, and
-    both sides have the same value in the paper and the same values of ours, seed by seed.
+    both sides have the same value in the paper and the same values here, seed by seed.
     """
     asked = set()
     found = []
     for result in results:
         pairs = result.agreement().pairs
         found.append([pair for pair in pairs if (result.scale, pair.question) not in asked])
-        # Where nothing was measured, nothing shows that two tables ask the same.
+        # Without measured values it is unknown whether two pairs are the same comparison.
         measured = (pair for pair in pairs if all(ours for _, ours in pair.question[1]))
         asked |= {(result.scale, pair.question) for pair in measured}
     return found
@@ -228,11 +228,11 @@ def pairs_of(results: Sequence[Result]) -> list[list[Pair]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairTally:
-    """Pairs that the papers separate clearly, and what they say in words, counted by verdict.
+    """Pairs that the papers separate clearly, and claims in words, counted by verdict.
 
-    Pairs are those of `pairs_of`, which leaves out `repeats`. `explained` are those of `disagree`
-    for which an explanation held when it was tested, and `elsewhere` those of them for which it was
-    tested at another scale alone.
+    Pairs are those of `pairs_of`; `repeats` counts those that it leaves out. `explained` counts the
+    pairs of `disagree` that have an explanation which held when it was tested, and `elsewhere`
+    those of them whose explanation was tested only at another scale.
     """
 
     agree: int = 0
@@ -250,7 +250,7 @@ class PairTally:
         """Over all pairs of some studies: a study with more pairs counts for more."""
         counted = pairs_of(results)
         pairs = [pair.verdict for of_one in counted for pair in of_one]
-        # Of what was not run, nothing is known, and it does not count.
+        # Claims about rows that were not run do not count.
         claims = [
             found.verdict
             for result in results
@@ -284,14 +284,14 @@ class PairTally:
 
     @property
     def percent(self) -> str:
-        """The share as people read it."""
+        """The share as text."""
         if self.clear and self.undecided == self.clear:
             return "undecided"
         return f"{self.share:.0%}" if self.clear else MISSING
 
     @property
     def counts(self) -> tuple[str, ...]:
-        """Same way, other way, how many of these are explained, undecided; blank without pairs."""
+        """Same order, other order, explained ones of these, undecided; blank without pairs."""
         found = (self.agree, self.disagree, self.explained, self.undecided)
         return tuple(str(count) if self.clear else "" for count in found)
 
@@ -305,7 +305,7 @@ def overview_table(results: Sequence[Result]) -> Table:
     """Return a table with one line per study."""
     table = Table(box=None, pad_edge=False)
     table.add_column("study", no_wrap=True)
-    # They fill eighty columns.
+    # The headings fill eighty columns.
     for head in HEADS:
         table.add_column(head, justify="right", no_wrap=True)
     for result in results:
@@ -318,29 +318,29 @@ def overview_line(results: Sequence[Result]) -> str:
     """All pairs of all studies, in one sentence or two."""
     found = PairTally.of(results)
     studies = "1 study" if len(results) == 1 else f"{len(results)} studies"
-    told = f"{studies}: there is no pair of rows to count."
+    text = f"{studies}: there is no pair of rows to count."
     if found.clear:
-        against = f"{found.disagree} the other way"
+        against = f"{found.disagree} the other order"
         if found.disagree:
             against += f", {found.explained} of them explained by a test"
             if found.elsewhere:
                 against += f" ({found.elsewhere} by one at another scale)"
-        told = (
+        text = (
             f"{studies}: {found.percent}. Of {found.clear} pairs of rows that the papers separate "
-            f"clearly, {found.agree} came out the same way, {against}, and "
-            f"{found.undecided} stayed undecided."
+            f"clearly, {found.agree} have the same order here, {against}, and "
+            f"{found.undecided} are undecided."
         )
         if found.repeats:
-            told += (
+            text += (
                 f" Tables share rows: {found.repeats} more pairs repeat a comparison of another "
                 "table and are counted only there."
             )
         if found.undecided and (decided := found.agree + found.disagree):
-            told += f" Of those that the seeds decide, {found.agree / decided:.0%} agree."
+            text += f" Of those that the seeds decide, {found.agree / decided:.0%} agree."
     if found.claims:
         undecided = found.claims - found.holds - found.fails
-        told += (
+        text += (
             f" Of {found.claims} claims in words, {found.holds} hold, {found.fails} do not, and "
             f"{undecided} are undecided."
         )
-    return told
+    return text

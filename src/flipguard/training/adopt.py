@@ -15,7 +15,7 @@ from flipguard.errors import InputError, listed, printable
 from flipguard.files import sha256_of
 from flipguard.locks import alone_in
 from flipguard.models import build_model
-from flipguard.models.classes import given_labels, match_classes, tensors_by_class, with_classes
+from flipguard.models.classes import given_labels, rows_of_classes, tensors_by_class, with_classes
 from flipguard.models.code import allowing_code, check_code
 from flipguard.models.libraries import refusing
 from flipguard.models.preprocessing import Preprocessing
@@ -180,7 +180,7 @@ class _Adoption:
                     "classes in order with --classes FILE."
                 )
             return in_order, "the data's classes in their order"
-        rows = match_classes(labels, names)
+        rows = rows_of_classes(labels, names)
         lost = [name for name, row in zip(names, rows, strict=True) if row < 0]
         how = "listed" if given else "the model's own names"
         if len(lost) == len(names) and count == len(names) and not given:

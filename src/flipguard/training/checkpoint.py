@@ -214,13 +214,16 @@ def load_old_model(run: Run, data: DataSet, device: torch.device, machine: Machi
     )
 
 
-def state_digest(config: Config, *, data: str, follows: Mapping[str, str], formula: int = 0) -> str:
+def state_digest(config: Config, facts: Mapping[str, Any]) -> str:
     """Return a digest of all that decides a state: settings, formula, data, followed weights.
 
-    The keys of `follows` are paths. The digest does not depend on them, so a folder of runs may be
-    moved. If the method's formula has never changed, `formula` is 0 and not part of the digest.
+    `facts` are those of `run_facts`. The digest does not depend on the paths of followed runs, so a
+    folder of runs may be moved. A formula of 0, which has never changed, is not part of it.
     """
-    what = [decisive(config), data, list(follows.values()), *([formula] if formula else [])]
+    weights = list(facts["follows"].values())
+    what: list[Any] = [decisive(config), facts["data"]["fingerprint"], weights]
+    if facts["formula"]:
+        what.append(facts["formula"])
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 

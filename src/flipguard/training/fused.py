@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from flipguard.files import sha256_of
 from flipguard.fusion import tune
 from flipguard.runs.config import Config
@@ -28,16 +30,17 @@ from flipguard.training.monitor import Monitor
 from flipguard.training.outcomes import Done, Stopped
 from flipguard.training.predict import write_test_predictions
 from flipguard.training.record import run_facts, write_run
+from flipguard.training.strategy import TrainingContext
 from flipguard.training.trainee import GroupTrainee
 
 Facts = list[dict[str, Any]]  # of each member
 
 
-def train_group(
-    fabric: Any, group: FusedGroup, *, deadline: float | None, monitor: Monitor
-) -> Done | Stopped:
+def train_group(group: FusedGroup, context: TrainingContext) -> Done | Stopped:
     """Train members as one network."""
+    fabric, monitor = context.fabric, context.monitor
     configs = tuple(complete_config(config)[1] for config in group.configs)
+    first = configs[0]
     setup = set_up_group(fabric, group, configs)
     remove_leftovers(group.folder)
     facts = [
@@ -45,18 +48,32 @@ def train_group(
         for folder, config in zip(group.folders, configs, strict=True)
     ]
     with group.begun_or_nothing():
-        for folder, config, own in zip(group.folders, configs, facts, strict=True):
-            remove_leftovers(folder)
-            if not is_finished(folder):
-                write_run(folder, config, status="training", **own)
-        group.begin()
-        networks = len(setup.fused.parts())
-        how = "one network" if networks == 1 else f"{networks} networks side by side"
-        monitor.note(f"{len(configs)} members as {how} ({setup.fused.way})")
-        ended = _train(fabric, group, setup, configs, facts, deadline, monitor)
+        _begin(group, setup, configs, facts, monitor)
+        batches = EpochBatches(setup.sources, [config.seeds for config in configs], first.recipe)
+        captured = can_capture(first, batches.device)
+        if not first.machine.deterministic:  # measuring may choose other kernels every time
+            tune(setup.fused, batches.example(), fabric.autocast)
+        compile_as(first.machine, setup.fused)
+        store = CheckpointStore(
+            group.folder,
+            [state_digest(config, own) for config, own in zip(configs, facts, strict=True)],
+            save_seconds=first.machine.save_seconds,
+            writes_history=False,
+        )
+        ended = loop(
+            GroupTrainee(setup.fused, first.recipe.label_smoothing),
+            batches,
+            setup.trackers,
+            store,
+            monitor,
+            config=first,
+            fabric=fabric,
+            captured=captured,
+            deadline=context.deadline,
+        )
     if isinstance(ended, Stopped):
         return ended
-    _finish(fabric, group, setup, configs, facts, ended)
+    _finish(group, setup, configs, facts, ended, fabric.device)
     return Done()
 
 
@@ -64,52 +81,31 @@ def _old_runs(config: Config) -> list[Run]:
     return [Run.read(Path(old)) for old in config.old]
 
 
-def _train(
-    fabric: Any,
+def _begin(
     group: FusedGroup,
     setup: GroupSetup,
     configs: Sequence[Config],
     facts: Facts,
-    deadline: float | None,
     monitor: Monitor,
-) -> Progress | Stopped:
-    first = configs[0]
-    batches = EpochBatches(setup.sources, [config.seeds for config in configs], first.recipe)
-    captured = can_capture(first, batches.device)
-    if not first.machine.deterministic:  # measuring may choose other kernels every time
-        tune(setup.fused, batches.example(), fabric.autocast)
-    compile_as(first.machine, setup.fused)
-    digests = [
-        state_digest(
-            config, data=setup.data.fingerprint, follows=own["follows"], formula=own["formula"]
-        )
-        for config, own in zip(configs, facts, strict=True)
-    ]
-    return loop(
-        GroupTrainee(setup.fused, first.recipe.label_smoothing),
-        batches,
-        setup.trackers,
-        CheckpointStore(
-            group.folder,
-            digests,
-            save_seconds=first.machine.save_seconds,
-            writes_history=False,
-        ),
-        monitor,
-        config=first,
-        fabric=fabric,
-        captured=captured,
-        deadline=deadline,
-    )
+) -> None:
+    """Begin the folder of each member that is not finished, and report how they are trained."""
+    for folder, config, own in zip(group.folders, configs, facts, strict=True):
+        remove_leftovers(folder)
+        if not is_finished(folder):
+            write_run(folder, config, status="training", **own)
+    group.begin()
+    networks = len(setup.fused.parts())
+    how = "one network" if networks == 1 else f"{networks} networks side by side"
+    monitor.note(f"{len(configs)} members as {how} ({setup.fused.way})")
 
 
 def _finish(
-    fabric: Any,
     group: FusedGroup,
     setup: GroupSetup,
     configs: Sequence[Config],
     facts: Facts,
     ended: Progress,
+    device: torch.device,
 ) -> None:
     """Write the folder of each member, and remove the shared checkpoint."""
     states = setup.fused.split()
@@ -119,7 +115,7 @@ def _finish(
         model = setup.members[index]
         model.load_state_dict(states[index])
         save_model(folder, model)
-        write_test_predictions(folder, model, setup.data, split="test", device=fabric.device)
+        write_test_predictions(folder, model, setup.data, split="test", device=device)
         write_lines(folder / TIMING, ended.timing)
         write_lines(folder / HISTORY, ended.histories[index])
         weights = sha256_of(folder / MODEL)

@@ -20,7 +20,7 @@ from flipguard.runs.folder import Run
 from flipguard.training.batches import BatchSource, data_of, input_shape_of
 from flipguard.training.checkpoint import load_old_model, load_old_weights
 from flipguard.training.checks import check_data, check_folder, check_layouts
-from flipguard.training.devices import free_memory, in_precision, input_type, to_device
+from flipguard.training.devices import free_memory, input_type, to_device
 from flipguard.training.evaluate import SEEN, FlipTracker
 from flipguard.training.fused_group import APART, WIDEST, CannotFuse, FusedGroup
 from flipguard.training.starting import as_seen, new_model, preprocessing_for
@@ -84,11 +84,11 @@ def _member(
     """Return a member with its initial weights."""
     check_folder(folder, config, resume=True)
     check_data(folder, config, data)
-    member = new_model(config, data, seed=config.seeds.of("init"))
+    member = new_model(config, data)
     if config.fine_tune:
         check_layouts(method_of(config.method)[0], config, member, olds)
         load_old_weights(olds[0], member)
-    return to_device(in_precision(member, config.machine), fabric.device)
+    return to_device(member, fabric.device)
 
 
 def _sources(fabric: Any, configs: Sequence[Config], data: DataSet) -> list[BatchSource]:

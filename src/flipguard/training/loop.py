@@ -17,7 +17,6 @@ from torch import Tensor
 
 from flipguard.acceleration.cuda_graphs import CapturedStep
 from flipguard.errors import DivergedError
-from flipguard.models import Inputs
 from flipguard.runs.config import Config, is_measured
 from flipguard.training.batches import Batch, EpochBatches
 from flipguard.training.checkpoint import CheckpointStore, Progress
@@ -57,41 +56,42 @@ def loop(
     steps = TrainingSteps(
         trainee, module, optimizer, config=config, fabric=fabric, taken=progress.step
     )
+    take = steps.take
     if captured:
-        steps.capture(otherwise=note_or_raise(config, monitor.note))
+        take = steps.captured(otherwise=note_or_raise(config, monitor.note))
     began, first_epoch = time.monotonic(), progress.epoch
     for epoch in range(progress.epoch, epochs):
         epoch_began = time.monotonic()
         steps.begin_epoch()
         for pieces in batches.epoch(epoch):
             rate = learning_rate(config.recipe, step=progress.step, steps_an_epoch=batches.steps)
-            steps.take(pieces, rate, number=progress.step)
+            take(pieces, rate, number=progress.step)
             trainee.after_step()
             progress.step += 1
         losses = steps.mean_losses(batches.steps)
         refuse_divergence(trainee, losses, epoch)
         trainee.after_epoch()
         progress.epoch = epoch + 1
-        rows = _history_rows(epoch, rate, losses, trainee.count)
-        if is_measured(config, epoch + 1):
-            _add_rates(rows, trackers, trainee)
+        measured = is_measured(config, epoch + 1)
+        asked = trackers if measured else {}
+        rates = {name: one.rates(trainee.model, trainee.classes) for name, one in asked.items()}
+        rows = _history_rows(epoch, rate, losses, rates, trainee.count)
+        if measured:
             progress.add(rows)
         progress.timing.append(_timing(epoch, epoch_began, batches, trainee.count))
         reason = fabric.broadcast(stop_reason(deadline))
         ends = progress.epoch == epochs
         if fabric.is_global_zero:
             store.save(trainee, optimizer, progress, at_once=ends or reason is not None)
-            seconds_each = (time.monotonic() - began) / (epoch + 1 - first_epoch)
-            monitor.epoch(
-                epoch + 1, epochs, rows, progress.timing[-1], seconds_each * (epochs - epoch - 1)
-            )
+            left = (time.monotonic() - began) / (epoch + 1 - first_epoch) * (epochs - epoch - 1)
+            monitor.epoch(epoch + 1, epochs, rows, progress.timing[-1], left)
         if reason is not None and not ends:
             return Stopped(reason)
     return progress
 
 
 class TrainingSteps:
-    """Takes optimizer steps: batch by batch, or replayed as a whole."""
+    """Takes optimizer steps, and adds up their losses over an epoch."""
 
     def __init__(
         self,
@@ -108,16 +108,6 @@ class TrainingSteps:
         self._sums: LossParts = {}  # sums of the losses over the steps of an epoch
         self._device = next(trainee.parameters()).device
         self._taken = taken
-        self._captured: CapturedStep | None = None
-
-    def capture(self, *, otherwise: Callable[[str], None] | None) -> None:
-        """Capture a step to replay it; if that fails, call `otherwise` with why, or raise."""
-        # A replayed step reads these tensors, so they must keep their addresses.
-        self._rate = torch.zeros((), device=self._device)
-        self._number = torch.tensor(self._taken, device=self._device)
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._rate
-        self._captured = CapturedStep(self._whole_step, otherwise=otherwise)
 
     def begin_epoch(self) -> None:
         """Set the sums of losses to zero."""
@@ -125,22 +115,54 @@ class TrainingSteps:
             total.zero_()
         self._module.train()
 
-    def take(self, pieces: Iterable[Batch], rate: float, *, number: int) -> None:
+    def take(self, pieces: Iterable[Batch], rate: float | Tensor, *, number: int | Tensor) -> None:
         """Take one step."""
-        if self._captured is not None:
-            (batch,) = pieces
-            self._rate.fill_(rate)
-            self._seed(batch)
-            assert isinstance(batch.inputs, Tensor)  # texts are not replayed
-            given = (batch.inputs, batch.target)
-            self._captured(*given, *(() if batch.indices is None else (batch.indices,)))
-            return
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         for batch in pieces:
             self._seed(batch)
-            self._learn(batch.inputs, batch.target, batch.indices, number, batch.share)
-        self._update()
+            losses: LossParts = self._module(batch.inputs, batch.target, batch.indices, number)
+            total: Any = sum(losses.values())
+            # The losses of all models are summed, so each model gets the gradient of its loss
+            # alone. Gradients are averaged over processes, so each process multiplies by their
+            # number.
+            self._fabric.backward(total.sum() * (batch.share * self._fabric.world_size))
+            self._trainee.add_losses(self._sums, losses, batch.share)
+        if self._clip is not None:
+            unscale(self._fabric, self._optimizer)
+            self._trainee.clip(self._clip)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def captured(self, *, otherwise: Callable[[str], None] | None) -> Callable[..., None]:
+        """Return a function that takes a step as `take` does, but captures and replays it.
+
+        If a step cannot be captured, call `otherwise` with why, or raise if it is None.
+        """
+        # A replayed step reads these tensors, so they must keep their addresses.
+        own_rate = torch.zeros((), device=self._device)
+        own_number = torch.tensor(self._taken, device=self._device)
+
+        def step(inputs: Tensor, target: Tensor, indices: Tensor | None = None) -> None:
+            # A capture that failed may have left gradients that were never computed.
+            self._optimizer.zero_grad()
+            batch = Batch(
+                inputs=inputs, target=target, indices=indices, share=1.0, dropout_seed=None
+            )
+            self.take([batch], own_rate, number=own_number)
+            own_number.add_(1)
+
+        captured = CapturedStep(step, otherwise=otherwise)
+
+        def take(pieces: Iterable[Batch], rate: float, *, number: int) -> None:  # noqa: ARG001
+            (batch,) = pieces
+            own_rate.fill_(rate)
+            self._seed(batch)
+            assert isinstance(batch.inputs, Tensor)  # texts are not replayed
+            given = (batch.inputs, batch.target)
+            captured(*given, *(() if batch.indices is None else (batch.indices,)))
+
+        return take
 
     def mean_losses(self, count: int) -> dict[str, list[float]]:
         """Return the mean of each part of the loss over the steps of the epoch, for each model."""
@@ -152,35 +174,6 @@ class TrainingSteps:
     def _seed(self, batch: Batch) -> None:
         if batch.dropout_seed is not None:
             seed_dropout(batch.dropout_seed, self._device)
-
-    def _learn(
-        self,
-        inputs: Inputs,
-        target: Tensor,
-        indices: Tensor | None,
-        number: int | Tensor,
-        share: float,
-    ) -> None:
-        losses: LossParts = self._module(inputs, target, indices, number)
-        total: Any = sum(losses.values())
-        # The losses of all models are summed, so each model gets the gradient of its loss alone.
-        # Gradients are averaged over processes, so each process multiplies by their number.
-        self._fabric.backward(total.sum() * (share * self._fabric.world_size))
-        self._trainee.add_losses(self._sums, losses, share)
-
-    def _update(self) -> None:
-        if self._clip is not None:
-            unscale(self._fabric, self._optimizer)
-            self._trainee.clip(self._clip)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-
-    def _whole_step(self, inputs: Tensor, target: Tensor, indices: Tensor | None = None) -> None:
-        # A capture that failed may have left gradients that were never computed.
-        self._optimizer.zero_grad()
-        self._learn(inputs, target, indices, self._number, 1.0)
-        self._update()
-        self._number.add_(1)
 
 
 def refuse_divergence(trainee: Trainee, losses: Mapping[str, list[float]], epoch: int) -> None:
@@ -208,19 +201,22 @@ def refuse_divergence(trainee: Trainee, losses: Mapping[str, list[float]], epoch
 
 
 def _history_rows(
-    epoch: int, rate: float, losses: Mapping[str, list[float]], count: int
+    epoch: int,
+    rate: float,
+    losses: Mapping[str, list[float]],
+    rates: Mapping[str, list[dict[str, Any]]],  # by split; empty if the epoch was not measured
+    count: int,
 ) -> list[dict[str, Any]]:
     """Return the history row of an epoch for each model."""
-    each = [{name: values[index] for name, values in losses.items()} for index in range(count)]
-    return [{"epoch": epoch + 1, "learning_rate": rate, "losses": own} for own in each]
-
-
-def _add_rates(
-    rows: list[dict[str, Any]], trackers: Mapping[str, FlipTracker], trainee: Trainee
-) -> None:
-    for split, tracker in trackers.items():
-        for row, rates in zip(rows, tracker.rates(trainee.model, trainee.classes), strict=True):
-            row[split] = rates
+    return [
+        {
+            "epoch": epoch + 1,
+            "learning_rate": rate,
+            "losses": {name: values[index] for name, values in losses.items()},
+            **{split: each[index] for split, each in rates.items()},
+        }
+        for index in range(count)
+    ]
 
 
 def _timing(epoch: int, began: float, batches: EpochBatches, count: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from flipguard.errors import InputError
@@ -46,20 +46,6 @@ def member_folder(
     """Return the folder of a member: next to the runs that use it, named by its key."""
     key = run_key(config, option_defaults={}, key_of_run=key_of_run)
     return out.absolute().parent / FOLDER / key
-
-
-def wanted_members(
-    config: Config, out: Path, reused: Sequence[Run], starts: Sequence[str]
-) -> list[Config]:
-    """Return the configurations of the members that a run trains, without the reused ones."""
-    if starts:  # a member that starts from another member's weights is never a reused one
-        return [member_config(config, index, start) for index, start in enumerate(starts)]
-    count = member_count(config)
-    # A member's folder name identifies it, wherever the folder is; none may be used twice.
-    taken = {run.folder.resolve().name for run in reused}
-    every = (member_config(config, index) for index in range(count + len(reused)))
-    fresh = [wanted for wanted in every if member_folder(wanted, out).name not in taken]
-    return fresh[: count - len(reused)]
 
 
 def member_count(config: Config) -> int:

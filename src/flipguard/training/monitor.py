@@ -46,7 +46,7 @@ class LineMonitor:
         )
         self.note(
             f"{'  ' * (len(rows) > 1)}epoch {done}/{of}{losses}{_rates(rows)}"
-            f"  {timing['samples_a_second']:,} samples/s  {timing['memory_mib']:,} MiB"
+            f"  {timing['samples_a_second']:,} samples/s  {timing['memory_mib']:,} MiB memory"
             f"  {seconds_left:.0f} s left"
         )
 

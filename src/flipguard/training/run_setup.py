@@ -12,14 +12,14 @@ from torch import nn
 
 from flipguard.data import DataSet, Split, build_augmentation
 from flipguard.files import sha256_of
-from flipguard.methods import BuildContext, Method, OldModelInfo
+from flipguard.methods import BuildContext, Method
 from flipguard.references import StoredLogits
-from flipguard.runs.config import Config, derive_seed
+from flipguard.runs.config import Config
 from flipguard.runs.folder import MODEL, Run, remove_leftovers
 from flipguard.training.batches import BatchSource, held_out_of, steps_per_epoch
 from flipguard.training.checkpoint import load_old_model, load_old_weights, save_model
 from flipguard.training.checks import check_layouts
-from flipguard.training.devices import in_precision, input_type, to_device
+from flipguard.training.devices import input_type, to_device
 from flipguard.training.evaluate import SEEN, FlipTracker, logits_on
 from flipguard.training.predict import write_test_predictions
 from flipguard.training.record import follows, run_facts, write_run
@@ -74,7 +74,11 @@ def set_up_run(
 ) -> RunSetup:
     """Prepare a run, and remove the leftovers of killed processes from its folder."""
     olds = tuple(load_old_model(run, data, fabric.device, config.machine) for run in old_runs)
-    student = _student(fabric, config, method, data, olds)
+    student = new_model(config, data)
+    check_layouts(method, config, student, olds)
+    if config.fine_tune and not method.is_mean:
+        load_old_weights(olds[0], student)
+    student = to_device(student, fabric.device)
     learned, held_out = data.train, data.train
     if method.needs(config.options).held_out:
         learned, held_out = held_out_of(data.train, config.scope)
@@ -87,7 +91,7 @@ def set_up_run(
         classes=len(data.class_names),
         steps=config.recipe.epochs * steps_per_epoch(config.recipe, len(source)),
         label_smoothing=config.recipe.label_smoothing,
-        new_model=lambda name: to_device(_new_model(config, data, name), fabric.device),
+        new_model=lambda name: to_device(new_model(config, data, name), fabric.device),
         stored=lambda reference: StoredLogits(logits_on(reference, source)),
         held_out=_source(fabric, config, held_out).batches,
     )
@@ -111,24 +115,6 @@ def set_up_run(
     if fabric.is_global_zero:
         remove_leftovers(out)
     return setup
-
-
-def _student(
-    fabric: Any, config: Config, method: Method, data: DataSet, olds: tuple[OldModelInfo, ...]
-) -> nn.Module:
-    """Return the student with its initial weights."""
-    student = _new_model(config, data)
-    check_layouts(method, config, student, olds)
-    if config.fine_tune and not method.is_mean:
-        load_old_weights(olds[0], student)
-    return to_device(student, fabric.device)
-
-
-def _new_model(config: Config, data: DataSet, name: str = "") -> nn.Module:
-    """Return a new model like the student, or the student itself if it has no name."""
-    seed = config.seeds.of("init")
-    model = new_model(config, data, seed=derive_seed(seed, name) if name else seed)
-    return in_precision(model, config.machine)
 
 
 def _source(fabric: Any, config: Config, split: Split, *, augmented: bool = False) -> BatchSource:

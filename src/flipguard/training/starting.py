@@ -12,14 +12,15 @@ from torch import nn
 from flipguard.data import DataSet, Split, TextSplit, seen_by
 from flipguard.errors import InputError
 from flipguard.models import build_model
-from flipguard.models.classes import match_classes, tensors_by_class, with_classes
+from flipguard.models.classes import rows_of_classes, tensors_by_class, with_classes
 from flipguard.models.preprocessing import Preprocessing, preprocess_with, preprocessing_of
 from flipguard.models.published import Published, published_preprocessing, published_weights
 from flipguard.models.shapes import Shape
-from flipguard.runs.config import Config
+from flipguard.runs.config import Config, derive_seed
 from flipguard.runs.folder import Run
 from flipguard.runs.image_settings import ImageSettings
 from flipguard.training.batches import input_shape_of
+from flipguard.training.devices import in_precision
 
 M = TypeVar("M", bound=nn.Module)
 START = "flipguard_start"  # the attribute of a model that says what it started from
@@ -83,8 +84,12 @@ def as_seen(data: DataSet, preprocessing: Preprocessing | None) -> DataSet:
     return dataclasses.replace(data, **splits)  # type: ignore[arg-type]
 
 
-def new_model(config: Config, data: DataSet, *, seed: int) -> nn.Module:
-    """Return the model of a run before training, for data as it sees them."""
+def new_model(config: Config, data: DataSet, name: str = "") -> nn.Module:
+    """Return the model of a run before training, for data as it sees them.
+
+    With a name, it is another one like it, whose initial weights have another seed.
+    """
+    seed = config.seeds.of("init")
     preprocessing = preprocessing_for(config)
     shape = input_shape_of(data)
     if preprocessing is not None:
@@ -94,12 +99,12 @@ def new_model(config: Config, data: DataSet, *, seed: int) -> nn.Module:
         config.model,
         classes=len(data.class_names),
         input_shape=shape,
-        seed=seed,
+        seed=derive_seed(seed, name) if name else seed,
         pretrained=config.pretrained and config.weights is None and not published,
     )
     if config.weights is not None or published:
         _start(model, config, data.class_names, shape)
-    return with_own_inputs(model, preprocessing, shape)
+    return in_precision(with_own_inputs(model, preprocessing, shape), config.machine)
 
 
 def with_own_inputs(model: M, preprocessing: Preprocessing | None, shape: Shape | None) -> M:
@@ -148,7 +153,7 @@ def _rows(
         return new, "with a new head, because they have none"
     if found.labels is None:
         return new, "with a new head, because they name no classes"
-    rows = match_classes(found.labels, names)
+    rows = rows_of_classes(found.labels, names)
     if min(rows) < 0:
         lost = names[rows.index(-1)]
         return new, f"with a new head, because its classes are others (none is '{lost}')"

@@ -1,4 +1,4 @@
-"""Train the members of a run: as one network, in several processes, or one by one."""
+"""Choose the members of a run, and train them: as one network, in a pool, or one by one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flipguard.data import DataSet
 from flipguard.locks import InUseError, alone_in
 from flipguard.runs.config import Config, Machine
 from flipguard.runs.folder import CHECKPOINT, Run, is_finished
@@ -23,19 +24,28 @@ from flipguard.training.fused_group import (
 )
 from flipguard.training.interrupting import stop_reason, time_is_up
 from flipguard.training.jobs import until
-from flipguard.training.members import member_folder, wanted_members
-from flipguard.training.monitor import LineMonitor, Monitor
+from flipguard.training.members import (
+    load_guides,
+    member_config,
+    member_count,
+    member_folder,
+)
+from flipguard.training.monitor import LineMonitor, Monitor, Report
 from flipguard.training.outcomes import Declined, Done, Outcome, Stopped
 from flipguard.training.pool_strategy import PoolStrategy, apart, own_threads, threads_of
 from flipguard.training.record import check_follows
-from flipguard.training.strategy import Member, Strategy, TrainingContext, TrainOne
+from flipguard.training.reuse import reused_members, start_runs
+from flipguard.training.strategy import Member, Strategy, TrainingContext
 
 
 class GroupStrategy(Strategy):
     """Members as one network: groups that were begun before, then new ones."""
 
     def train(self, members: Sequence[Member], context: TrainingContext) -> Outcome:
-        """Train members in groups; decline if a network cannot be fused and `fuse` is ``auto``."""
+        """Train members in groups; decline if a network cannot be fused and `fuse` is ``auto``.
+
+        Members that are not begun yet are trained as many at once as can be fused and fit.
+        """
         fabric, machine = context.fabric, members[0].config.machine
         if fabric.world_size > 1 and machine.fuse != "on":
             return Declined()  # every process takes its share of a batch, member after member
@@ -51,7 +61,34 @@ class GroupStrategy(Strategy):
             outcome = self._resume_groups(members, ours, context)
             if isinstance(outcome, Stopped) or not fuses(machine, fabric.device):
                 return outcome
-            return self._train_fresh(members, context)
+            fresh = [member for member in members if _is_fresh(member.folder)]
+            if len(fresh) < 2:
+                return Declined()
+            if (why := _why_not_fused(fabric, machine)) is not None:
+                if machine.fuse == "on":
+                    raise CannotFuse(why)
+                return Declined(why)
+            size, streams = machine.fuse_chunk or len(fresh), machine.streams or 1
+            while len(fresh) > 1 and size > 1:
+                group = FusedGroup(
+                    configs=tuple(member.config for member in fresh[:size]),
+                    folders=tuple(member.folder for member in fresh[:size]),
+                    streams=streams,
+                )
+                try:
+                    outcome = train_group(group, context)
+                except CannotFuse as problem:
+                    if machine.fuse == "on":
+                        raise
+                    if not (1 < problem.fitting < size or problem.streams > streams):
+                        return Declined(str(problem))
+                    size, streams = min(size, problem.fitting), max(streams, problem.streams)
+                    context.monitor.note(f"at most {size} members at once: {problem}")
+                    continue
+                if isinstance(outcome, Stopped):
+                    return outcome
+                fresh = fresh[size:]
+            return Done() if not fresh else Declined()
 
     def _to_lock(self, machine: Machine, fabric: Any, folders: Sequence[Path]) -> set[Path]:
         """Return the members to train together; other processes may train the rest."""
@@ -74,60 +111,21 @@ class GroupStrategy(Strategy):
         configs = [member.config for member in members]
         folders = [member.folder for member in members]
         for group in list(begun_groups(configs, folders, ours)):
-            outcome = _train_group(group, context)
+            outcome = train_group(group, context)
             if isinstance(outcome, Stopped):
                 return outcome
         return Declined()
 
-    def _train_fresh(self, members: Sequence[Member], context: TrainingContext) -> Outcome:
-        """Train members that are not begun yet, as many at once as can be fused and fit."""
-        fresh = [member for member in members if _is_fresh(member.folder)]
-        if len(fresh) < 2:
-            return Declined()
-        machine = members[0].config.machine
-        size, streams = machine.fuse_chunk or len(fresh), machine.streams or 1
-        try:
-            _refuse_settings(context.fabric, members[0].config)
-            while len(fresh) > 1 and size > 1:
-                group = FusedGroup(
-                    configs=tuple(member.config for member in fresh[:size]),
-                    folders=tuple(member.folder for member in fresh[:size]),
-                    streams=streams,
-                )
-                try:
-                    outcome = _train_group(group, context)
-                except CannotFuse as problem:
-                    fewer = 1 < problem.fitting < size
-                    if machine.fuse == "on" or not (fewer or problem.streams > streams):
-                        raise
-                    size, streams = min(size, problem.fitting), max(streams, problem.streams)
-                    context.monitor.note(f"at most {size} members at once: {problem}")
-                    continue
-                if isinstance(outcome, Stopped):
-                    return outcome
-                fresh = fresh[size:]
-        except CannotFuse as problem:
-            if machine.fuse == "on":
-                raise
-            return Declined(str(problem))
-        return Done() if not fresh else Declined()
 
-
-def _train_group(group: FusedGroup, context: TrainingContext) -> Done | Stopped:
-    return train_group(context.fabric, group, deadline=context.deadline, monitor=context.monitor)
-
-
-def _refuse_settings(fabric: Any, config: Config) -> None:
-    machine = config.machine
-    what = None
+def _why_not_fused(fabric: Any, machine: Machine) -> str | None:
+    """Return why no members can be trained as one network here; None if some can."""
     if fabric.world_size > 1:
         what = f"{fabric.world_size} processes; use one"
     elif machine.precision == "16-mixed":
         what = "precision 16-mixed, which scales all gradients alike; use bf16-mixed or 32-true"
-    if what is not None:
-        raise CannotFuse(
-            f"Expected members to be trained as one network, but got {what}, or `--fuse off`."
-        )
+    else:
+        return None
+    return f"Expected members to be trained as one network, but got {what}, or `--fuse off`."
 
 
 def _is_fresh(folder: Path) -> bool:
@@ -176,17 +174,24 @@ class MemberPlan:
     member must end in the same bytes in a pool and alone.
     """
 
-    members: tuple[Member, ...]
-    context: TrainingContext
+    members: tuple[Member, ...] = ()  # those that the run trains
+    given: tuple[Run, ...] = ()  # finished runs: `guides`, or members of the old run
 
-    def run(self) -> Done | Stopped:
+    def run(self, context: TrainingContext) -> Done | Stopped:
         """Train all members that are not finished."""
+        if not self.members:
+            return Done()
         members, machine = self.members, self.members[0].config.machine
-        outcome = self._try(GroupStrategy(), members)
+        for member in members:
+            if is_finished(member.folder):
+                # It may have started from what the old model was before.
+                check_follows(Run.read(member.folder))
+        outcome = GroupStrategy().train(members, context)
         if isinstance(outcome, Stopped):
             return outcome
-        if not apart(machine, self.context.fabric):
-            return OneByOneStrategy().train(members, self.context)
+        _explain(outcome, context.monitor)
+        if not apart(machine, context.fabric):
+            return OneByOneStrategy().train(members, context)
         members = tuple(
             dataclasses.replace(
                 member,
@@ -197,57 +202,49 @@ class MemberPlan:
             for member in members
         )
         with threads_of(members[0].config.machine):
-            outcome = self._try(PoolStrategy(), members)
+            outcome = PoolStrategy().train(members, context)
             if isinstance(outcome, Stopped):
                 return outcome
-            return OneByOneStrategy().train(members, self.context)
+            _explain(outcome, context.monitor)
+            return OneByOneStrategy().train(members, context)
 
-    def _try(self, strategy: Strategy, members: Sequence[Member]) -> Outcome:
-        """Train by a strategy, and report why if it does not apply."""
-        outcome = strategy.train(members, self.context)
-        if isinstance(outcome, Declined):
-            if outcome.reason is not None:
-                self.context.monitor.note(f"members one by one: {outcome.reason}")
-            for line in outcome.lines:
-                self.context.monitor.note(line)
-        return outcome
+    def runs(self) -> list[Run]:
+        """Return all members, once they are finished.
+
+        Reused ones come last: the next update reuses the first ones, which are the newest.
+        """
+        return [*(Run.read(member.folder) for member in self.members), *self.given]
 
 
-def train_members(
-    fabric: Any,
-    config: Config,
-    out: Path,
-    *,
-    train_one: TrainOne,
-    reused: Sequence[Run] = (),
-    starts: Sequence[str] = (),
-    deadline: float | None,
-    monitor: Monitor,
-) -> list[Run] | None:
-    """Train the members of a run that are not finished yet, and return all of them.
+def _explain(outcome: Done | Declined, monitor: Monitor) -> None:
+    """Report why a strategy does not apply."""
+    if isinstance(outcome, Declined):
+        if outcome.reason is not None:
+            monitor.note(f"members one by one: {outcome.reason}")
+        for line in outcome.lines:
+            monitor.note(line)
 
-    Return None if training was stopped before. Reused members come last: the next update reuses
-    the first ones, which are the newest. The others start from `starts`, one each, if there are
-    any. `train_one` trains a single run.
-    """
-    members = tuple(
-        Member(config=wanted, folder=member_folder(wanted, out))
-        for wanted in wanted_members(config, out, reused, starts)
-    )
+
+def plan_members(
+    config: Config, out: Path, data: DataSet, old_runs: Sequence[Run], *, report: Report
+) -> MemberPlan:
+    """Return which members a run trains, and which finished runs it uses as members."""
+    if config.guides:
+        return MemberPlan(given=tuple(load_guides(config, data.class_names)))
+    reused = reused_members(config, old_runs, data)
+    starts = start_runs(config, old_runs[0]) if config.fine_tune else ()
+    if starts:  # a member that starts from another member's weights is never a reused one
+        wanted = [member_config(config, index, start) for index, start in enumerate(starts)]
+    else:
+        count = member_count(config)
+        # A member's folder name identifies it, wherever the folder is; none may be used twice.
+        taken = {run.folder.resolve().name for run in reused}
+        every = (member_config(config, index) for index in range(count + len(reused)))
+        fresh = [one for one in every if member_folder(one, out).name not in taken]
+        wanted = fresh[: count - len(reused)]
     if reused:
-        monitor.note(f"{len(reused)} members taken over, {len(members)} of this run's own")
-    if not members:
-        return list(reused)
-    for member in members:
-        if is_finished(member.folder):
-            check_follows(Run.read(member.folder))  # it may have started from what old was before
-    context = TrainingContext(
-        fabric=fabric,
-        train_one=train_one,
-        deadline=deadline,
-        # Lines: the members' epochs are not those of the run.
-        monitor=LineMonitor(monitor.note),
+        report(f"{len(reused)} members taken over, {len(wanted)} of this run's own")
+    return MemberPlan(
+        members=tuple(Member(config=one, folder=member_folder(one, out)) for one in wanted),
+        given=tuple(reused),
     )
-    if isinstance(MemberPlan(members=members, context=context).run(), Stopped):
-        return None
-    return [*(Run.read(member.folder) for member in members), *reused]

@@ -21,7 +21,7 @@ from flipguard.fusion.packed import traced_member
 from flipguard.fusion.tuning import tune
 from flipguard.models import Inputs
 from flipguard.references import Ensemble, OldModel, Reference
-from flipguard.runs.config import Machine
+from flipguard.runs.config import Config, Machine
 from flipguard.runs.folder import Run
 from flipguard.training.checkpoint import load_model, of_its_size
 from flipguard.training.devices import input_type, to_device
@@ -166,12 +166,10 @@ def teacher_layout(
 
 def load_teachers(
     runs: Sequence[Run],
-    *,
-    machine: Machine,
-    device: Any,
+    config: Config,
+    fabric: Any,
     held_out: Callable[[], Iterable[Any]] | None,
-    batch_size: int | None = None,
-    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    *,
     input_shape: Sequence[int] | None = None,
 ) -> Callable[[], Reference]:
     """Return a function that loads the ensemble of finished members.
@@ -179,6 +177,7 @@ def load_teachers(
     The ensemble is calibrated if `held_out` is given. Members of another size than `input_shape`,
     that of the batches, resize their inputs.
     """
+    machine, device = config.machine, fabric.device
     shape = runs[0].input_shape if input_shape is None else tuple(input_shape)
 
     def load() -> Reference:
@@ -201,8 +200,9 @@ def load_teachers(
                 streams=layout.streams,
                 apart=layout.apart,
                 compiled=machine.compile,
-                batch_size=batch_size,
-                autocast=autocast,
+                # Measuring may choose other kernels every time.
+                batch_size=None if machine.deterministic else config.recipe.batch_size,
+                autocast=fabric.autocast,
             )
         except InputError:
             return ensemble  # it has several architectures, or one that cannot be fused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from flipguard.locks import InUseError, alone_in, tidy
 from flipguard.methods import Method, Objective
 from flipguard.models import checkpoint_blocks
 from flipguard.models.code import allowing_code
+from flipguard.references import Reference
 from flipguard.runs.config import Config
 from flipguard.runs.folder import (
     CHECKPOINT,
@@ -29,7 +30,7 @@ from flipguard.runs.folder import (
 )
 from flipguard.runs.history import HISTORY, RUN
 from flipguard.training.batches import EpochBatches, calibrates, check_tokens, data_of
-from flipguard.training.checkpoint import CheckpointStore, load_ensemble, state_digest
+from flipguard.training.checkpoint import CheckpointStore, Progress, load_ensemble, state_digest
 from flipguard.training.checks import (
     check_calibration,
     check_data,
@@ -51,15 +52,15 @@ from flipguard.training.evaluate import classes_of
 from flipguard.training.interrupting import poll_interrupt, time_is_up
 from flipguard.training.jobs import JobMonitor, run_of_job
 from flipguard.training.loop import loop
-from flipguard.training.members import load_guides
 from flipguard.training.monitor import LineMonitor, Monitor, Report
 from flipguard.training.outcomes import Stopped
 from flipguard.training.processes import train_in_processes
 from flipguard.training.record import changed_since, changes_since, model_facts, part_facts
-from flipguard.training.reuse import reused_members, start_runs
 from flipguard.training.run_setup import RunSetup, set_up_run
 from flipguard.training.starting import as_seen, preprocessing_for
-from flipguard.training.strategies import train_members
+from flipguard.training.stored_views import ViewPlan
+from flipguard.training.strategies import plan_members
+from flipguard.training.strategy import TrainingContext
 from flipguard.training.teachers import load_teachers
 from flipguard.training.trainee import StudentTrainee
 from flipguard.worker_process import JobContext
@@ -116,24 +117,15 @@ def train_with(
     check_numbers(config)
     if (run := _finished(config, out, resume=resume)) is not None:
         tidy(out)
-        report(f"{out} is finished; nothing to do")
-        if changed := changed_since(run):
-            report(
-                f"the weights in {listed(changed)} (paths relative to it) have changed since it "
-                "was trained with them; it stays as it is"
-            )
-        if earlier := changes_since(run):
-            report(
-                f"it was trained before a change of the method ({'; '.join(earlier)}), and stays "
-                "as it is; train it into another folder to use the current method"
-            )
+        _explain_finished(run, report)
         return run
     old_runs = [Run.read(Path(folder)) for folder in config.old]
     check_needs(method, config, old_runs)
     if fabric is None:
         fabric = fabric_of(config.machine)
         if config.machine.processes > 1:
-            _checked_data(config, out, old_runs)  # raises here, before processes are started
+            # Raises here, before processes are started.
+            _check_data(config, out, old_runs, data_of(config))
             return _in_processes(fabric, config, out, resume=resume, monitor=monitor)
     minutes = config.machine.minutes
     deadline = None if minutes is None else began + 60 * minutes
@@ -152,7 +144,8 @@ def train_with(
         # Another process may have trained it while this one waited for the lock.
         if (run := _finished(config, out, resume=resume)) is not None:
             return run
-        data = _checked_data(config, out, old_runs)
+        data = as_seen(data_of(config), preprocessing_for(config))
+        _check_data(config, out, old_runs, data)
         stack.enter_context(kernel_settings(config.machine, fabric.device))
         return _train_one(fabric, config, method, out, data, old_runs, deadline, monitor)
 
@@ -164,16 +157,29 @@ def _finished(config: Config, out: Path, *, resume: bool) -> Run | None:
     return run if run is not None and is_whole(run) else None
 
 
-def _checked_data(config: Config, out: Path, old_runs: list[Run]) -> DataSet:
-    """Return the data; raise if the run cannot be trained on them."""
-    data = as_seen(data_of(config), preprocessing_for(config))
+def _explain_finished(run: Run, report: Report) -> None:
+    """Report that nothing is left to train, and what has changed since."""
+    report(f"{run.folder} is finished; nothing to do")
+    if changed := changed_since(run):
+        report(
+            f"the weights in {listed(changed)} (paths relative to it) have changed since it was "
+            "trained with them; it stays as it is"
+        )
+    if earlier := changes_since(run):
+        report(
+            f"it was trained before a change of the method ({'; '.join(earlier)}), and stays as it "
+            "is; train it into another folder to use the current method"
+        )
+
+
+def _check_data(config: Config, out: Path, old_runs: list[Run], data: DataSet) -> None:
+    """Raise if the run cannot be trained on its data."""
     check_data(out, config, data)
     check_calibration(config, data, old_runs)
     check_model(config, data)
     if isinstance(data.train, TextSplit):
         guides = [Run.read(Path(folder)) for folder in config.guides]
         check_tokens(config.model, [*old_runs, *guides], data.train.texts)
-    return data
 
 
 def _in_processes(fabric: Any, config: Config, out: Path, *, resume: bool, monitor: Monitor) -> Run:
@@ -206,34 +212,30 @@ def _train_one(
     if "start" in setup.facts:
         monitor.note(f"{config.model} {setup.facts['start']}")
     if method.needs(config.options).members is not None:
-        runs = _members(setup, old_runs, deadline, monitor)
-        if runs is None:
+        plan = plan_members(config, out, data, old_runs, report=monitor.note)
+        context = TrainingContext(
+            fabric=fabric,
+            train_one=train_with,
+            deadline=deadline,
+            # Lines: the members' epochs are not those of the run.
+            monitor=LineMonitor(monitor.note),
+        )
+        if isinstance(plan.run(context), Stopped):
             return setup.write("stopped")
-        setup.follow(runs)
+        members = plan.runs()
+        setup.follow(members)
         if method.is_mean:
-            return _finish_ensemble(setup, runs)
-        if not _ask_members(setup, runs, deadline, monitor.note):
+            return _finish_ensemble(setup, members)
+        held_out = setup.context.held_out if calibrates(config) else None
+        teachers = load_teachers(
+            members, config, fabric, held_out, input_shape=setup.facts["data"]["input_shape"]
+        )
+        setup.context = dataclasses.replace(setup.context, members=teachers)
+        views = setup.views
+        if views and not _store_views(setup, views, members, teachers, deadline, monitor.note):
             return setup.write("stopped")
-    return _train_student(setup, method.objective(setup.context), deadline, monitor)
-
-
-def _members(
-    setup: RunSetup, old_runs: list[Run], deadline: float | None, monitor: Monitor
-) -> list[Run] | None:
-    """Return the members of a run, all finished; None if training was stopped before."""
-    config = setup.config
-    if config.guides:
-        return load_guides(config, setup.data.class_names)
-    return train_members(
-        setup.fabric,
-        config,
-        setup.out,
-        train_one=train_with,
-        reused=reused_members(config, old_runs, setup.data),
-        starts=start_runs(config, old_runs[0]) if config.fine_tune else (),
-        deadline=deadline,
-        monitor=monitor,
-    )
+    ended = _train_student(setup, method.build(setup.context), deadline, monitor)
+    return setup.write("stopped") if isinstance(ended, Stopped) else setup.finish(setup.student)
 
 
 def _finish_ensemble(setup: RunSetup, runs: list[Run]) -> Run:
@@ -252,23 +254,22 @@ def _finish_ensemble(setup: RunSetup, runs: list[Run]) -> Run:
     return setup.finish(mean)
 
 
-def _ask_members(setup: RunSetup, runs: list[Run], deadline: float | None, report: Report) -> bool:
-    """Make members the student's teachers, or store their logits; return False if stopped."""
-    config, fabric = setup.config, setup.fabric
-    teachers = load_teachers(
-        runs,
-        machine=config.machine,
-        device=fabric.device,
-        held_out=setup.context.held_out if calibrates(config) else None,
-        batch_size=None if config.machine.deterministic else config.recipe.batch_size,
-        autocast=fabric.autocast,
-        input_shape=setup.facts["data"]["input_shape"],
-    )
-    setup.context = dataclasses.replace(setup.context, members=teachers)
-    if setup.views is None:
-        return True
-    kept = setup.views.stored(
-        runs, teachers, fabric=fabric, material=setup.source, deadline=deadline, report=report
+def _store_views(
+    setup: RunSetup,
+    plan: ViewPlan,
+    members: Sequence[Run],
+    teachers: Callable[[], Reference],
+    deadline: float | None,
+    report: Report,
+) -> bool:
+    """Store the teachers' logits for the student; return False if time was up before the end."""
+    kept = plan.stored(
+        members,
+        teachers,
+        fabric=setup.fabric,
+        material=setup.source,
+        deadline=deadline,
+        report=report,
     )
     if kept is None:
         return False
@@ -280,7 +281,7 @@ def _ask_members(setup: RunSetup, runs: list[Run], deadline: float | None, repor
 
 def _train_student(
     setup: RunSetup, objective: Objective, deadline: float | None, monitor: Monitor
-) -> Run:
+) -> Progress | Stopped:
     config, fabric, student = setup.config, setup.fabric, setup.student
     if config.machine.checkpointing:
         checkpoint_blocks(student)
@@ -295,20 +296,14 @@ def _train_student(
         world_size=fabric.world_size,
         views=objective.views,
     )
-    digest = state_digest(
-        config,
-        data=setup.data.fingerprint,
-        follows=setup.facts["follows"],
-        formula=setup.facts["formula"],
-    )
-    ended = loop(
+    return loop(
         # Modules that a method trains along with the student are made on the CPU.
         StudentTrainee(student, objective).to(fabric.device),
         batches,
         setup.trackers,
         CheckpointStore(
             setup.out,
-            digest,
+            state_digest(config, setup.facts),
             save_seconds=config.machine.save_seconds,
             writes_history=fabric.is_global_zero,
         ),
@@ -318,4 +313,3 @@ def _train_student(
         captured=captured,
         deadline=deadline,
     )
-    return setup.write("stopped") if isinstance(ended, Stopped) else setup.finish(student)

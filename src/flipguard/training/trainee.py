@@ -100,7 +100,7 @@ class Trainee(nn.Module, ABC):
 
     @abstractmethod
     def parameters_by_decay(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Return the trained parameters that decay, and biases and norms, which do not."""
+        """Return the trained parameters that always decay, and biases and norms."""
 
     @abstractmethod
     def clip(self, largest: float) -> None:
@@ -179,7 +179,7 @@ class StudentTrainee(Trainee):
         return classes_of(self.student)(inputs)
 
     def parameters_by_decay(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Return the matrices, which decay, and the vectors, which do not."""
+        """Return the matrices, and the vectors, which are biases and norms."""
         trained = [p for p in self.parameters() if p.requires_grad]
         return [p for p in trained if p.dim() > 1], [p for p in trained if p.dim() <= 1]
 
@@ -257,7 +257,7 @@ class GroupTrainee(Trainee):
         return torch.cat([self.fused.forward(piece).float().argmax(-1) for piece in pieces], 1)
 
     def parameters_by_decay(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Return the matrices of the models, which decay, and the vectors, which do not."""
+        """Return the matrices of the models, and the vectors."""
         return self.fused.decaying()
 
     def clip(self, largest: float) -> None:
@@ -317,11 +317,12 @@ def optimizer_of(
     *,
     captured: bool = False,
 ) -> torch.optim.Optimizer:
-    """Return the recipe's optimizer for weights that decay and others that do not."""
+    """Return the recipe's optimizer for weights that decay, and for biases and norms."""
     recipe = config.recipe
+    of_others = recipe.weight_decay if recipe.decay_biases_and_norms else 0.0
     groups = [
         {"params": list(decaying), "weight_decay": recipe.weight_decay},
-        {"params": list(others), "weight_decay": 0.0},
+        {"params": list(others), "weight_decay": of_others},
     ]
     # One kernel for all weights; it does not fit scaled gradients, which are unscaled before.
     at_once = True if device.type == "cuda" and config.machine.precision != "16-mixed" else None

@@ -1,0 +1,86 @@
+"""Refuse predictions and comparisons that a policy cannot judge.
+
+Judging belongs to `flipguard.gate`; a policy that is invalid for all files, to `flipguard.policy`.
+"""
+
+from __future__ import annotations
+
+from flipguard.comparison import Comparison
+from flipguard.engines.classes import is_scalar
+from flipguard.errors import PolicyError, listed
+from flipguard.metrics import METRICS, Metric
+from flipguard.notes import forgotten_target
+from flipguard.policy import Policy
+from flipguard.predictions.table import Predictions
+
+
+def check_columns(policy: Policy, *, old: Predictions, new: Predictions) -> None:
+    """Refuse a rule whose group-by column does not exist, before anything is compared."""
+    for i, rule in enumerate(policy.rules, start=1):
+        if rule.by is None:
+            continue
+        where = f"{policy.name}: rule {i} groups {rule.metric} by '{rule.by}'"
+        found = {side.name: side.column(rule.by) for side in (old, new)}
+        if all(column is None for column in found.values()):
+            columns = dict.fromkeys((*old.columns, *new.columns))
+            raise PolicyError(
+                f"{where}, but neither {old.name} nor {new.name} has that column; group by one "
+                f"of their columns: {listed(columns, most=12)}."
+            )
+        for side in (old, new):
+            column = found[side.name]
+            dtype = None if column is None else side.frame.collect_schema()[column]
+            if dtype is not None and not is_scalar(dtype):
+                raise PolicyError(
+                    f"{where}, but samples cannot be grouped by this column of type {dtype} in "
+                    f"{side.name}; use a column of text, numbers or times."
+                )
+
+
+def check_judgeable(result: Comparison, policy: Policy) -> None:
+    """Refuse a comparison that lacks what a rule needs, or in which no sample could break."""
+    _refuse_strangers(result, policy)
+    for rule in policy.rules:
+        _refuse_absent(result, METRICS[rule.metric], policy)
+
+
+def _refuse_strangers(result: Comparison, policy: Policy) -> None:
+    """Refuse an old model or a control that is never right: any update would pass against it.
+
+    The cause is usually that predictions and targets spell classes differently, which hides flips.
+    """
+    counts = result.counts
+    if not counts.layout.has_target or counts.labelled == 0:
+        return
+    right_counts = {result.old: counts.old_right}
+    for i, name in enumerate(result.controls):
+        right_counts[name] = counts.control(i).new_right
+    for name, right in right_counts.items():
+        if right == 0:
+            raise PolicyError(
+                f"{policy.name} cannot be judged because no prediction of {name} equals its "
+                "target, so no sample could break; check that predictions and targets use the same "
+                "class names."
+            )
+
+
+def _refuse_absent(result: Comparison, metric: Metric, policy: Policy) -> None:
+    absent = metric.needs - result.layout.available
+    if absent:
+        hint = forgotten_target(result.plan) if "target" in absent else ""
+        raise PolicyError(
+            f"{policy.name} limits {metric.name}, which needs {_listed_needs(absent)}, but "
+            f"{result.old} and {result.new} do not have that; add it, or remove the rule{hint}."
+        )
+
+
+def _listed_needs(needs: frozenset[str]) -> str:
+    """Return in words what a metric needs."""
+    words = {
+        "target": "targets",
+        "old scores": "class scores of the old model",
+        "new scores": "class scores of the new model",
+        "logits": "logits of both models",
+        "control": "a control (`control=`)",
+    }
+    return " and ".join(words[need] for need in sorted(needs))
