@@ -15,7 +15,7 @@ RunFolder = Annotated[
     Path, typer.Argument(metavar="RUN", help="Folder of a finished run.", show_default=False)
 ]
 Split = Annotated[
-    str, typer.Option("--split", metavar="NAME", help="Data to predict: train or test.")
+    str, typer.Option("--split", metavar="NAME", help="Data to predict: train, validation or test.")
 ]
 Out = Annotated[
     Path,

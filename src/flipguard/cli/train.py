@@ -132,6 +132,8 @@ def train_command(
         raise typer.Exit(130)
     if run.finished:
         line(f"{out}: finished; predictions of the test set are in {out}/predictions/test.npz")
+        if run.config.scope.validation is not None:
+            line(f"predictions of the validation set are in {out}/predictions/validation.npz")
     else:
         line(f"{out}: time limit reached; continue with: flipguard train --out {out} --resume")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,6 +90,16 @@ class FolderSplit(Split):
             workers=self.workers,
         )
 
+    def with_targets(self, targets: Tensor) -> FolderSplit:
+        return FolderSplit(
+            root=self.root,
+            paths=self.paths,
+            targets=targets,
+            size=self.size,
+            resize=self.resize,
+            workers=self.workers,
+        )
+
     def decoded(self) -> DecodedSplit:
         """Return all images decoded in memory, for sets that fit and are used in many epochs."""
         return DecodedSplit(files=self, inputs=self.inputs(torch.arange(len(self))))
@@ -152,6 +163,13 @@ class DecodedSplit(ArraySplit):
             device=self.all_inputs.device,
         )
 
+    def with_targets(self, targets: Tensor) -> DecodedSplit:
+        return DecodedSplit(
+            files=self.files.with_targets(targets.cpu()),
+            inputs=self.all_inputs,
+            device=self.all_inputs.device,
+        )
+
     def to(self, device: torch.device | str) -> DecodedSplit:
         return DecodedSplit(files=self.files, inputs=self.all_inputs, device=device)
 
@@ -187,9 +205,10 @@ def load_image_folder(
         raise _without(path, " or ".join(test_folders))
     names = _classes(path / "train")
     # A test folder may have no labels, while another one has them.
-    tested = next((folder for folder in there if _is_labelled(path / folder, names)), there[0])
-    splits: list[Split] = []
-    for part in ("train", tested):
+    labelled = [folder for folder in there if _is_labelled(path / folder, names)]
+    tested, *others = labelled or there
+
+    def split(part: str) -> Split:
         annotated = path / part / ANNOTATIONS
         read = _annotated(path, annotated) if annotated.is_file() else _listed(path, part)
         targets = indices_of([label for _, label in read], names, where=f"{path / part}")
@@ -197,9 +216,15 @@ def load_image_folder(
         split = FolderSplit(
             root=path, paths=paths, targets=targets, size=size, resize=resize, workers=workers
         )
-        splits.append(split.decoded() if decode == "now" else split)
+        return split.decoded() if decode == "now" else split
+
     return DataSet.of(
-        name=name or path.name, kind="image", class_names=names, train=splits[0], test=splits[1]
+        name=name or path.name,
+        kind="image",
+        class_names=names,
+        train=split("train"),
+        test=split(tested),
+        own_validation=partial(split, others[0]) if labelled and others else None,
     )
 
 

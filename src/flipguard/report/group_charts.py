@@ -30,6 +30,8 @@ CHANGE_COLOURS = {
 }
 
 MOST_DOTS = 30
+# The lines of each split, in the order of the legend.
+DASHES = {"test": [1, 0], "validation": [8, 2], "train": [4, 3]}
 
 
 def groups_chart(table: GroupTable, whole: Number) -> Spec:
@@ -290,11 +292,12 @@ def curve_chart(runs: Sequence[RunFolder], what: str) -> Spec:
         "opacity": FADED,
     }
     if len(splits) > 1:
+        shown = [split for split in DASHES if split in splits]
         encoding["strokeDash"] = {
             "field": "split",
             "type": "nominal",
             "title": None,
-            "scale": {"domain": ["test", "train"], "range": [[1, 0], [4, 3]]},
+            "scale": {"domain": shown, "range": [DASHES[split] for split in shown]},
         }
     tips = tips_of(run="run", split="on", epoch="epoch", told="value")
     return chart(

@@ -268,6 +268,11 @@ def _samples(setting: Mapping[str, Any]) -> str:
     train, test = (setting["samples"][part] for part in ("train", "test"))
     whole = PUBLISHED.get(setting["data"], train)
     part = f"{train:,}" if train == whole else f"{train:,} of its {whole:,}"
+    if validation := setting["samples"].get("validation"):
+        return (
+            f" ({part} samples to learn from; all rates are of a validation split of "
+            f"{validation:,}, and the {test:,} to test on were not used)"
+        )
     return f" ({part} samples to learn from, {test:,} to test on)"
 
 

@@ -57,6 +57,7 @@ from flipguard.training.processes import train_in_processes
 from flipguard.training.record import changed_since, changes_since, model_facts
 from flipguard.training.reuse import reused_members, start_runs
 from flipguard.training.run_setup import RunSetup, set_up_run
+from flipguard.training.scoping import notes_on_validation
 from flipguard.training.strategies import train_members
 from flipguard.training.teachers import load_teachers
 from flipguard.training.trainee import StudentTrainee
@@ -139,6 +140,8 @@ def train_with(
         if (run := _finished(config, out, resume=resume)) is not None:
             return run
         data = _checked_data(config, out, old_runs)
+        for note in notes_on_validation(config, data, old_runs):
+            report(note)
         stack.enter_context(kernel_settings(config.machine, fabric.device))
         return _train_one(fabric, config, method, out, data, old_runs, deadline, monitor)
 
