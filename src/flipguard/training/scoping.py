@@ -86,8 +86,10 @@ def notes_on_validation(config: Config, data: DataSet, olds: Sequence[Run]) -> l
         return []
     notes = []
     for run in olds:
+        if run.config.data != config.data:
+            continue
         learned = count_learned(run, data, data.validation)
-        if learned and run.config.data == config.data:
+        if learned:
             notes.append(
                 f"{printable(str(run.folder))} was trained on {learned:,} of the "
                 f"{len(data.validation):,} samples of the validation split, so it errs less there "
