@@ -274,7 +274,8 @@ def curve_chart(runs: Sequence[RunFolder], what: str) -> Spec:
         for point in run.points
         if point.what == what
     ]
-    splits = {value["split"] for value in values}
+    splits = {point.split for run in runs for point in run.points if point.what == what}
+    dashes = {split: dash for split, dash in DASHES.items() if split in splits}
     # With many epochs large dots would hide the line; small ones can still be hovered.
     size = 34 if max((run.epochs for run in runs), default=0) <= MOST_DOTS else 3
     encoding: Spec = {
@@ -291,13 +292,12 @@ def curve_chart(runs: Sequence[RunFolder], what: str) -> Spec:
         },
         "opacity": FADED,
     }
-    if len(splits) > 1:
-        shown = [split for split in DASHES if split in splits]
+    if len(dashes) > 1:
         encoding["strokeDash"] = {
             "field": "split",
             "type": "nominal",
             "title": None,
-            "scale": {"domain": shown, "range": [DASHES[split] for split in shown]},
+            "scale": {"domain": [*dashes], "range": [*dashes.values()]},
         }
     tips = tips_of(run="run", split="on", epoch="epoch", told="value")
     return chart(
