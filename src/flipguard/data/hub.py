@@ -75,15 +75,15 @@ def _tables(place: str) -> tuple[list[Any], Any]:
     if not isinstance(found, dict):
         return [found], None
     train = found.get("train")
-    tested, *others = [name for name in TEST if name in found] or [None]
+    others = [name for name in TEST if name in found]
     if train is None:
         raise InputError(
             f"Expected `hf:{place}` to have a split 'train', but got {listed(found)}; give a data "
             "set with one."
         )
     # A validation table without a test table is the test split.
-    validation = found[others[0]] if others else None
-    return ([train] if tested is None else [train, found[tested]]), validation
+    validation = found[others[1]] if len(others) > 1 else None
+    return [train, *(found[name] for name in others[:1])], validation
 
 
 def _column(table: Any, asked: str | None, usual: Sequence[str], key: str, place: str) -> str:

@@ -274,8 +274,7 @@ def curve_chart(runs: Sequence[RunFolder], what: str) -> Spec:
         for point in run.points
         if point.what == what
     ]
-    splits = {point.split for run in runs for point in run.points if point.what == what}
-    dashes = {split: dash for split, dash in DASHES.items() if split in splits}
+    dashes = {split: DASHES[split] for split in DASHES if split in {v["split"] for v in values}}
     # With many epochs large dots would hide the line; small ones can still be hovered.
     size = 34 if max((run.epochs for run in runs), default=0) <= MOST_DOTS else 3
     encoding: Spec = {
