@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 
 from flipguard.data import load_data
 from flipguard.errors import InputError
+from flipguard.report.group_charts import curve_chart
 from flipguard.runs.folder import MODEL, is_whole
-from flipguard.runs.history import RUN
+from flipguard.runs.history import RUN, read_run
 from flipguard.training import Config, Machine, Run, Scope, Seeds, predict, train
 from flipguard.training.batches import data_of
 from tests.training.tiny import bytes_of, history_of, needs_old, tiny, trained, with_old
@@ -71,6 +72,14 @@ def test_rates_are_those_of_the_validation_split(old: Run, tmp_path: Path) -> No
         run.document["data"] | {"train": 200 - HELD, "validation": HELD, "test": 100}
         == (run.document["data"])
     )
+
+
+def test_a_report_draws_the_rates_of_the_validation_split(old: Run) -> None:
+    points = [point for point in read_run(old.folder).points if point.what == "error_rate"]
+    assert [point.split for point in points] == ["train", "validation"] * 2
+    assert points[-1].value == error_rate(old, "validation")
+    scale = curve_chart([read_run(old.folder)], "error_rate")["layer"][0]["encoding"]["strokeDash"]
+    assert scale["scale"]["domain"] == ["validation", "train"]
 
 
 def test_predict_gives_the_files_of_the_run(old: Run, tmp_path: Path) -> None:
@@ -180,6 +189,10 @@ def test_an_old_run_that_learned_held_out_samples_is_noted(tmp_path: Path) -> No
     (said,) = notes(other, "of other")
     assert f"on {len(held - set(table(other, 'validation')))} of the {HELD} samples" in said
     assert not notes(trained(tiny(scope=HALF), tmp_path / "half"), "of half")
+    lines: list[str] = []
+    guided = tiny("elodi", scope=TENTH, guides=(str(every.folder), str(other.folder)))
+    train(guided, tmp_path / "guided", report=lines.append)
+    assert sum("was trained on" in line for line in lines) == 2
 
 
 def without(run: Run, *names: str) -> None:

@@ -81,11 +81,11 @@ def count_learned(run: Run, data: DataSet, samples: Split) -> int:
 
 
 def notes_on_validation(config: Config, data: DataSet, olds: Sequence[Run]) -> list[str]:
-    """Return a sentence for each old run that was trained on samples of the validation split."""
+    """Return a sentence for each old run or guide that was trained on validation samples."""
     if data.validation is None or config.scope.validation == OWN:
         return []
     notes = []
-    for run in olds:
+    for run in [*olds, *(Run.read(Path(folder)) for folder in config.guides)]:
         if run.config.data != config.data:
             continue
         learned = count_learned(run, data, data.validation)
