@@ -32,7 +32,7 @@ def table(run: Run, split: str) -> dict[int, tuple[str, str]]:
         names = found["class_names"]
         rows = zip(
             found["ids"].tolist(),
-            names[found["targets"]],
+            found["targets"].astype(str),
             names[found["logits"].argmax(1)],
             strict=True,
         )

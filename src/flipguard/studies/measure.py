@@ -18,6 +18,7 @@ from flipguard.engines.score_statistics import pair_statistics, side_statistics,
 from flipguard.errors import InputError
 from flipguard.metrics import METRICS
 from flipguard.runs.folder import Run, predictions_path
+from flipguard.runs.targets import class_indices
 
 Array = npt.NDArray[Any]
 
@@ -90,11 +91,12 @@ def _read(folder: Path) -> RunLogits:
     if not path.exists():
         path = predictions_path(folder, "test")
     found = read_archive(path, kind="NPZ", write="train the run again")
+    names = tuple(str(name) for name in found["class_names"])
     return RunLogits(
         ids=found["ids"],
         logits=found["logits"],
-        targets=found["targets"],
-        class_names=tuple(str(name) for name in found["class_names"]),
+        targets=class_indices(found["targets"], names),
+        class_names=names,
     )
 
 

@@ -15,6 +15,7 @@ from flipguard.files import save
 from flipguard.locks import alone_in
 from flipguard.runs.folder import Run, predictions_path
 from flipguard.runs.history import RUN, SPLITS
+from flipguard.runs.targets import written_targets
 from flipguard.training.batches import BatchSource, data_of
 from flipguard.training.checkpoint import load_model
 from flipguard.training.evaluate import logits_on
@@ -73,7 +74,7 @@ def _write(
     write_npz(
         path,
         ids=ids if isinstance(ids, list) else ids.cpu().numpy(),
-        targets=samples.targets.cpu().numpy(),
+        targets=written_targets(samples.targets.cpu().numpy(), data.class_names),
         logits=logits.cpu().numpy(),
         class_names=data.class_names,
     )
