@@ -140,7 +140,9 @@ def test_a_table_about_a_gpu_says_where_it_was_run() -> None:
     told = "\n".join(verdict_lines(result))
     assert "no two of the rows" not in told
     assert "The paper separates 2 pairs of these rows clearly, but in each pair this device" in told
-    assert "about the randomness of a GPU. This result was made on a CPU, so it shows nothing" in told
+    assert (
+        "about the randomness of a GPU. This result was made on a CPU, so it shows nothing" in told
+    )
     on_gpu = dataclasses.replace(result, facts={"device": {"kind": "cuda", "name": "a GPU"}})
     assert "This result was made on" not in "\n".join(verdict_lines(on_gpu))
 

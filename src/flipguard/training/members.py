@@ -10,8 +10,9 @@ from flipguard.errors import InputError
 from flipguard.runs.config import Config, Seeds, derive_seed, needs_of
 from flipguard.runs.folder import Run
 from flipguard.runs.key import run_key
-from flipguard.training.batches import calibrates, without_held_out
+from flipguard.training.batches import calibrates
 from flipguard.training.record import recorded_key
+from flipguard.training.scoping import without_held_out
 
 FOLDER = "members"
 

@@ -14,19 +14,23 @@ from flipguard.errors import InputError
 from flipguard.files import save
 from flipguard.locks import alone_in
 from flipguard.runs.folder import Run, predictions_path
-from flipguard.runs.history import RUN
+from flipguard.runs.history import RUN, SPLITS
+from flipguard.runs.targets import written_targets
 from flipguard.training.batches import BatchSource, data_of
 from flipguard.training.checkpoint import load_model
 from flipguard.training.evaluate import logits_on
-
-SPLITS = ("train", "test")
 
 
 def predict(run: Run, *, split: str, out: Path, device: str = "cpu") -> None:
     """Write a run's predictions on a split of its data."""
     if split not in SPLITS:
-        raise InputError(f"Expected `--split` to be train or test, but got {split!r}.")
+        raise InputError(f"Expected `--split` to be train, validation or test, but got {split!r}.")
     data = data_of(run.config)
+    if split not in data.splits:
+        raise InputError(
+            f"Expected `--split validation` of a run with a validation split, but {run.folder} was "
+            "trained without one; train it with scope.validation=0.1, or predict test."
+        )
     if data.fingerprint != run.document["data"]["fingerprint"]:
         raise InputError(
             f"Expected the data that {run.folder} was trained on, but {run.config.data} has "
@@ -62,7 +66,7 @@ def write_test_predictions(
 def _write(
     path: Path, model: nn.Module, data: DataSet, *, split: str, device: torch.device, spec: str
 ) -> None:
-    samples = data.train if split == "train" else data.test
+    samples = data.splits[split]
     # A model that was trained in double precision also predicts in it.
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     logits = logits_on(model, BatchSource(samples, device=device, model=spec, dtype=dtype))
@@ -70,7 +74,7 @@ def _write(
     write_npz(
         path,
         ids=ids if isinstance(ids, list) else ids.cpu().numpy(),
-        targets=samples.targets.cpu().numpy(),
+        targets=written_targets(samples.targets.cpu().numpy(), data.class_names),
         logits=logits.cpu().numpy(),
         class_names=data.class_names,
     )

@@ -135,8 +135,7 @@ def run_facts(
             "fingerprint": data.fingerprint,
             "class_names": list(data.class_names),
             "input_shape": None if shape is None else list(shape),
-            "train": len(data.train),
-            "test": len(data.test),
+            **{name: len(split) for name, split in data.splits.items()},
         },
         **model_facts(model),
         "versions": {
