@@ -164,7 +164,7 @@ class OneSeed:
                 **self.task.recipe,
                 "epochs": given.epochs,
             },
-            "scope": {"samples": given.samples},
+            "scope": {"samples": given.samples, "per_class": False},
             "seeds": {"seed": self.seed},
             **more,
         }
@@ -190,7 +190,7 @@ class OneSeed:
                 "elodi" if treated else "none",
                 options,
                 model=self.given.old_model,
-                scope={"samples": self.given.samples * self.given.old_samples},
+                scope={"samples": self.given.samples * self.given.old_samples, "per_class": False},
                 # Nobody keeps the seed that an old model was trained with.
                 seeds={"seed": (2000 if treated else 1000) + self.seed},
             )

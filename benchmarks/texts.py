@@ -65,7 +65,7 @@ def one_seed(
         train(from_dict(values), folder / name, report=lambda _: None)
         return time.monotonic() - began
 
-    half = {"scope": {"samples": 0.5}, "seeds": {"seed": 1000 + seed}}
+    half = {"scope": {"samples": 0.5, "per_class": False}, "seeds": {"seed": 1000 + seed}}
     run("old", "none", {}, **half)
     rows = []
     for name, options in METHODS.items():

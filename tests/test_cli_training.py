@@ -66,6 +66,20 @@ def test_a_run_can_be_compared(runs):
     assert result["churn"].value == pytest.approx(against["churn"])
 
 
+def test_a_validation_split(tmp_path):
+    scope = ("--set", "scope.validation=0.2")
+    first, second, last, more = flipguard(
+        tmp_path, "train", *TINY, *scope, "--out", "run"
+    ).stdout.splitlines()
+    assert "validation error" in first
+    assert "validation error" in second
+    assert last == "run: finished; predictions of the test set are in run/predictions/test.npz"
+    assert more == "predictions of the validation set are in run/predictions/validation.npz"
+    done = flipguard(tmp_path, "predict", "run", "--split", "validation", "--out", "held.csv")
+    assert done.stdout == "held.csv: predictions of run on its validation set\n"
+    assert len((tmp_path / "held.csv").read_text().splitlines()) == 1 + 39
+
+
 def test_predictions_of_a_split(runs):
     done = flipguard(runs, "predict", "v2", "--split", "train", "--out", "train.npz")
     assert done.returncode == 0, done.stderr

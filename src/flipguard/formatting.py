@@ -54,3 +54,16 @@ def format_bytes(size: int) -> str:
         if size >= 10 * unit or (size >= unit and unit == 2**20):
             return f"{size / unit:,.0f} {name}"
     return f"{size / 2**10:,.0f} KiB"
+
+
+def is_integer(name: str) -> bool:
+    """Whether a class is named by an integer of 64 bits.
+
+    >>> is_integer("7"), is_integer("007")
+    (True, False)
+    """
+    # "007" is another name than "7": only what an integer would be printed as counts as one.
+    digits = name.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        return False
+    return str(int(name)) == name and -(2**63) <= int(name) < 2**63

@@ -38,11 +38,12 @@ PUBLIC = {
     "Split",
     "TextSplit",
     "build_augmentation",
-    "first_classes",
+    "held_out_per_class",
     "stratified",
     "load_data",
     "part",
-    "seen_before",
+    "part_per_class",
+    "random_classes",
     "seen_by",
 }
 

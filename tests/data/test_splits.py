@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
+from decimal import ROUND_HALF_UP, Decimal
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipguard.data import TextSplit, first_classes, load_data, part, seen_before, stratified
+from flipguard.data import (
+    TextSplit,
+    held_out_per_class,
+    part,
+    part_per_class,
+    random_classes,
+    stratified,
+)
 from flipguard.data.dataset import ids_index_of
 from flipguard.errors import InputError
 from tests.data.test_counter import plain
@@ -67,33 +76,83 @@ def test_text_has_the_number_of_its_hash(names: list[str]) -> None:
     assert ids_index_of(names).tolist() == expected
 
 
-def test_an_old_model_that_saw_a_part() -> None:
-    data = load_data("mnist1d:train=1000,test=10")
-    old, older = (seen_before(data.train, fraction=share, seed=4) for share in (0.5, 0.25))
-    assert 400 < len(old) < 600
-    assert set(older.ids_index.tolist()) <= set(old.ids_index.tolist())
-    assert torch.equal(old.targets, data.train.targets[old.ids_index])
-
-
-def test_an_old_model_that_knew_fewer_classes() -> None:
-    data = load_data("mnist1d:train=1000,test=10")
-    old = first_classes(data.train, 6)
-    assert set(old.targets.tolist()) == set(range(6))
-    assert len(old) == int((data.train.targets < 6).sum())
-    assert torch.equal(old.targets, data.train.targets[old.ids_index])
-
-
 @pytest.mark.parametrize("fraction", [-0.1, 1.5, float("nan")])
 def test_a_fraction_that_is_none_is_refused(fraction: float) -> None:
-    with pytest.raises(InputError, match="Expected `fraction` to be from 0 to 1, but got"):
-        part(torch.arange(3), 0, fraction)
-
-
-@pytest.mark.parametrize("count", [0, True, 2.5])
-def test_a_count_of_classes_that_is_none_is_refused(count: int) -> None:
     split = TextSplit(texts=["a"], targets=torch.tensor([0]))
-    with pytest.raises(InputError, match=re.escape("Expected `count` to be a whole number of at")):
-        first_classes(split, count)
+    for wrong in (
+        lambda: part(torch.arange(3), 0, fraction),
+        lambda: part_per_class(split, 0, fraction),
+        lambda: held_out_per_class(split, 0, fraction),
+    ):
+        with pytest.raises(InputError, match="Expected `fraction` to be from 0 to 1, but got"):
+            wrong()
+
+
+@pytest.mark.parametrize("count", [0, True, 2.5, 4])
+def test_a_count_of_classes_that_is_none_is_refused(count: int) -> None:
+    with pytest.raises(InputError, match=re.escape("Expected `count` to be a whole number from 1")):
+        random_classes(["a", "b", "c"], count, seed=0)
+
+
+ROWS = st.lists(st.tuples(WHOLE, st.integers(0, 4)), max_size=40, unique_by=lambda row: row[0])
+SHARES = st.decimals("0.01", "0.99", places=2)
+
+
+def split_of(rows: list[tuple[int, int]]) -> TextSplit:
+    return TextSplit(
+        texts=[""] * len(rows),
+        targets=torch.tensor([target for _, target in rows], dtype=torch.int64),
+        ids=torch.tensor([one for one, _ in rows], dtype=torch.int64),
+    )
+
+
+@settings(max_examples=tries(60))
+@given(ROWS, st.integers(0, 9), SHARES)
+def test_a_share_of_each_class_is_as_the_definition_says(
+    rows: list[tuple[int, int]], seed: int, share: Decimal
+) -> None:
+    split = split_of(rows)
+    kept = part_per_class(split, seed, float(share)).tolist()
+    held_out = held_out_per_class(split, seed, float(share)).tolist()
+    for one in {target for _, target in rows}:
+        of_class = [place for place, (_, target) in enumerate(rows) if target == one]
+        size = len(of_class)
+        half_up = int((size * share).quantize(Decimal(1), rounding=ROUND_HALF_UP))
+        for mask, channel, count in (
+            (kept, -1, max(half_up, 1)),
+            (held_out, -3, min(half_up, size - 1)),
+        ):
+            drawn = [(signed(plain(seed, channel, rows[place][0], 0)), place) for place in of_class]
+            first = {place for _, place in sorted(drawn)[:count]}
+            assert {place for place in of_class if mask[place]} == first
+
+
+@settings(max_examples=tries(40))
+@given(ROWS, st.integers(0, 9), SHARES, SHARES)
+def test_a_larger_share_of_each_class_keeps_a_smaller_one(
+    rows: list[tuple[int, int]], seed: int, less: Decimal, more: Decimal
+) -> None:
+    less, more = sorted((less, more))
+    split, turned = split_of(rows), split_of(rows[::-1])
+    for take in (part_per_class, held_out_per_class):
+        small, large = take(split, seed, float(less)), take(split, seed, float(more))
+        assert bool((small <= large).all())
+        assert torch.equal(take(turned, seed, float(less)).flip(0), small)
+
+
+@settings(max_examples=tries(40))
+@given(st.lists(st.text(max_size=6), min_size=1, max_size=15, unique=True), st.integers(0, 9))
+def test_random_classes_are_as_the_definition_says(names: list[str], seed: int) -> None:
+    index = ids_index_of(names).tolist()
+    drawn = sorted(range(len(names)), key=lambda i: signed(plain(seed, -4, index[i], 0)))
+    for count in range(1, len(names) + 1):
+        assert random_classes(names, count, seed) == sorted(drawn[:count])
+
+
+def test_each_class_is_chosen_about_equally_often() -> None:
+    names = [f"class {index}" for index in range(10)]
+    times = Counter(one for seed in range(1000) for one in random_classes(names, 5, seed))
+    assert all(430 < times[index] < 570 for index in range(10))
 
 
 @settings(max_examples=tries(60))

@@ -12,9 +12,18 @@ import pytest
 from flipguard.errors import InputError
 from flipguard.methods import METHODS
 from flipguard.methods.base import Method, Option
-from flipguard.runs.config import Config, Machine, Recipe, Scope, Seeds
+from flipguard.runs.config import Config, Machine, Recipe, Seeds, as_dict, from_dict
 from flipguard.runs.image_settings import ImageSettings
-from flipguard.runs.key import KEY_DEFAULT, NO_KEY, key_settings, keyed, run_key, unkeyed
+from flipguard.runs.key import (
+    KEY_DEFAULT,
+    NO_KEY,
+    key_settings,
+    keyed,
+    run_key,
+    unkeyed,
+    with_recorded_defaults,
+)
+from flipguard.runs.scope import Scope
 from flipguard.training.checks import complete_config
 
 ELODI = METHODS["elodi"]
@@ -43,7 +52,7 @@ def test_keys_stay_as_they_are() -> None:
         old=("runs/v1",),
         fine_tune=True,
         recipe=Recipe(epochs=3, clip=1.0),
-        scope=Scope(classes=5),
+        scope=Scope(classes=5, class_choice="first"),
         seeds=Seeds(seed=1, init=0),
         machine=Machine(precision="64-true"),
     )
@@ -106,6 +115,7 @@ def test_what_a_field_is() -> None:
     assert fields(Recipe, {KEY_DEFAULT: None}) == {"decay_biases_and_norms"}
     assert fields(Recipe, NO_KEY) == {"preset"}
     assert fields(Scope) == {"samples", "classes", "seed"}
+    assert fields(Scope, {KEY_DEFAULT: None}) == {"class_choice", "per_class", "validation"}
     assert fields(Seeds) == {"seed", "init", "order", "augment", "dropout"}
     assert fields(Machine) == set()
     assert fields(Machine, {KEY_DEFAULT: None}) == {"precision", "deterministic"}
@@ -134,6 +144,8 @@ def test_what_a_field_is() -> None:
         {"recipe": Recipe(milestones=(3,))},
         {"recipe": Recipe(decay_biases_and_norms=True)},
         {"scope": Scope(seed=1)},
+        {"scope": Scope(validation=0.1)},
+        {"scope": Scope(validation="own")},
         {"seeds": Seeds(order=0)},
         {"machine": Machine(precision="bf16-mixed")},
         {"machine": Machine(deterministic=True)},
@@ -153,6 +165,29 @@ def test_what_decides_a_run_changes_its_key(change: dict[str, Any]) -> None:
 )
 def test_what_decides_nothing_leaves_the_key(change: dict[str, Any]) -> None:
     assert key(Config(**change)) == key(Config())
+
+
+@pytest.mark.parametrize(
+    ("part", "choice"),
+    [({"samples": 0.5}, {"per_class": False}), ({"classes": 5}, {"class_choice": "first"})],
+)
+def test_a_choice_counts_only_where_something_is_chosen(
+    part: dict[str, Any], choice: dict[str, Any]
+) -> None:
+    assert key(Config(scope=Scope(**choice))) == key(Config())
+    assert key(Config(scope=Scope(**part, **choice))) != key(Config(scope=Scope(**part)))
+
+
+def test_a_recorded_run_keeps_the_choices_of_its_time() -> None:
+    values = as_dict(Config(scope=Scope(samples=0.5, classes=5)))
+    for name in ("class_choice", "per_class", "validation"):
+        del values["scope"][name]
+    before = from_dict(with_recorded_defaults(values, Config()))
+    assert before.scope == Scope(samples=0.5, classes=5, class_choice="first", per_class=False)
+    # A setting that was recorded stays as it is.
+    assert from_dict(with_recorded_defaults(as_dict(before), Config())) == before
+    now = Config(scope=Scope(samples=0.5, validation=0.1))
+    assert from_dict(with_recorded_defaults(as_dict(now), Config())) == now
 
 
 def test_old_runs_and_guides_count_by_their_keys_in_their_order() -> None:

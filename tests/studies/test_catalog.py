@@ -14,6 +14,8 @@ import pytest
 
 from flipguard.errors import InputError
 from flipguard.methods import METHODS
+from flipguard.runs.scope import Scope
+from flipguard.studies.collect import differences
 from flipguard.studies.paper_tables import paper_tables
 from flipguard.studies.plan import StudyPlan, plan_study
 from flipguard.studies.read_study import read_study, studies, study_of, without_study
@@ -208,6 +210,41 @@ def test_what_old_had_not_seen() -> None:
         for update in plan.updates:
             old, new = nodes[update.old].config.scope, nodes[update.new].config.scope
             assert ((old.samples, old.classes), (new.samples, new.classes)) == (scope, (1.0, None))
+            # The committed results were made with these choices.
+            assert (old.class_choice, old.per_class, old.seed) == ("first", False, 0)
+
+
+def test_the_papers_scales_choose_as_the_paper_does() -> None:
+    """Random classes and a share of each class, anew for each seed; PCT, tables 5a and 5b."""
+    for study in ("pct.table5a", "pct.table5b"):
+        plan = planned(study, "imagenet", seeds=2)
+        nodes = {node.folder: node for node in plan.nodes}
+        for update in plan.updates:
+            old, new = nodes[update.old].config.scope, nodes[update.new].config.scope
+            assert (old.class_choice, old.per_class, old.seed) == ("random", True, update.seed)
+            assert new == Scope()
+        assert not [one for one in differences(plan) if "the old model's" in one]
+
+
+def test_a_validation_split_of_a_study() -> None:
+    told = ["scope.validation=0.1"]
+    for study in ("pct.table2a", "pct.table5b"):
+        for name, per_seed in (("mnist1d", False), ("imagenet", True)):
+            size = scale_of(name).set(told)
+            plan = plan_study(study_of(study), size, seeds=(0, 1), out=Path("out"), machine=MACHINE)
+            for node in plan.nodes:
+                scope = node.config.scope
+                assert (scope.validation, scope.seed) == (0.1, node.seed * per_seed)
+    with pytest.raises(InputError, match=r"to set recipe\.NAME"):
+        scale_of("mnist1d").set(["scope.samples=0.5"])
+    with pytest.raises(InputError, match=r"Expected `scope\.validation` to be one of 'own'"):
+        plan_study(
+            study_of("pct.table2a"),
+            scale_of("mnist1d").set(["scope.validation=x"]),
+            seeds=(0,),
+            out=Path("out"),
+            machine=MACHINE,
+        )
 
 
 def fine_tuned_ensembles(plan: StudyPlan) -> list[tuple[PlannedRun, PlannedRun]]:

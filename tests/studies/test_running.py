@@ -84,6 +84,29 @@ def test_a_study_is_trained_and_printed_with_the_paper(ran: tuple[Path, Ran]) ->
     assert [line for line in lines if cell_len(line) > 100] == []
 
 
+def test_a_study_with_a_validation_split_is_measured_on_it(tmp_path: Path) -> None:
+    settings = [*SMALL, "--seeds", "1", "--set", "scope.validation=0.2"]
+    done = flipguard("run", ID, *settings, "--processes", "2", "--out", str(tmp_path))
+    assert done.code == 0, done.err
+    told = "161 samples to learn from; all rates are of a validation split of 39, and the 300 to"
+    assert told in " ".join(done.out.split())
+    path = tmp_path / "results" / f"{ID}.mnist1d.json"
+    document = json.loads(path.read_text())
+    assert document["setting"]["samples"] == {"train": 161, "validation": 39, "test": 300}
+    assert "scope.validation=0.2" in document["set"]
+    for row in read_result(path, study_of(ID)).rows:
+        files = [
+            fg.read_predictions(
+                tmp_path / "runs" / row.runs[side][0] / "predictions" / "validation.npz"
+            )
+            for side in ("old", "new")
+        ]
+        compared = fg.compare(old=files[0], new=files[1])
+        assert compared.n == 39
+        value = compared["negative_flip_rate"].value
+        assert row.values["negative_flip_rate"][0] == pytest.approx(value, abs=1e-9)
+
+
 def test_values_are_those_of_compare(ran: tuple[Path, Ran]) -> None:
     out, _ = ran
     result = read_result(out / "results" / f"{ID}.mnist1d.json", study_of(ID))

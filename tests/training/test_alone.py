@@ -17,7 +17,7 @@ from torch import Tensor
 from flipguard.methods import METHODS
 from flipguard.runs.folder import MODEL
 from flipguard.training import Config, Run
-from flipguard.training.batches import without_held_out
+from flipguard.training.scoping import without_held_out
 from tests.training.tiny import make_old, tiny, trained, with_old
 
 # 200 samples in batches of 18: eleven steps in an epoch, and ten where a tenth is held out.

@@ -108,14 +108,18 @@ def test_members_of_a_calibrated_guide_do_not_see_what_it_is_calibrated_on(tmp_p
 LEARNED = (
     r"Expected %s not to be trained on the 25 samples that are held out to calibrate the "
     r"ensemble, but \S+ was trained on %d of them; %s, or give runs that were trained with "
-    r"`scope\.samples=0\.9` and `scope\.seed=0`\."
+    r"`scope\.samples=0\.9`, `scope\.per_class=false` and `scope\.seed=0`\."
 )
 
 
 def test_given_members_that_learned_what_they_are_calibrated_on_are_refused(
     tmp_path: Path,
 ) -> None:
-    scopes = {"all": Scope(), "other": Scope(samples=0.9, seed=1), "apart": Scope(samples=0.9)}
+    scopes = {
+        "all": Scope(),
+        "other": Scope(samples=0.9, seed=1, per_class=False),
+        "apart": Scope(samples=0.9, per_class=False),
+    }
     guides = {
         name: str(trained(tiny(scope=scope), tmp_path / name).folder)
         for name, scope in scopes.items()
@@ -142,7 +146,7 @@ def test_members_that_start_from_what_learned_it_are_refused(tmp_path: Path) -> 
     config = tiny("elodi", options=options, old=(str(old.folder),), fine_tune=True)
     with pytest.raises(InputError, match=LEARNED % (role, 25, "leave `fine_tune` out")):
         trained(config, tmp_path / "run")
-    half = trained(tiny(scope=Scope(samples=0.5)), tmp_path / "half")
+    half = trained(tiny(scope=Scope(samples=0.5, per_class=False)), tmp_path / "half")
     config = tiny("elodi", options=options, old=(str(half.folder),), fine_tune=True)
     assert trained(config, tmp_path / "run").finished
 

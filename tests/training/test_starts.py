@@ -36,7 +36,9 @@ def olds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return {
         "ensemble": old_run("ensemble", folder / "ensemble"),
         "elodi": old_run("elodi", folder / "elodi"),
-        "narrow": old_run("ensemble", folder / "narrow", scope=Scope(classes=NARROW)),
+        "narrow": old_run(
+            "ensemble", folder / "narrow", scope=Scope(classes=NARROW, class_choice="first")
+        ),
         "other": old_run("ensemble", folder / "other", model="mlp:hidden=12"),
     }
 

@@ -28,7 +28,8 @@ from flipguard.references import Ensemble
 from flipguard.references.stored_logits import StoredViews, pack_logits, packed_width
 from flipguard.runs.folder import MODEL
 from flipguard.training import Config, Machine, Run, Seeds, load_model, train
-from flipguard.training.batches import BatchSource, data_of, held_out_of
+from flipguard.training.batches import BatchSource, data_of
+from flipguard.training.scoping import held_out_of
 from flipguard.training.stored_views import _refuse_overflow
 from flipguard.training.view_table import DONE, TABLE, TableShape, ViewStore
 from tests.models.conftest import bert  # noqa: F401 (a fixture)
@@ -119,7 +120,7 @@ def test_temperatures_are_in_the_table(tmp_path: Path) -> None:
     config = with_views(1, options={"guide": "calibrated"})
     trained(config, tmp_path / "run")
     document = json.loads((store_in(tmp_path) / DONE).read_text())
-    learned, apart = held_out_of(data_of(config).train, config.scope)
+    learned, apart = held_out_of(data_of(config), config.scope)
     device = torch.device("cpu")
     held_out = BatchSource(apart, device=device, model=config.model)
     ensemble = Ensemble(members_in(tmp_path)).calibrate(held_out.batches())

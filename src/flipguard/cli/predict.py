@@ -16,7 +16,7 @@ RunFolder = Annotated[
     Path, typer.Argument(metavar="RUN", help="Folder of a finished run.", show_default=False)
 ]
 Split = Annotated[
-    str, typer.Option("--split", metavar="NAME", help="Data to predict: train or test.")
+    str, typer.Option("--split", metavar="NAME", help="Data to predict: train, validation or test.")
 ]
 Out = Annotated[
     Path,
@@ -46,6 +46,8 @@ def predict_command(
     run: RunFolder, out: Out, split: Split = "test", allow_code: AllowCode = False
 ) -> None:
     """Write the predictions of a run to a file that compare and gate can read.
+
+    Only runs that were trained with --set scope.validation=0.1 have a validation split.
 
     Example: [bold]flipguard predict runs/v2 --split test --out v2.npz[/bold]
     """

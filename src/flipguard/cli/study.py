@@ -71,7 +71,7 @@ Set = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="One setting of the scale: recipe.epochs=40, roles.small=lenet5, "
-        "options.fd-lm.weight=0.1, data_root=DIR.",
+        "options.fd-lm.weight=0.1, scope.validation=0.1, data_root=DIR.",
     ),
 ]
 Processes = Annotated[

@@ -14,7 +14,7 @@ from flipguard.cli.output import line, say
 from flipguard.errors import InputError, MissingExtraError, printable
 
 if TYPE_CHECKING:
-    from flipguard.training import Config
+    from flipguard.training import Config, Run
 
 STANDARD_ERROR = 2
 
@@ -129,10 +129,16 @@ def train_command(
     if stopped_by_hand:
         say(f"{out}: interrupted{_way_on(out, settings)}")
         raise typer.Exit(130)
-    if run.finished:
-        line(f"{out}: finished; predictions of the test set are in {out}/predictions/test.npz")
-    else:
+    _say_how_it_ended(run, out)
+
+
+def _say_how_it_ended(run: Run, out: Path) -> None:
+    if not run.finished:
         line(f"{out}: time limit reached; continue with: flipguard train --out {out} --resume")
+        return
+    line(f"{out}: finished; predictions of the test set are in {out}/predictions/test.npz")
+    if run.config.scope.validation is not None:
+        line(f"predictions of the validation set are in {out}/predictions/validation.npz")
 
 
 def _say_that_the_epoch_is_finished() -> None:

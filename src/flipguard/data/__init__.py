@@ -23,7 +23,13 @@ from flipguard.data.augmentations import AUGMENTATIONS, RandomResizedCrop, build
 from flipguard.data.dataset import ArraySplit, DataSet, Split, TextSplit
 from flipguard.data.image_folders import FolderSplit, seen_by
 from flipguard.data.registry import DATA_SETS, KnownData, load_data
-from flipguard.data.subsets import first_classes, part, seen_before, stratified
+from flipguard.data.subsets import (
+    held_out_per_class,
+    part,
+    part_per_class,
+    random_classes,
+    stratified,
+)
 
 __all__ = [
     "AUGMENTATIONS",
@@ -42,10 +48,11 @@ __all__ = [
     "Split",
     "TextSplit",
     "build_augmentation",
-    "first_classes",
+    "held_out_per_class",
     "load_data",
     "part",
-    "seen_before",
+    "part_per_class",
+    "random_classes",
     "seen_by",
     "stratified",
 ]

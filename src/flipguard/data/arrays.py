@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from flipguard.data.subsets import part
 from flipguard.errors import InputError, listed
 from flipguard.specs import Options
 
+VALIDATION = "validation_"
 WRITE = (
     "write it with numpy.savez(file, train_inputs=…, train_targets=…, test_inputs=…, "
     "test_targets=…), or with inputs=… and targets=… to have it split"
@@ -23,7 +25,11 @@ WRITE = (
 
 
 def load_npz(path: Path, options: Options) -> DataSet:
-    """Read train and test arrays, or split `inputs` and `targets` by id with a seed."""
+    """Read train and test arrays, or split `inputs` and `targets` by id with a seed.
+
+    The arrays ``validation_inputs``, ``validation_targets`` and ``validation_ids`` are the data's
+    own validation split.
+    """
     arrays = read_npz(path)
     # Read in any case, so that an unused option is not reported as a misspelt one.
     test_share, seed = options.share("test", 0.2), options.whole("seed", 0)
@@ -31,23 +37,51 @@ def load_npz(path: Path, options: Options) -> DataSet:
     parts = ["train_", "test_"] if "train_inputs" in arrays else [""]
     read = {prefix: _part(arrays, prefix, path) for prefix in parts}
     names = _class_names(arrays, [labels for _, labels, _ in read.values()], path)
-    splits, kinds = [], []
-    for prefix, (inputs, labels, ids) in read.items():
-        kind, tensor = _inputs(inputs, f"{prefix}inputs", path)
-        targets = indices_of(labels, names, where=f"`{prefix}targets` in {path}")
-        splits.append(ArraySplit(inputs=tensor, targets=targets, ids=ids))
-        kinds.append(kind)
+    split = partial(_split, names=names, path=path)
+    kinds, splits = zip(*(split(*read[prefix], prefix=prefix) for prefix in parts), strict=True)
     if len(splits) == 1:
         tested = part(splits[0].ids, seed, test_share)
-        splits = [splits[0].subset(~tested), splits[0].subset(tested)]
-    train, test = splits
-    if train.all_inputs.shape[1:] != test.all_inputs.shape[1:]:
+        train, test = splits[0].subset(~tested), splits[0].subset(tested)
+    else:
+        train, test = splits
+        _check_shape(train, test, "test_", path)
+
+    def validation() -> ArraySplit:
+        _, own = split(*_part(arrays, VALIDATION, path), prefix=VALIDATION)
+        _check_shape(train, own, VALIDATION, path)
+        return own
+
+    return DataSet.of(
+        name=path.stem,
+        kind=kinds[0],
+        class_names=names,
+        train=train,
+        test=test,
+        own_validation=validation if f"{VALIDATION}inputs" in arrays else None,
+    )
+
+
+def _split(
+    inputs: Array,
+    labels: list[Label],
+    ids: Ids | None,
+    *,
+    prefix: str,
+    names: list[str],
+    path: Path,
+) -> tuple[Kind, ArraySplit]:
+    kind, tensor = _inputs(inputs, f"{prefix}inputs", path)
+    targets = indices_of(labels, names, where=f"`{prefix}targets` in {path}")
+    return kind, ArraySplit(inputs=tensor, targets=targets, ids=ids)
+
+
+def _check_shape(train: ArraySplit, other: ArraySplit, prefix: str, path: Path) -> None:
+    wanted, found = (list(split.all_inputs.shape[1:]) for split in (train, other))
+    if wanted != found:
         raise InputError(
-            f"Expected `test_inputs` in {path} to be samples of the shape "
-            f"{list(train.all_inputs.shape[1:])} that `train_inputs` has, but got "
-            f"{list(test.all_inputs.shape[1:])}; bring both to one shape."
+            f"Expected `{prefix}inputs` in {path} to be samples of the shape {wanted} that "
+            f"`train_inputs` has, but got {found}; bring both to one shape."
         )
-    return DataSet.of(name=path.stem, kind=kinds[0], class_names=names, train=train, test=test)
 
 
 def read_npz(path: Path) -> dict[str, Array]:

@@ -96,15 +96,15 @@ class RandomResizedCrop(Augmentation):
             return Augmentation.fetch(self, split, indices, epoch=epoch, seed=seed)
         positions = split.positions(indices).cpu()
         ids = split.ids_index[positions]
-        epochs = epoch.cpu() if isinstance(epoch, Tensor) else epoch
-        each = isinstance(epochs, Tensor) and epochs.dim() > 0
+        epochs = epoch.cpu() if isinstance(epoch, Tensor) else torch.tensor(epoch)
+        epochs = epochs.expand(len(ids))
 
         def boxes_of(some: slice, shapes: Tensor) -> Boxes:
             return self.boxes(
                 shapes[:, 0],
                 shapes[:, 1],
                 ids_index=ids[some],
-                epoch=epochs[some] if each else epochs,
+                epoch=epochs[some],
                 seed=seed,
             )
 

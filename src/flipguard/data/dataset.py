@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -98,6 +98,10 @@ class Split(ABC):
         """Return the samples at these positions, or where a mask is true, with their ids."""
 
     @abstractmethod
+    def with_targets(self, targets: Tensor) -> Split:
+        """Return the same samples with other class indices, after classes were left out."""
+
+    @abstractmethod
     def fingerprint(self) -> str:
         """Return a sha256 over the contents: inputs, targets and ids."""
 
@@ -170,6 +174,9 @@ class ArraySplit(Split):
             ids=self.picked_ids(positions),
         )
 
+    def with_targets(self, targets: Tensor) -> ArraySplit:
+        return ArraySplit(inputs=self.all_inputs, targets=targets, ids=self.ids)
+
     def to(self, device: torch.device | str) -> ArraySplit:
         """Return the same samples on a device."""
         ids = self.ids.to(device) if isinstance(self.ids, Tensor) else self.ids
@@ -210,17 +217,35 @@ class TextSplit(Split):
             ids=self.picked_ids(positions),
         )
 
+    def with_targets(self, targets: Tensor) -> TextSplit:
+        return TextSplit(texts=self.texts, targets=targets, ids=self.ids)
+
     def fingerprint(self) -> str:
         seen = self.hashed()
         feed_texts(seen, self.texts)
         return seen.hexdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainingLabels:
+    """The ids and classes of all training samples, before a part of them was chosen.
+
+    From these it is known which of them another run with another part was trained on.
+    """
+
+    ids_index: Tensor
+    targets: Tensor
+    class_names: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSet:
     """Training and test samples of one task, and the names of its classes by index.
 
-    `fingerprint` is a sha256 over the contents; `DataSet.of` computes it.
+    `validation` is the split that rates are measured on while a model is trained, or None.
+    `own_validation` reads the data's own validation split; None if the data have none. `whole` is
+    None if no part was chosen. `fingerprint` is a sha256 over the contents of the splits;
+    `DataSet.of` computes it.
     """
 
     name: str
@@ -229,10 +254,22 @@ class DataSet:
     train: Split
     test: Split
     fingerprint: str
+    validation: Split | None = None
+    own_validation: Callable[[], Split] | None = None
+    whole: TrainingLabels | None = None
 
     @classmethod
     def of(
-        cls, *, name: str, kind: Kind, class_names: Sequence[str], train: Split, test: Split
+        cls,
+        *,
+        name: str,
+        kind: Kind,
+        class_names: Sequence[str],
+        train: Split,
+        test: Split,
+        validation: Split | None = None,
+        own_validation: Callable[[], Split] | None = None,
+        whole: TrainingLabels | None = None,
     ) -> DataSet:
         """Return a data set with checked targets and its fingerprint.
 
@@ -249,23 +286,14 @@ class DataSet:
                 f"Expected `class_names` to differ, but got {listed(again)} more than "
                 "once; give every class its own name."
             )
-        for part, split in (("train", train), ("test", test)):
-            if not len(split):
-                raise InputError(
-                    f"Expected the {part} split of {name} to hold samples, but got none; add some, "
-                    "or split the data another way."
-                )
-            outside = split.targets[(split.targets < 0) | (split.targets >= len(class_names))]
-            if len(outside):
-                got = listed(sorted(set(outside.tolist())))
-                raise InputError(
-                    f"Expected the {part} targets of {name} to be from 0 to "
-                    f"{len(class_names) - 1}, one for each of its {len(class_names)} class names, "
-                    f"but got {got}; fix the targets or the names."
-                )
+        splits = {"train": train, "test": test}
+        if validation is not None:
+            splits["validation"] = validation
+        for part, split in splits.items():
+            _check_split(part, split, name, class_names)
         seen = hashlib.sha256()
         feed_texts(seen, class_names)
-        feed_texts(seen, [train.fingerprint(), test.fingerprint()])
+        feed_texts(seen, [split.fingerprint() for split in splits.values()])
         return cls(
             name=name,
             kind=kind,
@@ -273,6 +301,53 @@ class DataSet:
             train=train,
             test=test,
             fingerprint=seen.hexdigest(),
+            validation=validation,
+            own_validation=own_validation,
+            whole=whole,
+        )
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The splits by name; `validation` only if there is one."""
+        some = {} if self.validation is None else {"validation": self.validation}
+        return {"train": self.train, **some, "test": self.test}
+
+    @property
+    def measured(self) -> str:
+        """The name of the split that rates are measured on while a model is trained."""
+        return "test" if self.validation is None else "validation"
+
+    @property
+    def predicted(self) -> tuple[str, ...]:
+        """The splits whose predictions a finished run has."""
+        return tuple(name for name in self.splits if name != "train")
+
+    @property
+    def training_labels(self) -> TrainingLabels:
+        """The ids and classes of all training samples, before a part of them was chosen."""
+        if self.whole is not None:
+            return self.whole
+        return TrainingLabels(
+            ids_index=self.train.ids_index,
+            targets=self.train.targets,
+            class_names=self.class_names,
+        )
+
+
+def _check_split(part: str, split: Split, name: str, class_names: Sequence[str]) -> None:
+    """Raise if a split is empty, or has targets without a class name."""
+    if not len(split):
+        raise InputError(
+            f"Expected the {part} split of {name} to hold samples, but got none; add some, "
+            "or split the data another way."
+        )
+    outside = split.targets[(split.targets < 0) | (split.targets >= len(class_names))]
+    if len(outside):
+        got = listed(sorted(set(outside.tolist())))
+        raise InputError(
+            f"Expected the {part} targets of {name} to be from 0 to "
+            f"{len(class_names) - 1}, one for each of its {len(class_names)} class names, "
+            f"but got {got}; fix the targets or the names."
         )
 
 

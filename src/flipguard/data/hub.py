@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def load_hub(place: str, options: Options) -> DataSet:
     size = options.whole("size", 224, least=1)
     test_share, seed = options.share("test", 0.2), options.whole("seed", 0)
     options.finish()
-    tables = _tables(place)
+    tables, of_validation = _tables(place)
     first = tables[0]
     label = _column(first, label_column, LABEL, "label", place)
     wanted = _column(first, column, TEXT + IMAGE, "column", place)
@@ -40,17 +41,19 @@ def load_hub(place: str, options: Options) -> DataSet:
     if len(splits) == 1:
         tested = part(splits[0].ids, seed, test_share)
         splits = [splits[0].subset(~tested), splits[0].subset(tested)]
+    own = partial(_split, of_validation, wanted, label, names, size, place)
     return DataSet.of(
         name=Path(place).name,
         kind="text" if isinstance(splits[0], TextSplit) else "image",
         class_names=names,
         train=splits[0],
         test=splits[1],
+        own_validation=None if of_validation is None else own,
     )
 
 
-def _tables(place: str) -> list[Any]:
-    """Return the training and the test table, or one table of both."""
+def _tables(place: str) -> tuple[list[Any], Any]:
+    """Return the training and the test table, or one table of both, and the validation table."""
     try:
         library = importlib.import_module("datasets")
     except ImportError as problem:
@@ -70,15 +73,17 @@ def _tables(place: str) -> list[Any]:
             f"{type(problem).__name__} ({why}); check the name or the path."
         ) from problem
     if not isinstance(found, dict):
-        return [found]
+        return [found], None
     train = found.get("train")
-    test = next((found[name] for name in TEST if name in found), None)
+    others = [name for name in TEST if name in found]
     if train is None:
         raise InputError(
             f"Expected `hf:{place}` to have a split 'train', but got {listed(found)}; give a data "
             "set with one."
         )
-    return [train] if test is None else [train, test]
+    # A validation table without a test table is the test split.
+    validation = found[others[1]] if len(others) > 1 else None
+    return [train, *(found[name] for name in others[:1])], validation
 
 
 def _column(table: Any, asked: str | None, usual: Sequence[str], key: str, place: str) -> str:

@@ -120,6 +120,17 @@ class FolderSplit(Split):
             preprocessing=preprocessing,
         )
 
+    def with_targets(self, targets: Tensor) -> FolderSplit:
+        return FolderSplit(
+            root=self.root,
+            paths=self.paths,
+            targets=targets,
+            size=self.size,
+            resize=self.resize,
+            workers=self.workers,
+            preprocessing=self.preprocessing,
+        )
+
     def decoded(self) -> DecodedSplit:
         """Return all images decoded in memory, for sets that fit and are used in many epochs."""
         return DecodedSplit(files=self, inputs=self.inputs(torch.arange(len(self))))
@@ -219,6 +230,13 @@ class DecodedSplit(ArraySplit):
         inputs = files.inputs(torch.arange(len(files)))
         return DecodedSplit(files=files, inputs=inputs, device=self.all_inputs.device)
 
+    def with_targets(self, targets: Tensor) -> DecodedSplit:
+        return DecodedSplit(
+            files=self.files.with_targets(targets.cpu()),
+            inputs=self.all_inputs,
+            device=self.all_inputs.device,
+        )
+
     def to(self, device: torch.device | str) -> DecodedSplit:
         return DecodedSplit(files=self.files, inputs=self.all_inputs, device=device)
 
@@ -266,25 +284,27 @@ class Pictures:
             now=options.one_of("decode", "later", ("later", "now")) == "now",
         )
 
+    def split(
+        self, root: Path, class_names: Sequence[str], images: Labelled, *, where: Path
+    ) -> Split:
+        """Return some images below a root; `where` is the place that errors about classes name."""
+        split = FolderSplit(
+            root=root,
+            paths=[path for path, _ in images],
+            targets=indices_of([label for _, label in images], class_names, where=str(where)),
+            size=self.size,
+            resize=self.resize,
+            workers=self.workers,
+        )
+        return split.decoded() if self.now else split
+
     def data_set(
         self, name: str, root: Path, class_names: Sequence[str], parts: Mapping[Path, Labelled]
     ) -> DataSet:
-        """Return a data set of files: for its training and its test part, paths and classes.
-
-        The parts have the place that errors about their classes name.
-        """
-        splits: list[Split] = []
-        for where, read in parts.items():
-            split = FolderSplit(
-                root=root,
-                paths=[path for path, _ in read],
-                targets=indices_of([label for _, label in read], class_names, where=str(where)),
-                size=self.size,
-                resize=self.resize,
-                workers=self.workers,
-            )
-            splits.append(split.decoded() if self.now else split)
-        train, test = splits
+        """Return a data set of its training and its test images, by the place that lists them."""
+        train, test = (
+            self.split(root, class_names, images, where=where) for where, images in parts.items()
+        )
         return DataSet.of(name=name, kind="image", class_names=class_names, train=train, test=test)
 
 
@@ -307,16 +327,26 @@ def load_image_folder(
         raise _without(path, " or ".join(test_folders))
     names = class_folders(path / "train")
     # A test folder may have no labels, while another one has them.
-    tested = next((folder for folder in there if is_labelled(path / folder, names)), there[0])
-    parts: dict[Path, Labelled] = {}
-    for part in ("train", tested):
+    labelled = [folder for folder in there if is_labelled(path / folder, names)]
+    tested, *others = labelled or there
+
+    def split(part: str) -> Split:
         annotated = path / part / ANNOTATIONS
-        parts[path / part] = (
+        images = (
             _annotated(path, annotated)
             if annotated.is_file()
             else files_by_class(path, path / part)
         )
-    return pictures.data_set(name or path.name, path, names, parts)
+        return pictures.split(path, names, images, where=path / part)
+
+    return DataSet.of(
+        name=name or path.name,
+        kind="image",
+        class_names=names,
+        train=split("train"),
+        test=split(tested),
+        own_validation=partial(split, others[0]) if labelled and others else None,
+    )
 
 
 def load_tiny_imagenet(options: Options, root: Path) -> DataSet:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from flipguard.specs import Options
 
 WHAT = 'lines of {"text": …, "label": …}'
 TRAIN = ("train.jsonl",)
-TEST = ("test.jsonl", "val.jsonl", "validation.jsonl", "valid.jsonl", "dev.jsonl")
+VALIDATION = ("val.jsonl", "validation.jsonl", "valid.jsonl", "dev.jsonl")
+TEST = ("test.jsonl", *VALIDATION)
 AGNEWS_FOLDERS = ("agnews", "ag_news_csv")  # the second is the name in the archive
 AGNEWS_WHAT = "rows of a class from 1 to 4, a title and a description"
 AGNEWS_CLASSES = ("World", "Sports", "Business", "Sci/Tech")
@@ -114,12 +116,20 @@ def _of_folder(folder: Path, name: str, class_names: Sequence[str] | None = None
         )
     read = {path: read_jsonl(path) for path in (train, test)}
     names = class_names or class_names_of(read[train][1], where=str(train))
-    splits = {
-        path: TextSplit(texts=texts, targets=indices_of(labels, names, where=str(path)))
-        for path, (texts, labels) in read.items()
-    }
+    validation = packed_or_not(folder, *VALIDATION)
+
+    def split(path: Path) -> TextSplit:
+        texts, labels = read[path] if path in read else read_jsonl(path)
+        return TextSplit(texts=texts, targets=indices_of(labels, names, where=str(path)))
+
     return DataSet.of(
-        name=name, kind="text", class_names=names, train=splits[train], test=splits[test]
+        name=name,
+        kind="text",
+        class_names=names,
+        train=split(train),
+        test=split(test),
+        # A validation file without a test file is the test split.
+        own_validation=None if validation in (None, test) else partial(split, validation),
     )
 
 

@@ -25,7 +25,8 @@ from flipguard.engines.classes import (
     spelled,
 )
 from flipguard.errors import InputError, listed
-from flipguard.predictions.names import NUMBER, exactly, is_integer, whole_numbers
+from flipguard.formatting import is_integer
+from flipguard.predictions.names import NUMBER, exactly, whole_numbers
 from flipguard.predictions.table import Predictions
 
 # The first rows of a column of names show that it does not hold numbers, which saves a look at all.

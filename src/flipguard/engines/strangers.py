@@ -11,7 +11,7 @@ from flipguard.engines.classes import class_series
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import CountingPlan
 from flipguard.errors import InputError, listed
-from flipguard.predictions.names import is_integer
+from flipguard.formatting import is_integer
 from flipguard.predictions.read import name_file_on_error
 from flipguard.predictions.scores import width
 

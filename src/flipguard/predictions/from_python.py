@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from flipguard.errors import InputError, listed
-from flipguard.predictions.names import is_integer
+from flipguard.formatting import is_integer
 
 Array = npt.NDArray[Any]
 

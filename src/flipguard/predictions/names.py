@@ -80,19 +80,6 @@ def _as_integer(number: str) -> str:
     return str(int(value)) if value.is_integer() else number
 
 
-def is_integer(name: str) -> bool:
-    """Whether a class is named by an integer of 64 bits.
-
-    >>> is_integer("7"), is_integer("007")
-    (True, False)
-    """
-    # "007" is another name than "7": only what an integer would be printed as counts as one.
-    digits = name.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
-        return False
-    return str(int(name)) == name and -(2**63) <= int(name) < 2**63
-
-
 # -- floats --------------------------------------------------------------------------------------
 
 

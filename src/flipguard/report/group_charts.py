@@ -30,6 +30,8 @@ CHANGE_COLOURS = {
 }
 
 MOST_DOTS = 30
+# The lines of each split, in the order of the legend.
+DASHES = {"test": [1, 0], "validation": [8, 2], "train": [4, 3]}
 
 
 def groups_chart(table: GroupTable, whole: Number) -> Spec:
@@ -272,7 +274,7 @@ def curve_chart(runs: Sequence[RunFolder], what: str) -> Spec:
         for point in run.points
         if point.what == what
     ]
-    splits = {value["split"] for value in values}
+    dashes = {split: DASHES[split] for split in DASHES if split in {v["split"] for v in values}}
     # With many epochs large dots would hide the line; small ones can still be hovered.
     size = 34 if max((run.epochs for run in runs), default=0) <= MOST_DOTS else 3
     encoding: Spec = {
@@ -289,12 +291,12 @@ def curve_chart(runs: Sequence[RunFolder], what: str) -> Spec:
         },
         "opacity": FADED,
     }
-    if len(splits) > 1:
+    if len(dashes) > 1:
         encoding["strokeDash"] = {
             "field": "split",
             "type": "nominal",
             "title": None,
-            "scale": {"domain": ["test", "train"], "range": [[1, 0], [4, 3]]},
+            "scale": {"domain": [*dashes], "range": [*dashes.values()]},
         }
     tips = tips_of(run="run", split="on", epoch="epoch", told="value")
     return chart(

@@ -22,6 +22,7 @@ from flipguard.methods.needs import Needs
 from flipguard.runs.image_settings import ImageSettings
 from flipguard.runs.key import NO_KEY, key_settings, keyed, unkeyed
 from flipguard.runs.presets import PRESETS
+from flipguard.runs.scope import Scope
 
 Source: TypeAlias = Literal["init", "order", "augment", "dropout"]
 SOURCES: tuple[Source, ...] = get_args(Source)
@@ -110,15 +111,6 @@ class Recipe:
     clip: float | None = None  # the largest norm of a gradient
     # "shared": all members of an ensemble see the same batches, which costs less.
     member_order: Literal["own", "shared"] = "own"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """The part of the data that a run may see, for example all that existed for an old model."""
-
-    samples: float = 1.0  # the share of the training samples
-    classes: int | None = None  # how many classes, the first ones
-    seed: int = 0  # chooses the samples of the share; runs with the same seed have the same ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,8 +362,11 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         kinds = typing.get_args(hint)
         if value in (None, NONE) and type(None) in kinds:
             return None
-        (kind,) = [kind for kind in kinds if kind is not type(None)]
-        return _value(kind, value, where)
+        possible = [kind for kind in kinds if kind is not type(None)]
+        words = [kind for kind in possible if typing.get_origin(kind) is Literal]
+        others = [kind for kind in possible if kind not in words]
+        # With both, such as a number or a word, text is a word.
+        return _value((words if isinstance(value, str) and words else others)[0], value, where)
     if origin is Literal:
         choices = typing.get_args(hint)
         if value not in choices:

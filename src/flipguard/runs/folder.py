@@ -19,12 +19,15 @@ from flipguard.files import atomic_write
 from flipguard.locks import remove_empty
 from flipguard.runs.config import Config, RetiredError, from_run
 from flipguard.runs.history import DAMAGES, HISTORY, RUN, SCHEMA, TIMING
+from flipguard.runs.key import with_recorded_defaults
 
 MODEL, CHECKPOINT = "model.safetensors", "checkpoints/last.pt"
 PREDICTIONS = "predictions/test.npz"
+VALIDATION_PREDICTIONS = "predictions/validation.npz"  # of a run with a validation split
 STATUSES = ("training", "stopped", "finished")
 
-WRITTEN = (MODEL, PREDICTIONS, CHECKPOINT, HISTORY, TIMING)  # by a run, after `run.json`
+# By a run, after `run.json`.
+WRITTEN = (MODEL, PREDICTIONS, VALIDATION_PREDICTIONS, CHECKPOINT, HISTORY, TIMING)
 # A temporary file: hidden, with the ID of the process that writes it.
 LEFT_OVER = re.compile(r"\..+\.(\d+)(?:\.[0-9a-f]+\.partial)?")
 # A temporary file of safetensors, whose name does not contain the process.
@@ -63,7 +66,7 @@ class Run:
             _texts(list(document.get("follows", {}).values()))
             return cls(
                 folder=folder,
-                config=from_run(document["config"]),
+                config=from_run(with_recorded_defaults(document["config"], Config())),
                 status=status,
                 class_names=tuple(_texts(data["class_names"])),
                 input_shape=None if shape is None else tuple(_sizes(shape)),
@@ -100,7 +103,10 @@ class Run:
 
 def is_whole(run: Run) -> bool:
     """Return whether a run is finished and its weights and predictions exist."""
-    return run.finished and all((run.folder / name).exists() for name in (MODEL, PREDICTIONS))
+    files = [MODEL, PREDICTIONS]
+    if run.config.scope.validation is not None:
+        files.append(VALIDATION_PREDICTIONS)
+    return run.finished and all((run.folder / name).exists() for name in files)
 
 
 def is_finished(folder: Path) -> bool:

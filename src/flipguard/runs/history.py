@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ RUN, HISTORY, TIMING = "run.json", "history.jsonl", "timing.jsonl"
 SCHEMA = "flipguard.run/1"
 PREDICTIONS_FILE = Path("predictions", "test.npz")
 DAMAGES = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, OSError)
-SPLITS = ("train", "test")
+SPLITS = ("train", "validation", "test")
 MOST_EPOCHS = 10**9  # that a run may have
 RATES = ("error_rate", "negative_flip_rate", "churn")
 
@@ -54,6 +54,17 @@ class RunFolder:
     def predictions(self) -> Path:
         """Path of the prediction table of the test set."""
         return self.folder / PREDICTIONS_FILE
+
+
+def measured_split(row: Mapping[str, Any]) -> str | None:
+    """Return the split that the rates of a row are of, besides train; None if it has no rates.
+
+    A run with a validation split is measured on it, any other run on the test split.
+
+    >>> measured_split({"epoch": 1, "train": {}, "validation": {"error_rate": 0.25}})
+    'validation'
+    """
+    return next((split for split in ("validation", "test") if split in row), None)
 
 
 def is_run(path: str | os.PathLike[str]) -> bool:

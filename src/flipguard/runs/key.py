@@ -23,16 +23,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 KEY_DEFAULT = "key_default"
+NO_EFFECT = "no_effect"
 # The metadata of a dataclass field whose value is no part of the key.
 NO_KEY: Mapping[str, Any] = {"no_key": True}
 
 
-def keyed(default: T, *, key_default: T) -> T:
+def keyed(default: T, *, key_default: T, no_effect: Mapping[str, Any] | None = None) -> T:
     """Return a dataclass field that is part of the key unless it equals `key_default`.
 
     A field without this or `unkeyed` is always part of the key.
+
+    Args:
+        default: The value that a run has if the setting is not given.
+        key_default: The value that runs had before there was the setting.
+        no_effect: A value of another setting of the same table, with which this one has no effect.
     """
-    return dataclasses.field(default=default, metadata={KEY_DEFAULT: key_default})
+    return dataclasses.field(
+        default=default, metadata={KEY_DEFAULT: key_default, NO_EFFECT: no_effect or {}}
+    )
 
 
 def unkeyed(default: T) -> T:
@@ -108,5 +116,30 @@ def _settings(table: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             continue
         if dataclasses.is_dataclass(value):
             yield from _settings(value, f"{prefix}{entry.name}.")
-        elif KEY_DEFAULT not in entry.metadata or value != entry.metadata[KEY_DEFAULT]:
+        elif KEY_DEFAULT not in entry.metadata or not (
+            value == entry.metadata[KEY_DEFAULT] or _has_no_effect(table, entry.metadata)
+        ):
             yield f"{prefix}{entry.name}", value
+
+
+def _has_no_effect(table: Any, metadata: Mapping[str, Any]) -> bool:
+    return any(getattr(table, name) == value for name, value in metadata[NO_EFFECT].items())
+
+
+def with_recorded_defaults(values: Any, table: Any) -> Any:
+    """Return recorded settings, with those that did not exist then at their `key_default`.
+
+    Args:
+        values: The settings that a run was trained with, as plain values.
+        table: A configuration, or a table of one, whose fields name all settings.
+    """
+    if not isinstance(values, Mapping):
+        return values  # which is refused later
+    found = dict(values)
+    for entry in dataclasses.fields(table):
+        inner = getattr(table, entry.name)
+        if dataclasses.is_dataclass(inner):
+            found[entry.name] = with_recorded_defaults(values.get(entry.name, {}), inner)
+        elif KEY_DEFAULT in entry.metadata:
+            found.setdefault(entry.name, entry.metadata[KEY_DEFAULT])
+    return found

@@ -11,7 +11,8 @@ from typing import Any, Final, TypeAlias
 from flipguard.methods import method_of
 from flipguard.runs.config import Config
 from flipguard.runs.folder import Run, read_lines
-from flipguard.runs.history import HISTORY
+from flipguard.runs.history import HISTORY, SPLITS, measured_split
+from flipguard.runs.scope import Scope
 from flipguard.studies.analyses import Analysed, analyses_of
 from flipguard.studies.measure import measured
 from flipguard.studies.plan import ComparedPair, StudyPlan
@@ -83,11 +84,12 @@ def _of_formula(config: Config) -> Iterator[str]:
 
 def _of_scope(plan: StudyPlan) -> Iterator[str]:
     """Yield how the old model's part of the data is chosen."""
+    scope = Scope(**plan.scale.scope)
     for line in _lines(plan):
-        if line.old.classes is not None:
+        if line.old.classes is not None and scope.class_choice == "first":
             count = round(plan.scale.classes * line.old.classes)
             yield f"the old model's classes: the first {count}, where PCT draws them at random"
-        if line.old.samples is not None:
+        if line.old.samples is not None and not scope.per_class:
             yield "the old model's samples: drawn from all, where PCT draws as many of each class"
 
 
@@ -184,7 +186,7 @@ def recipe_of(plan: StudyPlan) -> dict[str, Any]:
 def samples_of(plan: StudyPlan) -> dict[str, int]:
     """Return the sizes of the training and test sets; some runs may have seen only a part."""
     sizes = [Run.read(node.folder).document["data"] for node in plan.nodes]
-    return {part: max(size[part] for size in sizes) for part in ("train", "test")}
+    return {part: max(size[part] for size in sizes) for part in SPLITS if part in sizes[0]}
 
 
 def collect_rows(plan: StudyPlan, known: Updates | None = None) -> tuple[Row, ...]:
@@ -229,7 +231,10 @@ def collect_rows(plan: StudyPlan, known: Updates | None = None) -> tuple[Row, ..
 
 
 def curves(updates: Sequence[ComparedPair], split: str) -> dict[str, Any]:
-    """Return the rates after every epoch, one list per seed."""
+    """Return the rates after every epoch, one list per seed.
+
+    Those of ``test`` are of the validation split in runs that have one.
+    """
     found: dict[str, Any] = {
         "error_rate_new": [],
         "negative_flip_rate": [],
@@ -237,9 +242,10 @@ def curves(updates: Sequence[ComparedPair], split: str) -> dict[str, Any]:
     }
     for update in updates:
         rows = read_lines(update.new / HISTORY)
-        was = read_lines(update.old / HISTORY)[-1][split]["error_rate"]
-        errors = [row[split]["error_rate"] for row in rows]
-        flips = [_against(row[split]["old"], update.old)["negative_flip_rate"] for row in rows]
+        of = split if split == "train" else measured_split(rows[-1]) or split
+        was = read_lines(update.old / HISTORY)[-1][of]["error_rate"]
+        errors = [row[of]["error_rate"] for row in rows]
+        flips = [_against(row[of]["old"], update.old)["negative_flip_rate"] for row in rows]
         found["error_rate_new"].append(errors)
         found["negative_flip_rate"].append(flips)
         found["relative_negative_flip_rate"].append(

@@ -164,7 +164,9 @@ FACTS: Mapping[str, Reader] = {
         {"data": text, "epochs": whole_number, "models": named_values(text)},
         {
             "recipe": named_values(scalar),
-            "samples": record({"train": whole_number, "test": whole_number}, {}),
+            "samples": record(
+                {"train": whole_number, "test": whole_number}, {"validation": whole_number}
+            ),
         },
     ),
     "runs": whole_number,

@@ -16,19 +16,20 @@ from flipguard.data.readers import AbsentError
 from flipguard.errors import FlipguardError, InputError, listed
 from flipguard.formatting import format_seconds
 from flipguard.methods import method_of
-from flipguard.runs.config import Config, Scope
+from flipguard.runs.config import Config
 from flipguard.runs.folder import Run, read_lines
 from flipguard.runs.history import RUN, TIMING
+from flipguard.runs.scope import Scope
 from flipguard.studies.plan import NotAtScaleError, StudyPlan, plan_study
 from flipguard.studies.read_study import studies, study_of
 from flipguard.studies.results import check_out
 from flipguard.studies.run_graph import RUNS, SEEDS_A_GENERATION, PlannedRun
 from flipguard.studies.scales import Scale, scale_of
 from flipguard.studies.study import Study
-from flipguard.training.batches import scoped
 from flipguard.training.checks import check_data, check_numbers
 from flipguard.training.devices import cores
 from flipguard.training.members import FOLDER, member_count
+from flipguard.training.scoping import scoped
 from flipguard.worker_pool import PoolSettings
 
 Kind: TypeAlias = tuple[str, str, str, str]

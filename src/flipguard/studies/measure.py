@@ -17,7 +17,8 @@ from flipguard.engines.score_kernel import match_classes, side_and_pair_rows
 from flipguard.engines.score_statistics import pair_statistics, side_statistics, sums_by_group
 from flipguard.errors import InputError
 from flipguard.metrics import METRICS
-from flipguard.runs.folder import Run
+from flipguard.runs.folder import Run, predictions_path
+from flipguard.runs.targets import class_indices
 
 Array = npt.NDArray[Any]
 
@@ -85,13 +86,17 @@ def align_on_ids(old: RunLogits, new: RunLogits) -> tuple[RunLogits, RunLogits]:
 
 
 def _read(folder: Path) -> RunLogits:
-    path = folder / "predictions" / "test.npz"
+    # A run with a validation split is measured on it, so that the test split stays unused.
+    path = predictions_path(folder, "validation")
+    if not path.exists():
+        path = predictions_path(folder, "test")
     found = read_archive(path, kind="NPZ", write="train the run again")
+    names = tuple(str(name) for name in found["class_names"])
     return RunLogits(
         ids=found["ids"],
         logits=found["logits"],
-        targets=found["targets"],
-        class_names=tuple(str(name) for name in found["class_names"]),
+        targets=class_indices(found["targets"], names),
+        class_names=names,
     )
 
 

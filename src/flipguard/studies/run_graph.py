@@ -153,11 +153,6 @@ class Graph:
         spec: str | None = None,
     ) -> Config:
         scale = self._scale
-        scope: dict[str, Any] = {}
-        if model.samples is not None:
-            scope["samples"] = model.samples
-        if model.classes is not None:
-            scope["classes"] = round(scale.classes * model.classes)
         values: dict[str, Any] = {
             "method": model.method,
             "options": dict(options),
@@ -169,11 +164,23 @@ class Graph:
             "guides": [str(folder) for folder in guides],
             "fine_tune": model.fine_tune,
             "recipe": {"preset": scale.preset, **scale.recipe, **model.recipe},
-            "scope": scope,
+            "scope": self._scope(model, seed),
             "seeds": {"seed": SEEDS_A_GENERATION * (model.generation or 0) + seed},
             "machine": {**self._machine, **scale.machine, **self._every_epoch},
         }
         return from_dict(fix_randomness(values, model.fix))
+
+    def _scope(self, model: ModelSpec, seed: int) -> dict[str, Any]:
+        """Return the part of the data that a model sees."""
+        scope = dict(self._scale.scope)
+        if model.samples is not None:
+            scope["samples"] = model.samples
+        if model.classes is not None:
+            scope["classes"] = round(self._scale.classes * model.classes)
+        # Models that see all samples have no choice to make, and are the same run in all studies.
+        if scope.keys() & {"samples", "classes", "validation"}:
+            scope.setdefault("seed", seed)
+        return scope
 
     def _guides(
         self, model: ModelSpec, method: Method, options: Mapping[str, Scalar], seed: int

@@ -20,9 +20,11 @@ from flipguard.studies.study import Scalar
 FILE = "scales.toml"
 NO_VALUE = "none"
 BLANK = re.compile(r"\{(\w+)\}")
+# The settings of `scope` that a study's rows do not state.
+SCOPE = ("validation", "seed", "class_choice", "per_class")
 FORMS = (
     *("recipe.NAME", "machine.NAME", "roles.NAME", "options.METHOD.NAME"),
-    *("data", "data_root", "classes"),
+    *("data", "data_root", "classes", *(f"scope.{name}" for name in SCOPE)),
 )
 
 
@@ -43,6 +45,8 @@ class Scale:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
+    # How parts of the data are chosen. Without a seed, each seed of a study chooses its own part.
+    scope: Mapping[str, Any] = field(default_factory=dict)
     papers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     studies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     preset: str | None = None
@@ -142,6 +146,8 @@ class Scale:
         if table in ("recipe", "machine") and name:
             changed = {table: {**getattr(self, table), name: _parsed(text)}}
             return dataclasses.replace(self, **changed)
+        if table == "scope" and name in SCOPE:
+            return dataclasses.replace(self, scope={**self.scope, name: _parsed(text)})
         known = [*FORMS, *sorted(blanks)]
         raise InputError(
             f"Expected `--set` of a study to set {', '.join(known)}, but got {listed([key])}."

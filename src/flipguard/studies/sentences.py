@@ -268,6 +268,11 @@ def _samples(setting: Mapping[str, Any]) -> str:
     train, test = (setting["samples"][part] for part in ("train", "test"))
     whole = PUBLISHED.get(setting["data"], train)
     part = f"{train:,}" if train == whole else f"{train:,} of its {whole:,}"
+    if validation := setting["samples"].get("validation"):
+        return (
+            f" ({part} training samples; all rates are of a validation split of {validation:,} "
+            f"samples, and the {test:,} test samples were not used)"
+        )
     return f" ({part} training samples, {test:,} test samples)"
 
 

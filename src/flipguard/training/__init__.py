@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from flipguard.runs.config import Config, Machine, Recipe, Scope, Seeds
+from flipguard.runs.config import Config, Machine, Recipe, Seeds
 from flipguard.runs.folder import Run
 from flipguard.runs.image_settings import ImageSettings
+from flipguard.runs.scope import Scope
 from flipguard.training.adopt import Adopted, adopt
 from flipguard.training.checkpoint import load_model
 from flipguard.training.predict import predict

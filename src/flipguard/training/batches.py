@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,20 +20,17 @@ from flipguard.data import (
     FolderSplit,
     Split,
     TextSplit,
-    first_classes,
     load_data,
-    part,
-    seen_before,
     seen_by,
 )
 from flipguard.errors import InputError
-from flipguard.methods.base import HELD_OUT
 from flipguard.models import Inputs, encode_texts, tokenizer_for
 from flipguard.models.hugging_face import LONGEST
 from flipguard.models.preprocessing import Preprocessing
-from flipguard.runs.config import Config, Recipe, Scope, Seeds, needs_of
+from flipguard.runs.config import Config, Recipe, Seeds, needs_of
 from flipguard.runs.folder import Run
 from flipguard.training.read_ahead import read_ahead
+from flipguard.training.scoping import scoped
 
 AT_ONCE = 1000
 WIDTHS = 16  # a batch's width is a multiple of it, so that few widths occur
@@ -244,26 +240,6 @@ def data_of(config: Config) -> DataSet:
     return scoped(load_data(config.data, root=root), config.scope)
 
 
-def scoped(data: DataSet, scope: Scope) -> DataSet:
-    """Return the part of the data in a scope; the test set has all samples of its classes."""
-    train, test, names = data.train, data.test, data.class_names
-    if scope.classes is not None:
-        if not 1 <= scope.classes <= len(names):
-            raise InputError(
-                f"Expected `scope.classes` to be from 1 to {len(names)}, but got {scope.classes}."
-            )
-        train = first_classes(train, scope.classes)
-        test = first_classes(test, scope.classes)
-        names = names[: scope.classes]
-    if scope.samples != 1:
-        if not 0 < scope.samples < 1:
-            raise InputError(
-                f"Expected `scope.samples` to be a share from 0 to 1, but got {scope.samples:g}."
-            )
-        train = seen_before(train, fraction=scope.samples, seed=scope.seed)
-    return DataSet.of(name=data.name, kind=data.kind, class_names=names, train=train, test=test)
-
-
 def input_shape_of(data: DataSet) -> tuple[int, ...] | None:
     """Return the shape of one input, or None for texts."""
     if isinstance(data.train, TextSplit):
@@ -425,25 +401,7 @@ def _scaled(inputs: Tensor) -> Tensor:
     return inputs.float().div_(127.5).sub_(1) if inputs.dtype == torch.uint8 else inputs
 
 
-def without_held_out(scope: Scope) -> Scope:
-    """Return the scope without the samples that are held out for calibration."""
-    return dataclasses.replace(scope, samples=scope.samples * (1 - HELD_OUT))
-
-
 def calibrates(config: Config) -> bool:
     """Return whether a run holds out samples, to fit the temperatures of its members on."""
     members = needs_of(config).members
     return members is not None and members.calibrated
-
-
-def held_out_of(split: Split, scope: Scope) -> tuple[Split, Split]:
-    """Return the training samples to learn from, and those held out to measure on.
-
-    The samples to learn from are those that a run with the scope of `without_held_out` sees.
-    """
-    apart = ~part(split.ids, seed=scope.seed, fraction=without_held_out(scope).samples)
-    if not bool(apart.any()) or bool(apart.all()):
-        raise InputError(
-            f"Expected training samples enough to hold some of them out, but got {len(split)}."
-        )
-    return split.subset(~apart), split.subset(apart)

@@ -6,10 +6,9 @@ import dataclasses
 import math
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import nn
 
-from flipguard.data import DataSet, TextSplit, part
-from flipguard.data.dataset import Ids
+from flipguard.data import DataSet, TextSplit
 from flipguard.errors import InputError, listed, printable
 from flipguard.methods import METHODS, Method, OldModelInfo, method_of
 from flipguard.methods.needs import Needs, OldRun, RunFacts
@@ -18,11 +17,12 @@ from flipguard.models.code import check_code
 from flipguard.runs.config import Config, decisive, needs_of
 from flipguard.runs.folder import WRITTEN, Run, is_whole
 from flipguard.runs.history import RUN
-from flipguard.training.batches import calibrates, held_out_of, without_held_out
+from flipguard.training.batches import calibrates
 from flipguard.training.checkpoint import weight_mismatch
 from flipguard.training.members import FOLDER as MEMBERS
 from flipguard.training.record import check_follows, follows_same
 from flipguard.training.reuse import refuse_start, start_runs
+from flipguard.training.scoping import count_learned, held_out_of, without_held_out
 from flipguard.training.stored_views import FOLDER as VIEWS
 from flipguard.training.trainee import LARGEST
 
@@ -109,7 +109,7 @@ def check_calibration(config: Config, data: DataSet, olds: list[Run]) -> None:
     """Raise if members were trained on the samples on which their temperatures are fitted."""
     if not calibrates(config):
         return
-    _, apart = held_out_of(data.train, config.scope)
+    _, apart = held_out_of(data, config.scope)
     members = [Run.read(Path(folder)) for folder in config.guides]
     role, way_out = "`guides`", "leave `guides` out, so that members are trained without them"
     if config.fine_tune and not members:
@@ -117,23 +117,17 @@ def check_calibration(config: Config, data: DataSet, olds: list[Run]) -> None:
         members = [Run.read(Path(folder)) for folder in starts] or olds
         role, way_out = "`--old`, whose weights members start from,", "leave `fine_tune` out"
     for run in members:
-        learned = int(_learned(run, apart.ids).sum())
+        learned = count_learned(run, data, apart)
         if learned:
-            share, seed = without_held_out(config.scope).samples, config.scope.seed
+            wanted = without_held_out(config.scope)
             raise InputError(
                 f"Expected {role} not to be trained on the {len(apart):,} samples that are held "
                 f"out to calibrate the ensemble, but {printable(str(run.folder))} was trained on "
                 f"{learned:,} of them; {way_out}, or give runs that were trained with "
-                f"`scope.samples={share:g}` and `scope.seed={seed}`."
+                f"`scope.samples={wanted.samples:g}`, "
+                f"`scope.per_class={str(wanted.per_class).lower()}` and "
+                f"`scope.seed={wanted.seed}`."
             )
-
-
-def _learned(run: Run, ids: Ids) -> Tensor:
-    """Return a mask of the samples that a run, or the run that it started from, was trained on."""
-    found = part(ids, seed=run.config.scope.seed, fraction=run.config.scope.samples)
-    for old in run.config.old if run.config.fine_tune else ():
-        found |= _learned(Run.read(Path(old)), ids)
-    return found
 
 
 def check_model(config: Config, data: DataSet) -> None:

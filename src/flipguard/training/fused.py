@@ -115,7 +115,8 @@ def _finish(
         model = setup.members[index]
         model.load_state_dict(states[index])
         save_model(folder, model)
-        write_test_predictions(folder, model, setup.data, split="test", device=device)
+        for split in setup.data.predicted:
+            write_test_predictions(folder, model, setup.data, split=split, device=device)
         write_lines(folder / TIMING, ended.timing)
         write_lines(folder / HISTORY, ended.histories[index])
         weights = sha256_of(folder / MODEL)

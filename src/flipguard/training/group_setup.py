@@ -53,7 +53,9 @@ def set_up_group(fabric: Any, group: FusedGroup, configs: Sequence[Config]) -> G
     ]
     sources = _sources(fabric, configs, data)
     dtype = input_type(first.machine)
-    test = BatchSource(data.test, device=fabric.device, model=first.model, dtype=dtype)
+    measured = BatchSource(
+        data.splits[data.measured], device=fabric.device, model=first.model, dtype=dtype
+    )
     return GroupSetup(
         data=data,
         members=members,
@@ -61,7 +63,7 @@ def set_up_group(fabric: Any, group: FusedGroup, configs: Sequence[Config]) -> G
         sources=sources,
         trackers={
             "train": FlipTracker(sources[0], olds, SEEN, autocast=fabric.autocast),
-            "test": FlipTracker(test, olds, autocast=fabric.autocast),
+            data.measured: FlipTracker(measured, olds, autocast=fabric.autocast),
         },
     )
 

@@ -11,8 +11,9 @@ from flipguard.models.code import check_code
 from flipguard.runs.config import Config, Seeds, derive_seed, needs_of
 from flipguard.runs.folder import Run
 from flipguard.runs.key import run_key
-from flipguard.training.batches import calibrates, without_held_out
+from flipguard.training.batches import calibrates
 from flipguard.training.record import recorded_key
+from flipguard.training.scoping import without_held_out
 
 FOLDER = "members"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from flipguard.runs.history import measured_split
+
 Report: TypeAlias = Callable[[str], None]
 
 
@@ -52,13 +54,16 @@ class LineMonitor:
 
 
 def _rates(rows: Sequence[Mapping[str, Any]]) -> str:
-    if "test" not in rows[0]:  # this epoch was not measured
+    split = measured_split(rows[0])
+    if split is None:  # this epoch was not measured
         return ""
-    error = _mean([row["test"]["error_rate"] for row in rows])
+    error = _mean([row[split]["error_rate"] for row in rows])
     if len(rows) > 1:
-        return f"  test error {error:.2%} on average"
-    flips = [rates["negative_flip_rate"] for rates in rows[0]["test"]["old"].values()]
-    return f"  test error {error:.2%}" + "".join(f"  NFR {r:.2%}" for r in flips if r is not None)
+        return f"  {split} error {error:.2%} on average"
+    flips = [rates["negative_flip_rate"] for rates in rows[0][split]["old"].values()]
+    return f"  {split} error {error:.2%}" + "".join(
+        f"  NFR {rate:.2%}" for rate in flips if rate is not None
+    )
 
 
 def _mean(values: Sequence[float]) -> float:

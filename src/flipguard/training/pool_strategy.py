@@ -23,7 +23,7 @@ from flipguard.errors import DivergedError, InputError
 from flipguard.locks import InUseError
 from flipguard.runs.config import Config, Machine
 from flipguard.runs.folder import is_finished, read_lines
-from flipguard.runs.history import DAMAGES, HISTORY, TIMING
+from flipguard.runs.history import DAMAGES, HISTORY, TIMING, measured_split
 from flipguard.training.devices import cores, peak_memory
 from flipguard.training.interrupting import interrupted, on_interrupt, stop_reason
 from flipguard.training.jobs import train_job_for
@@ -229,10 +229,11 @@ class MemberMonitor(PoolMonitor):
         if not done:
             return  # it was stopped before its first epoch
         rows = read_lines(folder / HISTORY)
-        rate = rows[-1]["test"]["error_rate"] if rows else float("nan")
+        split = measured_split(rows[-1]) if rows else None
+        told = "" if split is None else f"  {split} error {rows[-1][split]['error_rate']:.2%}"
         self._report(
             f"  member {index + 1} of {len(self._configs)}: epoch "
-            f"{done}/{self._configs[index].recipe.epochs}  test error {rate:.2%}"
+            f"{done}/{self._configs[index].recipe.epochs}{told}"
         )
 
     def _time_left(self, now: float) -> str:

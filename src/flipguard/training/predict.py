@@ -17,12 +17,11 @@ from flipguard.files import save
 from flipguard.locks import alone_in
 from flipguard.models.code import allowing_code
 from flipguard.runs.folder import Run, predictions_path
-from flipguard.runs.history import RUN
+from flipguard.runs.history import RUN, SPLITS
+from flipguard.runs.targets import class_indices, written_targets
 from flipguard.training.batches import BatchSource, data_of
 from flipguard.training.checkpoint import load_model
 from flipguard.training.evaluate import logits_on
-
-SPLITS = ("train", "test")
 
 
 def predict(
@@ -33,8 +32,13 @@ def predict(
     `allow_code` is needed for a run whose model a function makes (``python:``), which is called.
     """
     if split not in SPLITS:
-        raise InputError(f"Expected `--split` to be train or test, but got {split!r}.")
+        raise InputError(f"Expected `--split` to be train, validation or test, but got {split!r}.")
     data = data_of(run.config)
+    if split not in data.splits:
+        raise InputError(
+            f"Expected `--split validation` of a run with a validation split, but {run.folder} was "
+            "trained without one; train it with scope.validation=0.1, or predict test."
+        )
     if data.fingerprint != run.document["data"]["fingerprint"]:
         raise InputError(
             f"Expected the data that {run.folder} was trained on, but {run.config.data} has "
@@ -57,24 +61,24 @@ def write_test_predictions(
     folder: Path, model: nn.Module, data: DataSet, *, split: str, device: torch.device
 ) -> float:
     """Write a prediction table into a run's folder, and return its error rate."""
-    table = _table(Run.read(folder), model, data, split=split, device=device)
+    run = Run.read(folder)
+    table = _table(run, model, data, split=split, device=device)
     save(predictions_path(folder, split), lambda path: write_npz(path, **table))
-    return float((table["logits"].argmax(-1) != table["targets"]).mean())
+    targets = class_indices(table["targets"], run.class_names)
+    return float((table["logits"].argmax(-1) != targets).mean())
 
 
 def _table(
     run: Run, model: nn.Module, data: DataSet, *, split: str, device: torch.device
 ) -> dict[str, Any]:
     """Return the arrays of a prediction table, for the classes that the model knows."""
-    samples, targets = _known(
-        data.train if split == "train" else data.test, data.class_names, run.class_names
-    )
+    samples, targets = _known(data.splits[split], data.class_names, run.class_names)
     # A model that was trained in double precision also predicts in it.
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     source = BatchSource(samples, device=device, model=run.config.model, dtype=dtype)
     return {
         "ids": samples.ids if isinstance(samples.ids, list) else samples.ids.cpu().numpy(),
-        "targets": targets.cpu().numpy(),
+        "targets": written_targets(targets.cpu().numpy(), run.class_names),
         "logits": logits_on(model, source).cpu().numpy(),
         "class_names": run.class_names,
     }

@@ -16,13 +16,14 @@ from flipguard.methods import BuildContext, Method
 from flipguard.references import StoredLogits
 from flipguard.runs.config import Config
 from flipguard.runs.folder import MODEL, Run, remove_leftovers
-from flipguard.training.batches import BatchSource, held_out_of, steps_per_epoch
+from flipguard.training.batches import BatchSource, steps_per_epoch
 from flipguard.training.checkpoint import load_old_model, load_old_weights, save_model
 from flipguard.training.checks import check_layouts
 from flipguard.training.devices import input_type, to_device
 from flipguard.training.evaluate import SEEN, FlipTracker, logits_on
 from flipguard.training.predict import write_test_predictions
 from flipguard.training.record import follows, run_facts, write_run
+from flipguard.training.scoping import held_out_of
 from flipguard.training.starting import new_model
 from flipguard.training.stored_views import ViewPlan, plan_views
 
@@ -60,7 +61,9 @@ class RunSetup:
         if not self.fabric.is_global_zero:
             return self.write("finished")
         save_model(self.out, model)
-        write_test_predictions(self.out, model, self.data, split="test", device=self.fabric.device)
+        device = self.fabric.device
+        for split in self.data.predicted:
+            write_test_predictions(self.out, model, self.data, split=split, device=device)
         return self.write("finished", weights=sha256_of(self.out / MODEL))
 
 
@@ -81,7 +84,7 @@ def set_up_run(
     student = to_device(student, fabric.device)
     learned, held_out = data.train, data.train
     if method.needs(config.options).held_out:
-        learned, held_out = held_out_of(data.train, config.scope)
+        learned, held_out = held_out_of(data, config.scope)
     source = _source(fabric, config, learned, augmented=True)
     views = plan_views(config, out, data, source)
     context = BuildContext(
@@ -95,7 +98,7 @@ def set_up_run(
         stored=lambda reference: StoredLogits(logits_on(reference, source)),
         held_out=_source(fabric, config, held_out).batches,
     )
-    test = _source(fabric, config, data.test)
+    measured = _source(fabric, config, data.splits[data.measured])
     setup = RunSetup(
         fabric=fabric,
         config=config,
@@ -105,7 +108,7 @@ def set_up_run(
         source=source,
         trackers={
             "train": FlipTracker(source, [olds], SEEN, autocast=fabric.autocast),
-            "test": FlipTracker(test, [olds], autocast=fabric.autocast),
+            data.measured: FlipTracker(measured, [olds], autocast=fabric.autocast),
         },
         context=context,
         facts=run_facts(config, out, data, student, old_runs),

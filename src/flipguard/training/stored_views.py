@@ -40,6 +40,7 @@ from flipguard.training.fused_group import APART
 from flipguard.training.interrupting import time_is_up
 from flipguard.training.monitor import Report
 from flipguard.training.record import weights_of
+from flipguard.training.scoping import without_held_out
 from flipguard.training.view_table import Chunk, TableShape, ViewStore, need_room
 
 FOLDER = "views"
@@ -64,7 +65,14 @@ class ViewPlan:
         return {
             "data": self.data.fingerprint,
             # They decide which samples are held out, and so the temperatures fitted on them.
-            "calibrated": [scope.samples, scope.seed] if calibrates(config) else None,
+            "calibrated": [
+                scope.samples,
+                scope.seed,
+                # Left out of tables that were stored before there was the choice.
+                *(["per class"] if without_held_out(scope).per_class else []),
+            ]
+            if calibrates(config)
+            else None,
             "members": [_identity(run) for run in runs],
             **_decoding(self.data.train),
             "tokens_of": config.model if texts else None,
