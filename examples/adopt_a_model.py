@@ -6,7 +6,9 @@ and its classes are listed in a file, in an order of their own. `flipguard adopt
 run. Then a new model is trained twice, as usual and with focal distillation from the old one (Yan
 et al., "Positive-Congruent Training", 2021; FD-LM), and `flipguard gate` judges both.
 
-Everything is generated here: the images, in folders by class, and the model of these authors.
+Everything is generated here: the images, in folders by class, and the model of these authors. The
+limit of the policy was set when both results were known, so that the example shows two verdicts. In
+your project, set it before you train.
 """
 
 from __future__ import annotations
