@@ -252,7 +252,7 @@ def test_compare_tells_what_breaks(run: Run, save: Saver) -> None:
     assert re.search(r"^ +negative_flip_rate +2\.00 % +1\.\d\d to 3\.\d\d +1,000$", ran.out, re.M)
     assert re.search(r"^ +accuracy_gain +\+1\.00 points ", ran.out, re.M)
     assert re.search(r"^ +old right +800 +20 ", ran.out, re.M)
-    assert re.search(r"^ +old wrong +30 +150 +50 of them", ran.out, re.M)
+    assert re.search(r"^ +old wrong +30 +150 +50 change to another wrong class", ran.out, re.M)
     assert metrics_shown(ran.out) == list(KEY_METRICS)
     # What the files do not hold is not shown, even with all metrics.
     shown = metrics_shown(run("compare", *save_update(save, THOUSAND), "--all").out)

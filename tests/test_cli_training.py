@@ -234,7 +234,7 @@ def test_one_method_is_shown_with_its_options():
     assert "needs  ensemble members, which it trains\n" in elodi
     for option in METHODS["elodi"].options:
         assert any(line.startswith(f"{option.name} ") for line in elodi.splitlines())
-    assert "alpha            0.8          Share of the pull to the ensemble in the loss;" in elodi
+    assert "alpha            0.8          Weight of the pull to the ensemble; the task's" in elodi
     assert "online           true         " in elodi
     assert elodi.endswith("--method elodi --set options.NAME=VALUE\n")
     assert max(map(len, elodi.splitlines())) <= 80

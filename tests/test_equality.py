@@ -668,7 +668,7 @@ def test_scores_of_another_name_are_told(tmp_path):
     notes = compare(old=old, new=arrays(GOOD)).notes
     assert [note for note in notes if "class scores" in note] == [
         "predictions has columns named like class scores that were not used: 'proba_a', "
-        "'proba_b'; to use them, have at least two columns, and name them logit_<class> or "
+        "'proba_b'; to use them, give at least two columns, named logit_<class> or "
         "probability_<class>"
     ]
 

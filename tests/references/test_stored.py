@@ -330,8 +330,8 @@ def test_text_cannot_be_asked_for_on_a_device() -> None:
         (
             torch.tensor([[1.0], [float("nan")]]),
             None,
-            "Expected `logits` to hold numbers only, but got nan in row 1. Compute the logits anew "
-            "with a model that gives none.",
+            "Expected `logits` to hold numbers only, but got nan in row 1. Compute the logits "
+            "again with a model that gives none.",
         ),
     ],
 )
@@ -357,16 +357,16 @@ def test_nan_in_read_only_memory_is_refused_at_once() -> None:
 def test_nan_in_a_file_is_refused_with_its_name(tmp_path: Path) -> None:
     strange = LOGITS.clone().numpy()
     strange[4, 1] = np.nan
-    anew = "Compute the logits anew with a model that gives none."
+    again = "Compute the logits again with a model that gives none."
     path = tmp_path / "old.npz"
     np.savez(path, logits=strange)
-    with refused(f"{path}: Expected `logits` to hold numbers only, but got nan in row 4. {anew}"):
+    with refused(f"{path}: Expected `logits` to hold numbers only, but got nan in row 4. {again}"):
         StoredLogits.read(path)
     path = tmp_path / "old.npy"
     np.save(path, strange)
     stored = StoredLogits.read(path)
     assert torch.equal(stored([0, 3, 5]), LOGITS[[0, 3, 5]])
-    text = f"Expected {path} to hold numbers only, but got nan in row 4. {anew}"
+    text = f"Expected {path} to hold numbers only, but got nan in row 4. {again}"
     with refused(text):
         stored([0, 4])
     with refused(text):

@@ -23,18 +23,23 @@ def test_equal_retrains_with_few_flips_leave_room_for_chance() -> None:
     assert high > 0.015
 
 
-@pytest.mark.parametrize("controls", [[1, 1], [0, 0, 0], [30, 30], [400, 400, 400, 400, 400]])
-def test_equal_retrains_have_the_exact_range_of_one_rate(controls: list[int]) -> None:
-    n, k, total = 1000, len(controls), sum(controls)
-    ends = np.array(retrain_rate(controls, n, confidence=0.95)) * n
-    # Given the total, the count of the further retrain is binomial.
-    for flips in range(math.floor(ends[1]) + 1):
-        if flips >= ends[0]:
-            above = scipy.stats.binom.sf(flips - 1, total + flips, 1 / (k + 1))
-            below = scipy.stats.binom.cdf(flips, total + flips, 1 / (k + 1))
-            assert min(above, below) > 0.025
-    beyond = math.ceil(ends[1]) + 1
-    assert scipy.stats.binom.sf(beyond - 1, total + beyond, 1 / (k + 1)) < 0.025
+@pytest.mark.parametrize("k", [2, 3, 5, 10, 20, 50])
+@pytest.mark.parametrize("each", [0, 1, 7, 30, 400])
+def test_equal_retrains_have_the_exact_range_of_one_rate(k: int, each: int) -> None:
+    n, total = 10_000, k * each
+    low, high = np.array(retrain_rate([each] * k, n, confidence=0.95)) * n
+
+    def is_plausible(flips: int) -> bool:
+        # Given the total, the count of the further retrain is binomial.
+        above = scipy.stats.binom.sf(flips - 1, total + flips, 1 / (k + 1))
+        below = scipy.stats.binom.cdf(flips, total + flips, 1 / (k + 1))
+        return bool(min(above, below) > 0.025)
+
+    assert high == pytest.approx(round(high))
+    inside = range(math.ceil(low - 1e-9), round(high) + 1)
+    assert all(is_plausible(flips) for flips in inside)
+    assert not is_plausible(round(high) + 1)
+    assert low == 0 or not is_plausible(inside[0] - 1)
 
 
 @settings(deadline=None)
@@ -49,6 +54,15 @@ def test_no_range_is_narrower_than_that_of_the_scatter(seen: list[int], level: f
     low, high = retrain_gain(seen, seen[::-1], n, confidence=level)
     assert -1 <= low <= high <= 1
     assert low == pytest.approx(-high)
+
+
+@pytest.mark.parametrize("k", [5, 10, 20])
+@pytest.mark.parametrize("expected", [0.1, 0.2, 0.5, 2.0])
+def test_a_retrain_with_few_flips_is_rarely_above(k: int, expected: float) -> None:
+    rng = np.random.default_rng(k)
+    flips = rng.binomial(1000, expected / 1000, size=(4000, k + 1))
+    _, high = retrain_rate(flips[:, 1:], 1000, confidence=0.95)
+    assert np.mean(flips[:, 0] / 1000 > high + 1e-12) < 0.025
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])

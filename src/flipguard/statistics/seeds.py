@@ -123,7 +123,8 @@ def _next_count(
     total, tail = floats(seen.mean(axis=-1) * k, tail)
     with np.errstate(all="ignore"):
         low = np.where(total > 0, nbdtrik(tail, np.maximum(total, 1.0), k / (k + 1)), 0.0)
-        high = nbdtrik(1.0 - tail, total + 1.0, k / (k + 1))
+        # The function interpolates between counts; the largest count in the range is the next one.
+        high = np.ceil(nbdtrik(1.0 - tail, total + 1.0, k / (k + 1)))
     return np.where(np.isnan(low), 0.0, low), high
 
 
