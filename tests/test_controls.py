@@ -54,7 +54,7 @@ def test_how_little_few_controls_show_is_told() -> None:
     assert rate.shows == pytest.approx(rate.high - 1 / N)
     assert 0 < rate.five_show < rate.shows
     told = what_controls_show(two)
-    assert told.startswith("With 2 controls, only changes of more than about 1.86, 1.86 and ")
+    assert told.startswith("With 2 controls, only changes of more than about 2.00, 2.00 and ")
     assert f"{100 * rate.five_show:.2f}" in told
     assert "With 2 controls, only changes of" in comparison_markdown(two)
     found = json.loads(two.to_json())["noise_floor"]["negative_flip_rate"]

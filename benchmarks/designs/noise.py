@@ -28,6 +28,7 @@ WORLDS = (
     (0.1, 10_000, 0.0),
     (0.3, 10_000, 0.5),
 )
+RARE_WORLDS = ((0.0001, 1_000, 0.5), (0.0002, 1_000, 0.5), (0.0005, 1_000, 0.5))
 RATIO_WORLDS = ((0.01, 500, 0.5), (0.02, 2_000, 0.5), (0.05, 10_000, 0.7))
 Interval = tuple[Floats, Floats]
 PRINTED_FOR_FEW = "the range, and how large a change these controls can show"
@@ -46,6 +47,9 @@ def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
             for truth in (0.5, 1.0):
                 for k in (1, 2, 3, 5):
                     yield _ratio_row(rng, draws, rate, n, shared, variation, truth, k)
+    for rate, n, shared in RARE_WORLDS:
+        for k in (5, 10, 20):
+            yield from _floor_rows(rng, draws, rate, n, shared, 0.1, k)
 
 
 def _floor_rows(
@@ -59,7 +63,8 @@ def _floor_rows(
 ) -> Iterator[Row]:
     negative = flip_counts(rng, n, flip_rates(rng, draws, k + 1, rate, variation), shared)
     positive = flip_counts(rng, n, flip_rates(rng, draws, k + 1, rate, variation), shared)
-    world = f"{rate:.1%} flips, seeds vary by {variation:.0%}, {k} controls, shared {shared}"
+    share = f"{rate:.1%}" if rate >= 0.001 else f"{rate:.2%}"
+    world = f"{share} flips, seeds vary by {variation:.0%}, {k} controls, shared {shared}"
     seen, new = negative[:, 1:] / n, negative[:, 0] / n
     of_rate = _row(
         "noise floor of negative_flip_rate, churn",

@@ -63,6 +63,10 @@ def test_a_retrain_with_few_flips_is_rarely_above(k: int, expected: float) -> No
     flips = rng.binomial(1000, expected / 1000, size=(4000, k + 1))
     _, high = retrain_rate(flips[:, 1:], 1000, confidence=0.95)
     assert np.mean(flips[:, 0] / 1000 > high + 1e-12) < 0.025
+    fixed = rng.binomial(1000, expected / 1000, size=(4000, k + 1))
+    low, high = retrain_gain(fixed[:, 1:], flips[:, 1:], 1000, confidence=0.95)
+    gain = (fixed[:, 0] - flips[:, 0]) / 1000
+    assert np.mean((gain > high + 1e-12) | (gain < low - 1e-12)) < 0.055
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])

@@ -25,6 +25,7 @@ SHARED_DEGREES = 1.0
 FEWEST = 5
 # With at least this many seeds each pair is judged alone, too.
 ENOUGH = 10
+ROUNDING = 1e-9  # of a count of samples
 
 
 def prediction_interval(
@@ -60,7 +61,7 @@ def retrain_rate(
 
     >>> low, high = retrain_rate([1, 1], 200, confidence=0.95)
     >>> print(f"{low:.4f} {high:.4f}")
-    0.0000 0.0236
+    0.0000 0.0250
     """
     (seen,) = floats(flips)
     size = np.asarray(n, dtype=np.float64)
@@ -100,6 +101,8 @@ def retrain_gain(
     gain, loss = gains.mean(axis=-1), losses.mean(axis=-1)
     low = gain - loss - np.hypot(gain - up[0], down[1] - loss)
     high = gain - loss + np.hypot(up[1] - gain, loss - down[0])
+    # A further retrain gains a whole number of samples.
+    low, high = np.floor(low + ROUNDING), np.ceil(high - ROUNDING)
     low, high = _joined(scatter, (divide(low, size), divide(high, size)))
     return np.clip(low, -1.0, 1.0), np.clip(high, -1.0, 1.0)
 
