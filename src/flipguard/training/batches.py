@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -332,10 +331,17 @@ class BatchSource:
         on_host = torch.split(torch.cat(list(pieces)).cpu(), sizes)
         bytes_of_batch = 3 * split.sizes[0] * split.sizes[1] * max(sizes)
         ahead = max(min(DECODED_AHEAD, DECODED_BYTES // max(bytes_of_batch, 1)), 1)
-        decoded = read_ahead(partial(self._fetched, epoch=epoch), on_host, ahead=ahead)
-        for piece, raw in zip(pieces, decoded, strict=True):
+        on_cpu = self.device.type == "cpu"
+
+        def fetch(piece: Tensor) -> Tensor:
+            raw = self._fetched(piece, epoch)
+            # A GPU scales in the training's own stream; on a CPU the training need not wait for it.
+            return self._finished(raw, piece, epoch) if on_cpu else raw
+
+        for piece, inputs in zip(pieces, read_ahead(fetch, on_host, ahead=ahead), strict=True):
             where = piece.to(self.device)
-            yield self._finished(raw, where, epoch), self.targets[where]
+            ready = inputs if on_cpu else self._finished(inputs, where, epoch)
+            yield ready, self.targets[where]
 
     def _fetched(self, where: Tensor, epoch: int | None) -> Tensor:
         """Return samples as the split has them, where the split has them."""
