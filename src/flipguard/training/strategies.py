@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.data import DataSet
+from flipguard.errors import InputError, listed, printable
 from flipguard.locks import InUseError, alone_in
 from flipguard.runs.config import Config, Machine
 from flipguard.runs.folder import CHECKPOINT, Run, is_finished
+from flipguard.runs.history import RUN
+from flipguard.training.batches import data_of
 from flipguard.training.fused import train_group
 from flipguard.training.fused_group import (
     CannotFuse,
@@ -244,7 +247,26 @@ def plan_members(
         wanted = fresh[: count - len(reused)]
     if reused:
         report(f"{len(reused)} members taken over, {len(wanted)} of this run's own")
-    return MemberPlan(
-        members=tuple(Member(config=one, folder=member_folder(one, out)) for one in wanted),
-        given=tuple(reused),
-    )
+    members = tuple(Member(config=one, folder=member_folder(one, out)) for one in wanted)
+    _check_data(members, config, data)
+    return MemberPlan(members=members, given=tuple(reused))
+
+
+def _check_data(members: Sequence[Member], config: Config, data: DataSet) -> None:
+    """Raise if members that were begun before saw other data; their keys have only its name."""
+    begun = [member for member in members if (member.folder / RUN).exists()]
+    if not begun:
+        return
+    own = begun[0].config  # calibrated members see fewer samples than the run
+    fingerprint = (data if own.scope == config.scope else data_of(own)).fingerprint
+    others = [
+        member.folder
+        for member in begun
+        if Run.read(member.folder).document["data"].get("fingerprint") != fingerprint
+    ]
+    if others:
+        raise InputError(
+            f"Expected the members in {printable(str(others[0].parent))} to be trained on the data "
+            f"of this run, but {config.data} has changed since {listed(f.name for f in others)} "
+            "began; choose another parent folder for `--out`, or remove these members."
+        )
