@@ -180,6 +180,22 @@ def test_configuration_files_that_are_none(tmp_path: Path) -> None:
         assert name in sentence(problem)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "samples", "least"),
+    [
+        ({"batch_size": 300}, 2, 2),  # an incomplete step
+        ({"batch_size": 100, "accumulate": 3}, 200, 66),
+    ],
+)
+def test_batches_smaller_than_processes(
+    recipe: dict[str, int], samples: int, least: int, tmp_path: Path
+) -> None:
+    data = f"mnist1d:train={samples},test=10"
+    machine = {"processes": least + 1}
+    config = tiny(data=data, recipe=recipe, machine=machine)
+    assert f"make a batch of {least} for {least + 1} processes" in refused(config, tmp_path / "run")
+
+
 def stopped_run(out: Path, **changes: Any) -> Config:
     """A run that was stopped after one epoch, and the configuration to go on with."""
     config = tiny(epochs=3, **changes)

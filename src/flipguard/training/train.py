@@ -32,6 +32,7 @@ from flipguard.runs.history import HISTORY, RUN
 from flipguard.training.batches import EpochBatches, calibrates, check_tokens, data_of
 from flipguard.training.checkpoint import CheckpointStore, Progress, load_ensemble, state_digest
 from flipguard.training.checks import (
+    check_batches,
     check_calibration,
     check_data,
     check_folder,
@@ -178,6 +179,7 @@ def _explain_finished(run: Run, report: Report) -> None:
 def _check_data(config: Config, out: Path, old_runs: list[Run], data: DataSet) -> None:
     """Raise if the run cannot be trained on its data."""
     check_data(out, config, data)
+    check_batches(config, data)
     check_calibration(config, data, old_runs)
     check_model(config, data)
     if isinstance(data.train, TextSplit):
