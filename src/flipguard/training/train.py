@@ -18,7 +18,7 @@ from flipguard.methods import Method, Objective
 from flipguard.models import checkpoint_blocks
 from flipguard.models.code import allowing_code
 from flipguard.references import Reference
-from flipguard.runs.config import Config
+from flipguard.runs.config import Config, as_dict, from_run
 from flipguard.runs.folder import (
     CHECKPOINT,
     Run,
@@ -115,7 +115,8 @@ def train_with(
     """
     began, report = time.monotonic(), monitor.note
     check_place(out)
-    method, config = complete_config(config)
+    # From Python, 1 may stand for 1.0, which would give the run another key.
+    method, config = complete_config(from_run(as_dict(config)))
     check_numbers(config)
     if (run := _finished(config, out, resume=resume)) is not None:
         tidy(out)
