@@ -16,7 +16,8 @@ from flipguard.locks import InUseError, alone_in
 from flipguard.runs.config import Config, Machine
 from flipguard.runs.folder import CHECKPOINT, Run, is_finished
 from flipguard.runs.history import RUN
-from flipguard.training.batches import data_of
+from flipguard.training.batches import data_of, input_shape_of
+from flipguard.training.checkpoint import load_for
 from flipguard.training.fused import train_group
 from flipguard.training.fused_group import (
     CannotFuse,
@@ -233,7 +234,11 @@ def plan_members(
 ) -> MemberPlan:
     """Return which members a run trains, and which finished runs it uses as members."""
     if config.guides:
-        return MemberPlan(given=tuple(load_guides(config, data.class_names)))
+        guides = load_guides(config, data.class_names)
+        for run in guides:
+            if run.input_shape != input_shape_of(data):
+                load_for(run, config.machine, data, role="`guides`")  # raises if it cannot
+        return MemberPlan(given=tuple(guides))
     reused = reused_members(config, old_runs, data)
     starts = start_runs(config, old_runs[0]) if config.fine_tune else ()
     if starts:  # a member that starts from another member's weights is never a reused one
