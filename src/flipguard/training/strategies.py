@@ -193,7 +193,7 @@ class MemberPlan:
         outcome = GroupStrategy().train(members, context)
         if isinstance(outcome, Stopped):
             return outcome
-        _explain(outcome, context.monitor)
+        explain(outcome, context.monitor)
         if not apart(machine, context.fabric):
             return OneByOneStrategy().train(members, context)
         members = tuple(
@@ -209,7 +209,7 @@ class MemberPlan:
             outcome = PoolStrategy().train(members, context)
             if isinstance(outcome, Stopped):
                 return outcome
-            _explain(outcome, context.monitor)
+            explain(outcome, context.monitor)
             return OneByOneStrategy().train(members, context)
 
     def runs(self) -> list[Run]:
@@ -220,7 +220,7 @@ class MemberPlan:
         return [*(Run.read(member.folder) for member in self.members), *self.given]
 
 
-def _explain(outcome: Done | Declined, monitor: Monitor) -> None:
+def explain(outcome: Done | Declined, monitor: Monitor) -> None:
     """Report why a strategy does not apply."""
     if isinstance(outcome, Declined):
         if outcome.reason is not None:
