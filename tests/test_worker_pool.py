@@ -226,6 +226,12 @@ def test_after_the_deadline_there_is_a_grace(monkeypatch: pytest.MonkeyPatch) ->
     assert result.unfinished == {"deaf", "b"}
 
 
+def test_a_deadline_may_be_far_away() -> None:
+    log = Log()
+    later = time.monotonic() + 60 * 1e12  # longer than any lock can wait
+    assert WorkerPool(PoolSettings()).run([job("a", "chat")], monitor=log, deadline=later).finished
+
+
 def test_workers_die_with_their_parent(tmp_path: Path) -> None:
     """Also where the parent is killed, and cannot tell them."""
     script = """

@@ -23,6 +23,7 @@ from flipguard import worker_process
 
 # Seconds that jobs have to finish an epoch after the deadline.
 GRACE = 20.0
+LONGEST = 86_400.0  # seconds of one wait; a lock cannot wait for centuries
 
 Message: TypeAlias = Mapping[str, Any]
 Messages: TypeAlias = "queue.SimpleQueue[tuple[Worker | None, Message]]"
@@ -287,7 +288,7 @@ class WorkerPool:
         left = self._seconds_left()
         if self._deadline is None:
             return None
-        return left if left > 0 else max(left + GRACE, 0.0)
+        return min(left, LONGEST) if left > 0 else max(left + GRACE, 0.0)
 
     def _handle(self, worker: Worker, message: Message) -> None:
         job = self._busy.get(worker)

@@ -91,11 +91,13 @@ def test_every_table_and_figure_is_there() -> None:
 def test_pictures_have_words_and_the_others_numbers() -> None:
     assert {name for name, table in TABLES.items() if not table.numbers} == PICTURES
     assert {name for name, table in TABLES.items() if not table.rows} == PICTURES
-    assert all(TABLES[name].says and TABLES[name].is_figure for name in PICTURES)
+    assert all(TABLES[name].says and ".figure" in name for name in PICTURES)
 
 
 def test_every_printed_row_is_there() -> None:
-    assert {name: len(table.rows) for name, table in TABLES.items() if not table.is_figure} == ROWS
+    assert {
+        name: len(table.rows) for name, table in TABLES.items() if ".figure" not in name
+    } == ROWS
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)

@@ -15,6 +15,7 @@ from flipguard.data import ArraySplit, load_data
 from flipguard.models import build_model
 from flipguard.runs.folder import MODEL
 from flipguard.training import Config, Recipe, Seeds
+from flipguard.training.checkpoint import state_digest
 from flipguard.training.trainee import learning_rate
 from tests.training.tiny import history_of, make_old, tiny, trained, with_old
 
@@ -165,3 +166,15 @@ def test_history_counts_flips_as_tables_do(tmp_path: Path) -> None:
     assert told["error_rate"] == pytest.approx(compared["error_rate_new"].value)
     for name in ("negative_flip_rate", "positive_flip_rate", "churn"):
         assert rates[name] == pytest.approx(compared[name].value)
+
+
+def test_a_whole_number_is_the_same_number(tmp_path: Path) -> None:
+    """Python takes 1 for 1.0, whose text differs."""
+    runs = [
+        trained(tiny(epochs=1, recipe={"learning_rate": rate, "clip": rate}), tmp_path / name)
+        for name, rate in (("whole", 1), ("broken", 1.0))
+    ]
+    assert len({run.document["key"] for run in runs}) == 1
+    assert len({state_digest(run.config, run.document) for run in runs}) == 1
+    again = tiny(epochs=1, recipe={"learning_rate": 1, "clip": 1})
+    assert trained(again, tmp_path / "broken", resume=True).finished

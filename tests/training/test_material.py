@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -10,8 +11,14 @@ import torch
 
 from flipguard.data import build_augmentation, load_data
 from flipguard.models import build_model, classify, encode_texts, tokenizer_for
-from flipguard.training import Config, Machine, Recipe
-from flipguard.training.batches import BatchSource, EncodedTexts
+from flipguard.training import Config, Machine, Recipe, Seeds
+from flipguard.training.batches import (
+    Batch,
+    BatchSource,
+    EncodedTexts,
+    EpochBatches,
+    smallest_batch,
+)
 from flipguard.training.devices import seed_dropout
 from tests.models.conftest import LABELS, WORDS, bert  # noqa: F401 (a fixture)
 from tests.training.tiny import trained
@@ -48,6 +55,43 @@ def test_batches_ahead_are_the_same_batches(
         assert torch.equal(inputs, alone_inputs)
         assert torch.equal(target, alone_target)
     assert not torch.equal(ahead[0][0], batch(pieces[0])[0])  # type: ignore[arg-type]
+
+
+def test_every_process_has_a_part_of_every_batch() -> None:
+    """Else one would wait for the others for ever. Together they have each sample once."""
+    data = load_data("mnist1d:train=60,test=10").train
+    for size, accumulate, samples, processes in itertools.product(
+        (1, 2, 5), (1, 2, 3, 4), (1, 5, 7, 23), (1, 2, 3)
+    ):
+        recipe = Recipe(batch_size=size, accumulate=accumulate)
+        some = data.subset(torch.arange(60) < samples)
+        source = BatchSource(some, device=CPU, model="mlp")
+        least = smallest_batch(recipe, samples)
+        whole = [list(step) for step in EpochBatches([source], [Seeds()], recipe).epoch(0)]
+        assert least == min(len(batch.target) for step in whole for batch in step)
+        if least < processes:
+            continue
+        ranks = [
+            EpochBatches([source], [Seeds()], recipe, rank=rank, world_size=processes).epoch(0)
+            for rank in range(processes)
+        ]
+        for step, parts in zip(whole, zip(*ranks, strict=True), strict=True):
+            total = 0.0
+            for batch, own in zip(step, zip(*parts, strict=True), strict=True):
+                assert sorted(i for one in own for i in indices_of(one)) == sorted(
+                    indices_of(batch)
+                )
+                assert all(len(one.target) for one in own)
+                assert sum(one.share for one in own) == pytest.approx(batch.share)
+                total += batch.share
+            assert total == pytest.approx(1)
+
+
+def indices_of(batch: Batch) -> list[int]:
+    """The samples of a batch."""
+    assert batch.indices is not None
+    found: list[int] = batch.indices.tolist()
+    return found
 
 
 TEXTS = ["the cat sat", "the dog ran the dog ran the dog", "cats", "", "dogs ran", "the the the"]

@@ -54,6 +54,35 @@ def test_members_are_trained_once_and_used_by_later_students(tmp_path: Path) -> 
     assert len(members_in(tmp_path)) == 5
 
 
+@pytest.mark.parametrize("method", ["ensemble", "elodi"])
+def test_members_of_other_data_are_not_used(method: str, tmp_path: Path) -> None:
+    """A member's folder is named after the data's name, which says nothing of their content."""
+    path, drawn = tmp_path / "data.npz", np.random.default_rng(0)
+
+    def write() -> None:
+        np.savez(
+            path,
+            train_inputs=drawn.normal(size=(100, 5)).astype(np.float32),
+            train_targets=np.arange(100) % 3,
+            test_inputs=drawn.normal(size=(20, 5)).astype(np.float32),
+            test_targets=np.arange(20) % 3,
+        )
+
+    options = {"guide": "calibrated"} if method == "elodi" else {}
+    config = tiny(method, data=str(path), options=options)
+    write()
+    trained(config, tmp_path / "runs" / "a")
+    again = trained(config, tmp_path / "runs" / "b")  # the same data, so the same members
+    assert len(members_in(tmp_path / "runs")) == 2
+    write()
+    said = r"has changed since .* began; choose another parent folder for `--out`, or remove"
+    with pytest.raises(InputError, match=said):
+        trained(config, tmp_path / "runs" / "c")
+    assert not (tmp_path / "runs" / "c").exists()
+    other = trained(config, tmp_path / "other" / "c")
+    assert bytes_of(other.folder) != bytes_of(again.folder)
+
+
 def test_cached_members_give_the_same_student(tmp_path: Path) -> None:
     trained(tiny("ensemble"), tmp_path / "cached" / "paragon")
     cached = trained(tiny("elodi"), tmp_path / "cached" / "run")

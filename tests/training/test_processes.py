@@ -38,6 +38,16 @@ def test_two_processes_equal_one(method: str, tmp_path: Path) -> None:
         assert other["losses"] == pytest.approx(row["losses"], abs=1e-5)
 
 
+def test_accumulated_batches_are_shared(tmp_path: Path) -> None:
+    """Three batches of three samples: processes that split 5 and 4 by themselves would differ."""
+    recipe = {"batch_size": 3, "accumulate": 4, "optimizer": "sgd"}
+    config = tiny(epochs=1, data="mnist1d:train=9,test=10", recipe=recipe)
+    one = load_file(trained(config, tmp_path / "one").folder / MODEL)
+    two = trained(dataclasses.replace(config, machine=TWO), tmp_path / "two")
+    for name, weight in load_file(two.folder / MODEL).items():
+        torch.testing.assert_close(weight, one[name], atol=1e-5, rtol=0)
+
+
 def test_begun_by_two_and_ended_by_one(tmp_path: Path) -> None:
     config = tiny(epochs=3)
     hurried = dataclasses.replace(config, machine=dataclasses.replace(TWO, minutes=1e-9))

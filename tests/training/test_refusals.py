@@ -180,6 +180,33 @@ def test_configuration_files_that_are_none(tmp_path: Path) -> None:
         assert name in sentence(problem)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "samples", "least"),
+    [
+        ({"batch_size": 300}, 2, 2),  # an incomplete step
+        ({"batch_size": 100, "accumulate": 3}, 200, 66),
+    ],
+)
+def test_batches_smaller_than_processes(
+    recipe: dict[str, int], samples: int, least: int, tmp_path: Path
+) -> None:
+    data = f"mnist1d:train={samples},test=10"
+    machine = {"processes": least + 1}
+    config = tiny(data=data, recipe=recipe, machine=machine)
+    assert f"make a batch of {least} for {least + 1} processes" in refused(config, tmp_path / "run")
+
+
+def test_old_runs_and_guides_that_take_other_inputs(tmp_path: Path) -> None:
+    old = str(trained(tiny(epochs=1), tmp_path / "old").folder)
+    for data, shape in (("digits", "(1, 8, 8)"), ("images", "(3, 8, 8)")):
+        spec = images_file(tmp_path / "images.npz") if data == "images" else data
+        config = tiny("fd-lm", data=spec, old=(old,))
+        told = f"{old} takes inputs of shape (40,) and the data have shape {shape}; give the"
+        assert told in refused(config, tmp_path / "run")
+    mean = tiny("ensemble", data="digits", guides=(old,), options={"members": 1})
+    assert "`guides` to take the inputs of the data, but" in refused(mean, tmp_path / "run")
+
+
 def stopped_run(out: Path, **changes: Any) -> Config:
     """A run that was stopped after one epoch, and the configuration to go on with."""
     config = tiny(epochs=3, **changes)

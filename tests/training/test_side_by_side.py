@@ -26,7 +26,7 @@ from flipguard.training.checks import complete_config
 from flipguard.training.members import member_config, member_folder
 from flipguard.training.outcomes import Stopped
 from flipguard.training.pool_strategy import MemberMonitor, train_in_pool
-from flipguard.worker_pool import Job, PoolSettings, WorkerPool
+from flipguard.worker_pool import Ending, Job, PoolSettings, WorkerPool
 from tests.training.tiny import bytes_of, tiny, trained
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -260,6 +260,18 @@ def test_where_no_process_starts_members_are_trained_here(
     assert any(
         "members one by one: no more processes can be started here (" in line for line in lines
     )
+
+
+def test_an_idle_process_that_is_killed_later_is_no_failed_start(tmp_path: Path) -> None:
+    """Processes could be started, so training the rest one by one would hide what happened."""
+    configs, folders = begun(apart(), tmp_path / "run")
+    monitor = MemberMonitor(WorkerPool(PoolSettings()), configs, folders, range(3), report=print)
+    monitor.begun(Job(key=str(folders[0]), call="", arguments={}))
+    for kind in ("gone", "crashed"):
+        with pytest.raises(
+            InputError, match=r"a process to finish, but it was killed \(signal 9\)"
+        ):
+            monitor.ended(None, Ending(kind, "signal 9"))  # type: ignore[arg-type]
 
 
 def test_a_process_ends_with_its_input() -> None:

@@ -130,11 +130,6 @@ class PaperTable:
     notes: tuple[str, ...]
     rows: tuple[PaperRow, ...]
 
-    @property
-    def is_figure(self) -> bool:
-        """Whether it is a figure and not a table."""
-        return self.id.partition(".")[2].startswith("figure")
-
     def find(self, **wanted: Scalar) -> tuple[PaperRow, ...]:
         """Return the rows whose fields, options or conditions have the wanted values.
 

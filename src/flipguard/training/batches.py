@@ -103,6 +103,17 @@ def steps_per_epoch(recipe: Recipe, samples: int) -> int:
     return max(samples // (recipe.batch_size * recipe.accumulate), 1)
 
 
+def smallest_batch(recipe: Recipe, samples: int) -> int:
+    """Return the number of samples in the smallest batch; few samples make an incomplete step.
+
+    >>> smallest_batch(Recipe(batch_size=4, accumulate=3), samples=7)
+    1
+    """
+    step = min(recipe.batch_size * recipe.accumulate, samples)
+    most = max(-(-step // recipe.accumulate), 1)
+    return step % most or most
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """The samples of one forward pass: [n, ...], or [m, n, ...] if each of m models has its own."""
@@ -184,10 +195,12 @@ class EpochBatches:
         # On the device at once: a copy for every step would wait for the device every time.
         order = torch.randperm(self.samples, generator=drawn).to(self.device)
         steps = [order[step * size : (step + 1) * size] for step in range(self.steps)]
+        # Every process has a part of each piece: in each piece, processes wait for each other.
         return [
             [
-                (piece, len(piece) / len(step))
-                for piece in step[self._rank :: self._world_size].chunk(self._recipe.accumulate)
+                (own, len(own) / len(step))
+                for piece in step.chunk(self._recipe.accumulate)
+                for own in [piece[self._rank :: self._world_size]]
             ]
             for step in steps
         ]

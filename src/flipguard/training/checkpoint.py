@@ -20,7 +20,7 @@ from flipguard.errors import InputError, printable
 from flipguard.files import save, sha256_of
 from flipguard.losses import SharedClasses
 from flipguard.methods import OldModelInfo, method_of
-from flipguard.models import build_model, head_of, same_layout
+from flipguard.models import build_model, classify, head_of, same_layout
 from flipguard.models.code import allowing_code
 from flipguard.models.preprocessing import Preprocessing, preprocess_with, preprocessing_of
 from flipguard.models.shapes import Shape
@@ -197,6 +197,29 @@ def of_its_size(model: M, run: Run, shape: Shape | None) -> M:
     return preprocess_with(model, Preprocessing(input_size=(own[-2], own[-1])))
 
 
+def load_for(run: Run, machine: Machine, data: DataSet, *, role: str = "`--old`") -> nn.Module:
+    """Return the model of a finished run in eval mode; raise if it cannot take the data's inputs.
+
+    If shapes differ, one input of zeros is tried: a model may take several shapes.
+    """
+    shape = input_shape_of(data)
+    model = of_its_size(load_model(run, machine), run, shape).eval()
+    if shape in (None, run.input_shape):
+        return model
+    kind = next((p.dtype for p in model.parameters()), torch.float32)
+    try:
+        with torch.no_grad():
+            classify(model, torch.zeros(1, *shape, dtype=kind))
+    except Exception as problem:
+        took = "texts" if run.input_shape is None else f"inputs of shape {run.input_shape}"
+        raise InputError(
+            f"Expected {role} to take the inputs of the data, but {printable(str(run.folder))} "
+            f"takes {took} and the data have shape {shape}; give the `--data` that it was trained "
+            f"on, {printable(run.config.data)}, or another run."
+        ) from problem
+    return model
+
+
 def load_ensemble(runs: Sequence[Run], machine: Machine) -> EnsembleModel:
     """Return the models of finished runs as one model in eval mode."""
     return EnsembleModel([load_model(run, machine) for run in runs]).eval()
@@ -204,8 +227,7 @@ def load_ensemble(runs: Sequence[Run], machine: Machine) -> EnsembleModel:
 
 def load_old_model(run: Run, data: DataSet, device: torch.device, machine: Machine) -> OldModelInfo:
     """Return the model of an old run, with its classes matched to those of the data."""
-    model = of_its_size(load_model(run, machine), run, input_shape_of(data))
-    model = to_device(model, device).eval().requires_grad_(False)
+    model = to_device(load_for(run, machine, data), device).requires_grad_(False)
     classes = None
     if run.class_names != data.class_names:
         classes = SharedClasses.by_name(old=run.class_names, new=data.class_names)

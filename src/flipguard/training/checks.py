@@ -17,7 +17,7 @@ from flipguard.models.code import check_code
 from flipguard.runs.config import Config, decisive, needs_of
 from flipguard.runs.folder import WRITTEN, Run, is_whole
 from flipguard.runs.history import RUN
-from flipguard.training.batches import calibrates
+from flipguard.training.batches import calibrates, smallest_batch
 from flipguard.training.checkpoint import weight_mismatch
 from flipguard.training.members import FOLDER as MEMBERS
 from flipguard.training.record import check_follows, follows_same
@@ -102,6 +102,23 @@ def check_data(out: Path, config: Config, data: DataSet) -> None:
         raise InputError(
             f"Expected the data that {out} was started with, but {config.data} has changed; "
             "restore it, or choose another `--out`."
+        )
+
+
+def check_batches(config: Config, data: DataSet) -> None:
+    """Raise if a process would have no sample of some batch, because there are too few samples."""
+    recipe, processes = config.recipe, config.machine.processes
+    if processes == 1:
+        return
+    held_out = needs_of(config).held_out
+    samples = len(held_out_of(data, config.scope)[0] if held_out else data.train)
+    least = smallest_batch(recipe, samples)
+    if least < processes:
+        raise InputError(
+            f"Expected batches to give every process a sample, but {samples:,} training samples "
+            f"with `recipe.batch_size={recipe.batch_size}` and "
+            f"`recipe.accumulate={recipe.accumulate}` make a batch of {least} for {processes} "
+            "processes; lower `machine.processes`, or `recipe.accumulate` if it is above 1."
         )
 
 

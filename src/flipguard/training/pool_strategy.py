@@ -153,13 +153,23 @@ def train_in_pool(
         with on_interrupt(pool.stop):
             result = pool.run(jobs, monitor=members)
     except _NoProcessError as problem:
-        last = (str(problem).strip().splitlines() or [""])[-1]
-        return Declined(f"no more processes can be started here ({last})")
+        return Declined(f"no more processes can be started here ({_last_line(str(problem))})")
     return Stopped(stop_reason(None) or "deadline") if result.unfinished else Done()
 
 
 class _NoProcessError(Exception):
-    """A worker process ended before it was given a member."""
+    """A worker process ended before any was given a member."""
+
+
+def _killed(who: str, how: str) -> InputError:
+    return InputError(
+        f"Expected {who} to finish, but it was killed ({how}), perhaps because memory ran out; "
+        "resume with `--resume`, or with `--fuse off`, which trains one member at a time."
+    )
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[-1]
 
 
 class MemberMonitor(PoolMonitor):
@@ -204,8 +214,10 @@ class MemberMonitor(PoolMonitor):
 
         The other members keep their checkpoints.
         """
-        if job is None:
+        if job is None and self._began is None:
             raise _NoProcessError(ending.text)
+        if job is None:
+            raise _killed("a process", _last_line(ending.text))
         index = self._index[job.key]
         who = f"the process of member {index + 1}"
         if ending.kind == "diverged":
@@ -215,11 +227,7 @@ class MemberMonitor(PoolMonitor):
         if ending.kind == "crashed":
             raise RuntimeError(f"In {who}:\n{ending.text}")
         if ending.kind == "gone":
-            raise InputError(
-                f"Expected {who} to finish, but it was killed ({ending.text}), perhaps because "
-                "memory ran out; resume with `--resume`, or with `--fuse off`, which trains one "
-                "member at a time."
-            )
+            raise _killed(who, ending.text)
         if ending.kind == "stopped":
             self._pool.stop()
         self._report_end(index)

@@ -14,8 +14,8 @@ from flipguard.training.fused_group import forget_groups
 from flipguard.training.interrupting import poll_interrupt
 from flipguard.training.jobs import JobMonitor, run_of_job, until
 from flipguard.training.monitor import Monitor
-from flipguard.training.outcomes import Declined, Stopped
-from flipguard.training.strategies import GroupStrategy
+from flipguard.training.outcomes import Stopped
+from flipguard.training.strategies import GroupStrategy, explain
 from flipguard.training.strategy import Member, TrainingContext
 from flipguard.training.train import train_with
 from flipguard.worker_process import JobContext
@@ -45,8 +45,7 @@ def train_several(configs: Sequence[Config], folders: Sequence[Path], *, monitor
         else:
             if isinstance(outcome, Stopped):
                 return False
-            if isinstance(outcome, Declined) and outcome.reason is not None:
-                monitor.note(f"members one by one: {outcome.reason}")
+            explain(outcome, monitor)
     diverged: DivergedError | None = None
     for config, folder in zip(configs, folders, strict=True):
         if deadline is not None and time.monotonic() > deadline:

@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.data import DataSet
+from flipguard.errors import InputError, listed, printable
 from flipguard.locks import InUseError, alone_in
 from flipguard.runs.config import Config, Machine
 from flipguard.runs.folder import CHECKPOINT, Run, is_finished
+from flipguard.runs.history import RUN
+from flipguard.training.batches import data_of, input_shape_of
+from flipguard.training.checkpoint import load_for
 from flipguard.training.fused import train_group
 from flipguard.training.fused_group import (
     CannotFuse,
@@ -189,7 +193,7 @@ class MemberPlan:
         outcome = GroupStrategy().train(members, context)
         if isinstance(outcome, Stopped):
             return outcome
-        _explain(outcome, context.monitor)
+        explain(outcome, context.monitor)
         if not apart(machine, context.fabric):
             return OneByOneStrategy().train(members, context)
         members = tuple(
@@ -205,7 +209,7 @@ class MemberPlan:
             outcome = PoolStrategy().train(members, context)
             if isinstance(outcome, Stopped):
                 return outcome
-            _explain(outcome, context.monitor)
+            explain(outcome, context.monitor)
             return OneByOneStrategy().train(members, context)
 
     def runs(self) -> list[Run]:
@@ -216,7 +220,7 @@ class MemberPlan:
         return [*(Run.read(member.folder) for member in self.members), *self.given]
 
 
-def _explain(outcome: Done | Declined, monitor: Monitor) -> None:
+def explain(outcome: Done | Declined, monitor: Monitor) -> None:
     """Report why a strategy does not apply."""
     if isinstance(outcome, Declined):
         if outcome.reason is not None:
@@ -230,7 +234,11 @@ def plan_members(
 ) -> MemberPlan:
     """Return which members a run trains, and which finished runs it uses as members."""
     if config.guides:
-        return MemberPlan(given=tuple(load_guides(config, data.class_names)))
+        guides = load_guides(config, data.class_names)
+        for run in guides:
+            if run.input_shape != input_shape_of(data):
+                load_for(run, config.machine, data, role="`guides`")  # raises if it cannot
+        return MemberPlan(given=tuple(guides))
     reused = reused_members(config, old_runs, data)
     starts = start_runs(config, old_runs[0]) if config.fine_tune else ()
     if starts:  # a member that starts from another member's weights is never a reused one
@@ -244,7 +252,26 @@ def plan_members(
         wanted = fresh[: count - len(reused)]
     if reused:
         report(f"{len(reused)} members taken over, {len(wanted)} of this run's own")
-    return MemberPlan(
-        members=tuple(Member(config=one, folder=member_folder(one, out)) for one in wanted),
-        given=tuple(reused),
-    )
+    members = tuple(Member(config=one, folder=member_folder(one, out)) for one in wanted)
+    _check_data(members, config, data)
+    return MemberPlan(members=members, given=tuple(reused))
+
+
+def _check_data(members: Sequence[Member], config: Config, data: DataSet) -> None:
+    """Raise if members that were begun before saw other data; their keys have only its name."""
+    begun = [member for member in members if (member.folder / RUN).exists()]
+    if not begun:
+        return
+    own = begun[0].config  # calibrated members see fewer samples than the run
+    fingerprint = (data if own.scope == config.scope else data_of(own)).fingerprint
+    others = [
+        member.folder
+        for member in begun
+        if Run.read(member.folder).document["data"].get("fingerprint") != fingerprint
+    ]
+    if others:
+        raise InputError(
+            f"Expected the members in {printable(str(others[0].parent))} to be trained on the data "
+            f"of this run, but {config.data} has changed since {listed(f.name for f in others)} "
+            "began; choose another parent folder for `--out`, or remove these members."
+        )

@@ -18,7 +18,7 @@ from flipguard.methods import Method, Objective
 from flipguard.models import checkpoint_blocks
 from flipguard.models.code import allowing_code
 from flipguard.references import Reference
-from flipguard.runs.config import Config
+from flipguard.runs.config import Config, as_dict, from_run
 from flipguard.runs.folder import (
     CHECKPOINT,
     Run,
@@ -32,6 +32,7 @@ from flipguard.runs.history import HISTORY, RUN
 from flipguard.training.batches import EpochBatches, calibrates, check_tokens, data_of
 from flipguard.training.checkpoint import CheckpointStore, Progress, load_ensemble, state_digest
 from flipguard.training.checks import (
+    check_batches,
     check_calibration,
     check_data,
     check_folder,
@@ -114,7 +115,8 @@ def train_with(
     """
     began, report = time.monotonic(), monitor.note
     check_place(out)
-    method, config = complete_config(config)
+    # From Python, 1 may stand for 1.0, which would give the run another key.
+    method, config = complete_config(from_run(as_dict(config)))
     check_numbers(config)
     if (run := _finished(config, out, resume=resume)) is not None:
         tidy(out)
@@ -178,6 +180,7 @@ def _explain_finished(run: Run, report: Report) -> None:
 def _check_data(config: Config, out: Path, old_runs: list[Run], data: DataSet) -> None:
     """Raise if the run cannot be trained on its data."""
     check_data(out, config, data)
+    check_batches(config, data)
     check_calibration(config, data, old_runs)
     check_model(config, data)
     if isinstance(data.train, TextSplit):
