@@ -221,6 +221,19 @@ def _check_limits(rule: Rule, metric: Metric) -> None:
             f"Rule: {metric.name} is always {_reach(least, most)}, so {text} would pass anything; "
             "give a limit inside that range."
         )
+    _check_direction(rule, metric)
+
+
+def _check_direction(rule: Rule, metric: Metric) -> None:
+    """Refuse a rule whose only limit would let any worse update pass."""
+    wrong, right = {"lower": ("min", "max"), "higher": ("max", "min")}.get(
+        metric.better, (None, None)
+    )
+    if list(rule.limit) == [wrong]:
+        raise PolicyError(
+            f"Rule: {metric.name} is better when {metric.better}, so a rule with only "
+            f"`{wrong}` would pass an update that is worse; write `{right}`, or both for a range."
+        )
 
 
 def _check_groups(rule: Rule) -> None:
