@@ -39,6 +39,22 @@ def shell(folder: Path, command: str, **environment: str) -> subprocess.Complete
     )
 
 
+@NEEDS_LINUX
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["", "report", "gate"])
+def test_help_into_a_closed_pipe_is_no_error(command: str, unbuffered: str) -> None:
+    arguments = [sys.executable, "-m", "flipguard", *command.split(), "--help"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    for _ in range(3):
+        reader, writer = os.pipe()
+        os.close(reader)
+        ran = subprocess.run(
+            arguments, stdout=writer, stderr=subprocess.PIPE, env=environment, check=False
+        )
+        os.close(writer)
+        assert (ran.returncode, ran.stderr) == (0, b"")
+
+
 class Panic(BaseException):
     """As Polars raises it: no `Exception`."""
 
