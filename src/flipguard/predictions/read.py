@@ -27,6 +27,13 @@ from flipguard.predictions.text import FormatError, check_separated, refuse_doub
 
 NPZ_NAMES = ("ids", "targets", "labels", "id", "target", "label", "class_names", *SCORE_KINDS)
 
+# The words of Polars for text in a column of scores, and the first such text.
+NO_NUMBER = re.compile(
+    r"conversion from `str` to `f64` failed in column '(.*?)' for \d+ out of \d+ values: "
+    r'\["(.*?)"(?:, "|\]|, …)',
+    re.DOTALL,
+)
+
 FAULTS: tuple[type[BaseException], ...] = (
     pl.exceptions.PolarsError,
     pl.exceptions.PanicException,
@@ -293,6 +300,14 @@ def _as_double(scores: Array | None) -> Array | None:
 
 def unreadable(name: str, problem: BaseException) -> InputError:
     """The error for a file that the reader of its format cannot read."""
+    no_number = NO_NUMBER.search(str(problem))
+    if no_number:
+        column, value = no_number.groups()
+        return InputError(
+            f"{name} has {listed([value])} in score column '{column}', where a number is expected; "
+            "correct it (decimals are written with a point, not a comma), leave the row out, or "
+            "rename the column if it is no score."
+        )
     text = first_sentence(problem)
     text = text if len(text) <= 160 else text[:159] + "…"
     return InputError(
