@@ -954,6 +954,25 @@ def test_a_table_without_ids(save):
     )
 
 
+@pytest.mark.parametrize(
+    ("suffix", "mark", "words"),
+    [
+        (".csv", ";", "semicolons"),
+        (".csv", "\t", "tabs"),
+        (".csv", "|", "vertical bars"),
+        (".tsv", ",", "commas"),
+    ],
+)
+def test_columns_that_another_sign_separates(suffix, mark, words, tmp_path):
+    path = tmp_path / f"t{suffix}"
+    header = mark.join(("id", "target", "label"))
+    path.write_text(f"{header}\n{mark.join('abc')}\n")
+    assert refused(lambda: read_predictions(path)) == (
+        f"{path} has a single column {header!r}, so its columns seem to be separated by {words}; "
+        "save it with commas as .csv, or with tabs as .tsv."
+    )
+
+
 def test_neither_labels_nor_scores(save):
     path = save("t.csv", good(label=None))
     assert refused(lambda: read_predictions(path)) == (
