@@ -182,47 +182,47 @@ TABLES = [
     # -- targets and labels ---------------------------------------------------------------------
     Refused(
         "targets that disagree, rows aligned",
-        "{old} and {new} disagree on the target of id 'a', 'c'; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it.",
+        "{old} and {new} disagree on the target of id 'a' ('x', 'y'), 'c' ('x', 'y'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it.",
         new=good(target=["y", "y", "y", "y"]),
     ),
     Refused(
         "targets that disagree, rows shuffled",
-        "{old} and {new} disagree on the target of id 'a', 'd'; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it.",
+        "{old} and {new} disagree on the target of id 'a' ('x', 'y'), 'd' ('y', 'x'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it.",
         new=good(id=SHUFFLED, target=["x", "y", "x", "y"]),
     ),
     Refused(
         "targets that disagree next to scores",
-        "{old} and {new} disagree on the target of id 'a'; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it.",
+        "{old} and {new} disagree on the target of id 'a' ('x', 'y'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it.",
         old=SOUND_LOGITS,
         new={**SOUND_LOGITS, "target": ["y", "y", "x", "y"]},
     ),
     Refused(
         "a control's targets disagree",
-        "{old} and {control0} disagree on the target of id 'a'; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it.",
+        "{old} and {control0} disagree on the target of id 'a' ('x', 'y'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it.",
         controls=(good(target=["y", "y", "x", "y"]),),
     ),
     Refused(
         "a control and new disagree where old has no targets",
-        "{new} and {control0} disagree on the target of id 'a'; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it.",
+        "{new} and {control0} disagree on the target of id 'a' ('x', 'y'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it.",
         old=good(target=None),
         controls=(good(target=["y", "y", "x", "y"]),),
     ),
     Refused(
         "a control and new disagree where old has no target in that row",
-        "{new} and {control0} disagree on the target of id 'a'; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it.",
+        "{new} and {control0} disagree on the target of id 'a' ('x', 'y'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it.",
         old=good(target=[None, "y", "x", "y"]),
         controls=(good(target=["y", "y", "x", "y"]),),
     ),
     Refused(
         "more disagreements than are named",
-        "{old} and {new} disagree on the target of id 0, 1, 2 and 5 more; a sample has one true "
-        "class: correct the wrong file, or leave the target out of it.",
+        "{old} and {new} disagree on the target of id 0 ('x', 'y'), 1 ('x', 'y'), 2 ('x', 'y') and "
+        "5 more; a sample has one true class: correct the wrong file, or leave the target out of it.",
         old={"id": list(range(8)), "label": ["x"] * 8, "target": ["x"] * 8},
         new={"id": list(range(8)), "label": ["x"] * 8, "target": ["y"] * 8},
     ),
@@ -640,8 +640,8 @@ def test_rows_without_ids_are_named_by_their_number():
     old = Predictions.from_arrays(labels=["x", "y", "y"], targets=["x", "y", "y"], name="old")
     new = Predictions.from_arrays(labels=["x", "y", "y"], targets=["x", "z", "z"], name="new")
     assert refused(lambda: compare(old=old, new=new)) == (
-        "old and new disagree on the target of row 2, 3; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it."
+        "old and new disagree on the target of row 2 ('y', 'z'), 3 ('y', 'z'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it."
     )
     missing = Predictions.from_arrays(labels=["x", None, "y"], name="new")
     assert refused(lambda: compare(old=old, new=missing)) == (

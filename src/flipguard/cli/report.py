@@ -158,9 +158,7 @@ def _compared(
                 old=in_service,
                 new=candidate,
                 # The control is a candidate too, but is not its own control.
-                control=[]
-                if control is None or same_place(place, control)
-                else [_read(control)],
+                control=[] if control is None or same_place(place, control) else [_read(control)],
                 by=[*(rules.by if rules is not None else ()), *by],
                 on_missing=on_missing.value,
                 confidence=confidence if rules is None else rules.confidence,
