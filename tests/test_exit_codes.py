@@ -39,6 +39,11 @@ def shell(folder: Path, command: str, **environment: str) -> subprocess.Complete
     )
 
 
+def test_a_near_command_is_asked_for_with_one_question_mark(run: Run) -> None:
+    told = " ".join(refused_once(run("cmp")).split())
+    assert "Did you mean 'compare'? Usage: flipguard" in told
+
+
 @NEEDS_LINUX
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", ["", "report", "gate"])

@@ -221,8 +221,9 @@ TABLES = [
     ),
     Refused(
         "more disagreements than are named",
-        "{old} and {new} disagree on the target of id 0 ('x', 'y'), 1 ('x', 'y'), 2 ('x', 'y') and "
-        "5 more; a sample has one true class: correct the wrong file, or leave the target out of it.",
+        "{old} and {new} disagree on the target of id 0 ('x', 'y'), 1 ('x', 'y'), 2 ('x', 'y') "
+        "and 5 more; a sample has one true class: correct the wrong file, or leave the target out "
+        "of it.",
         old={"id": list(range(8)), "label": ["x"] * 8, "target": ["x"] * 8},
         new={"id": list(range(8)), "label": ["x"] * 8, "target": ["y"] * 8},
     ),
@@ -880,7 +881,7 @@ def test_files_of_a_header_alone(header, side, tmp_path, save):
     }
     tables[side] = read_predictions(path)
     assert refused(lambda: compare(**tables)) == (
-        f"{path} is empty; expected at least one row of predictions."
+        f"{path} has columns but no rows; give at least one row."
     )
 
 
@@ -888,7 +889,7 @@ def test_a_parquet_file_of_no_rows(tmp_path):
     path = tmp_path / "t.parquet"
     pl.DataFrame(schema={"id": pl.Int64, "logits": pl.List(pl.Float32)}).write_parquet(path)
     assert refused(lambda: read_and_compare(path)) == (
-        f"{path} is empty; expected at least one row of predictions."
+        f"{path} has columns but no rows; give at least one row."
     )
 
 
@@ -896,7 +897,7 @@ def test_a_parquet_file_of_no_rows(tmp_path):
 def test_an_npz_of_no_rows(arrays, save):
     path = save("t.npz", arrays)
     assert refused(lambda: read_and_compare(path)) == (
-        f"{path} is empty; expected at least one row of predictions."
+        f"{path} has columns but no rows; give at least one row."
     )
 
 

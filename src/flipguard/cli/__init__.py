@@ -137,5 +137,7 @@ def _usage(problem: BaseException) -> str:
     context = getattr(problem, "ctx", None)
     if type(problem).__name__ == "NoArgsIsHelpError" or context is None:
         return message and f"flipguard: {message}"  # the help was printed already
-    text = f"{message.rstrip('.')}. {context.get_usage()}; see `{context.command_path} --help`."
+    message = message.rstrip(".")
+    stop = "" if message.endswith("?") else "."
+    text = f"{message}{stop} {context.get_usage()}; see `{context.command_path} --help`."
     return f"flipguard: {printable(' '.join(text.split()), longest=2_000)}"

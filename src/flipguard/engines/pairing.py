@@ -101,9 +101,7 @@ class Pairing:
 
     def empty(self, i: int) -> InputError:
         """The sentence for a side that has no row."""
-        return InputError(
-            f"{self.sides[i].name} is empty; expected at least one row of predictions."
-        )
+        return InputError(f"{self.sides[i].name} has columns but no rows; give at least one row.")
 
     # -- the paired table ----------------------------------------------------------------------
 

@@ -253,7 +253,7 @@ def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | No
             "--label."
         )
     if main.ndim and not len(main):
-        raise InputError(f"{path} is empty; expected at least one row of predictions.")
+        raise InputError(f"{path} has columns but no rows; give at least one row.")
     slices = {
         name: array
         for name, array in arrays.items()
