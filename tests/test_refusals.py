@@ -955,6 +955,15 @@ def test_a_table_without_ids(save):
     )
 
 
+def test_a_run_folder_names_its_predictions(tmp_path):
+    file = tmp_path / "predictions" / "test.npz"
+    file.parent.mkdir()
+    file.touch()
+    assert refused(lambda: read_predictions(tmp_path)) == (
+        f"{tmp_path} is the folder of a run, not a file of predictions; use {file}."
+    )
+
+
 @pytest.mark.parametrize(
     ("suffix", "mark", "words"),
     [

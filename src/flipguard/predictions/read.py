@@ -18,7 +18,12 @@ import polars as pl
 from flipguard.archives import Array, array_names, first_sentence, read_arrays
 from flipguard.errors import InputError, listed
 from flipguard.predictions.arrow_footer import read_arrow_footer
-from flipguard.predictions.formats import CLASS_NAMES_KEY, SEPARATORS, format_of
+from flipguard.predictions.formats import (
+    CLASS_NAMES_KEY,
+    PREDICTIONS_FILE,
+    SEPARATORS,
+    format_of,
+)
 from flipguard.predictions.json_lines import scan_json_lines
 from flipguard.predictions.names import exactly
 from flipguard.predictions.parquet_footer import column_names, read_parquet_footer
@@ -102,6 +107,11 @@ def _must_be_a_file(path: Path) -> None:
     if not os.path.exists(path):
         raise InputError(f"{path} does not exist; check the path.")
     if os.path.isdir(path):
+        if os.path.isfile(path / PREDICTIONS_FILE):
+            raise InputError(
+                f"{path} is the folder of a run, not a file of predictions; use "
+                f"{path / PREDICTIONS_FILE}."
+            )
         raise InputError(f"{path} is a folder, not a file of predictions; name the file in it.")
     if not os.path.isfile(path):
         raise InputError(
