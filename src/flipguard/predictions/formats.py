@@ -27,8 +27,6 @@ FORMATS: dict[str, str] = {
 OTHER_SPELLINGS = frozenset({".ndjson", ".pq", ".ipc"})
 SEPARATORS = {"csv": ",", "tsv": "\t"}
 TEXT_FORMATS = frozenset({*SEPARATORS, "jsonl"})
-# The predictions of a run, in its folder.
-PREDICTIONS_FILE = Path("predictions", "test.npz")
 CLASS_NAMES_KEY = "flipguard.class_names"
 
 CODECS = {".gz": "gzip", ".zst": "zstd"}

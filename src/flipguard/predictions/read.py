@@ -17,10 +17,10 @@ import polars as pl
 
 from flipguard.archives import Array, array_names, first_sentence, read_arrays
 from flipguard.errors import InputError, listed
+from flipguard.files import PREDICTIONS_FILE
 from flipguard.predictions.arrow_footer import read_arrow_footer
 from flipguard.predictions.formats import (
     CLASS_NAMES_KEY,
-    PREDICTIONS_FILE,
     SEPARATORS,
     format_of,
 )

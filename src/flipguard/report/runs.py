@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flipguard.errors import InputError, printable
-from flipguard.predictions.formats import PREDICTIONS_FILE
+from flipguard.files import PREDICTIONS_FILE
 from flipguard.predictions.read import read_predictions
 from flipguard.predictions.table import Predictions
 from flipguard.runs.history import RUN, RunFolder, is_run, read_run, run_files

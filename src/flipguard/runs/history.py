@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.errors import InputError, printable
-from flipguard.predictions.formats import PREDICTIONS_FILE
+from flipguard.files import PREDICTIONS_FILE
 
 RUN, HISTORY, TIMING = "run.json", "history.jsonl", "timing.jsonl"
 SCHEMA = "flipguard.run/1"
