@@ -127,7 +127,11 @@ REFUSED = {
     ),
     "unknown rule key": (
         RULE + "maximum = 3\n",
-        ["rule 1", "unknown key 'maximum'", "metric, min, max, by, only, min_n, correction, judge"],
+        [
+            "rule 1",
+            "unknown key 'maximum'; did you mean max",
+            "use metric, min, max, by, only, min_n, correction, judge",
+        ],
     ),
     "second rule is named": (RULE + RULE + "x = 1\n", ["rule 2", "unknown key 'x'"]),
     "unknown pinned key": ('[pinned]\nids = "a.txt"\nid = 1\n', ["[pinned]", "unknown key 'id'"]),

@@ -418,6 +418,12 @@ TABLES = [
         options={"by": ["colour"]},
     ),
     Refused(
+        "a column to group by that is misspelled",
+        "Neither {old} nor {new} has a column 'targte', which `by=` asks for; did you mean target? "
+        "they have 'id', 'target', 'label'.",
+        options={"by": ["targte"]},
+    ),
+    Refused(
         "a cluster that is not there",
         "Neither {old} nor {new} has a column 'user', which `cluster=` asks for; they have 'id', "
         "'target', "

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from flipguard.errors import PolicyError, listed
+from flipguard.errors import PolicyError, listed, nearest
 from flipguard.metric_kinds import PValueKind
 from flipguard.metrics import METRICS, Metric
 
@@ -296,7 +296,8 @@ def _known(given: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
     unknown = [key for key in given if key not in keys]
     if unknown:
         word = "key" if len(unknown) == 1 else "keys"
-        raise PolicyError(f"{where}: unknown {word} {listed(unknown)}; use {', '.join(keys)}.")
+        hint = nearest(str(unknown[0]), keys, all_in=f"use {', '.join(keys)}")
+        raise PolicyError(f"{where}: unknown {word} {listed(unknown)}; {hint}")
 
 
 def _within_reach(metric: Metric, key: str, limit: float) -> None:
