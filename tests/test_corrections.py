@@ -73,7 +73,7 @@ def of_pairs(*, mirrored: bool) -> dict[str, Flips]:
 def test_a_minimum_is_corrected_as_a_maximum_mirrored(correction: str) -> None:
     rule = {"metric": "accuracy_gain", "by": "group", "correction": correction}
     least = judged(of_pairs(mirrored=False), {**rule, "min": -0.03}).rules[0].judgements
-    most = judged(of_pairs(mirrored=True), {**rule, "max": 0.03}).rules[0].judgements
+    most = judged(of_pairs(mirrored=True), {**rule, "min": -1, "max": 0.03}).rules[0].judgements
     assert [j.group for j in least] == [j.group for j in most]
     assert [j.verdict for j in least] == [j.verdict for j in most]
     assert {j.verdict for j in least} == {"pass", "fail", "inconclusive"}
@@ -81,7 +81,9 @@ def test_a_minimum_is_corrected_as_a_maximum_mirrored(correction: str) -> None:
         assert (one.low, one.high) == pytest.approx((-two.high, -two.low), abs=1e-9)
 
 
-@pytest.mark.parametrize("limits", [{"min": -0.03}, {"max": 0.03}, {"min": -0.03, "max": 0.02}])
+@pytest.mark.parametrize(
+    "limits", [{"min": -0.03}, {"min": -1, "max": 0.03}, {"min": -0.03, "max": 0.02}]
+)
 def test_groups_share_alpha_as_their_p_values_say(limits: dict[str, float]) -> None:
     rule = {"metric": "accuracy_gain", "by": "group", "correction": "holm", **limits}
     policy = Policy.from_dict({"rule": [rule], "confidence": 0.9})

@@ -100,6 +100,20 @@ def test_classes_that_one_model_lacks_are_told():
     assert any("does not know class 'c'" in note for note in notes)
 
 
+def test_a_class_that_only_the_labels_know_is_told_as_a_missing_score():
+    old = Predictions.from_arrays(
+        logits=np.eye(3), class_names=["a", "b", "c"], targets=["a", "b", "c"], name="old"
+    )
+    new = Predictions.from_arrays(
+        labels=["a", "b", "c"], logits=np.eye(3, 2), class_names=["a", "b"], name="new"
+    )
+    notes = compare(old=old, new=new).notes
+    assert not any("does not know" in note for note in notes)
+    assert any(
+        "new predicts class 'c' in its labels, but its scores have no column" in n for n in notes
+    )
+
+
 def test_models_without_a_common_class_have_no_distance():
     old = Predictions.from_arrays(logits=np.eye(2), class_names=["a", "b"])
     new = Predictions.from_arrays(logits=np.eye(2), class_names=["x", "y"], labels=["a", "b"])

@@ -259,7 +259,7 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,logit_x,logit_y\n1,1,2\n2,1,2\n")
     (tmp_path / "b.csv").write_text("id,logit_x,logit_y\n1,1,2\n2,oops,2\n")
     files = [read_predictions(tmp_path / name) for name in ("a.csv", "b.csv")]
-    with pytest.raises(InputError, match=r"b\.csv cannot be read"):
+    with pytest.raises(InputError, match=r"b\.csv has 'oops' in score column 'logit_x'"):
         ensemble(files)
 
 

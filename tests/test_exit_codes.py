@@ -39,6 +39,27 @@ def shell(folder: Path, command: str, **environment: str) -> subprocess.Complete
     )
 
 
+def test_a_near_command_is_asked_for_with_one_question_mark(run: Run) -> None:
+    told = " ".join(refused_once(run("cmp")).split())
+    assert "Did you mean 'compare'? Usage: flipguard" in told
+
+
+@NEEDS_LINUX
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["", "report", "gate"])
+def test_help_into_a_closed_pipe_is_no_error(command: str, unbuffered: str) -> None:
+    arguments = [sys.executable, "-m", "flipguard", *command.split(), "--help"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    for _ in range(3):
+        reader, writer = os.pipe()
+        os.close(reader)
+        ran = subprocess.run(
+            arguments, stdout=writer, stderr=subprocess.PIPE, env=environment, check=False
+        )
+        os.close(writer)
+        assert (ran.returncode, ran.stderr) == (0, b"")
+
+
 class Panic(BaseException):
     """As Polars raises it: no `Exception`."""
 

@@ -188,7 +188,8 @@ def test_what_cannot_be_measured_is_refused_not_passed(metric: str, words: str) 
 @pytest.mark.parametrize("metric", [m for m in METRICS if "target" in METRICS[m].needs])
 def test_without_targets_nothing_about_right_and_wrong_is_judged(metric: str) -> None:
     old, new = update(with_flips(100, 3), targets=False)
-    rule = policy({"metric": metric, "max": 0.5, "judge": "point"})
+    limit = "min" if METRICS[metric].better == "higher" else "max"
+    rule = policy({"metric": metric, limit: 0.5, "judge": "point"})
     with pytest.raises(PolicyError, match="targets"):
         check(compare(old=old, new=new), rule)
 
@@ -421,7 +422,7 @@ def test_holm_keeps_false_alarms_over_groups_within_five_percent() -> None:
         (with_flips(500, 40, 45), {"metric": "accuracy_gain", "min": -0.03, "max": 0.03}),
         (with_flips(500, 4), {"metric": "negative_flip_impact", "max": 0.02}),
         (with_flips(500, 20), {"metric": "relative_negative_flip_rate", "max": 0.2}),
-        (with_flips(500, 20), {"metric": "churn", "min": 0.05}),
+        (with_flips(500, 20), {"metric": "churn", "min": 0.05, "max": 1}),
     ],
 )
 def test_the_further_samples_do_decide_with_their_chance(
@@ -474,7 +475,9 @@ def test_a_mean_and_clusters_are_planned_for(clusters: int | None) -> None:
     for name in ("margin_new", "negative_flip_rate", "accuracy_gain"):
         high = result[name].high
         limit = 0.3 * result[name].value + 0.7 * high
-        judgement = only(check(result, policy({"metric": name, "max": limit})))
+        judgement = only(
+            check(result, policy({"metric": name, "min": METRICS[name].range[0], "max": limit}))
+        )
         even, most = judgement.samples_needed_even, judgement.samples_needed_90
         assert even is not None
         assert most is not None

@@ -86,8 +86,26 @@ def test_groups_that_are_whole_numbers_match_groups_by_their_text() -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_metric_can_have_a_limit(metric: str) -> None:
-    rule = {"metric": metric, "max": 0.5, "judge": "point"}
-    assert Policy.from_dict({"rule": [rule]}).rules[0].limit == {"max": 0.5}
+    limit = "min" if METRICS[metric].better == "higher" else "max"
+    rule = {"metric": metric, limit: 0.5, "judge": "point"}
+    assert Policy.from_dict({"rule": [rule]}).rules[0].limit == {limit: 0.5}
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_rule_with_only_the_limit_of_the_wrong_direction_is_refused(metric: str) -> None:
+    wrong, right = {"lower": ("min", "max"), "higher": ("max", "min"), "neither": ("", "")}[
+        METRICS[metric].better
+    ]
+    for limit in ("min", "max"):
+        rule = {"metric": metric, limit: 0.03, "judge": "point"}
+        if limit == wrong:
+            words = f"rule 1: {metric} is better when .* only `{wrong}` would pass an update that "
+            with pytest.raises(PolicyError, match=words + f"is worse; write `{right}`"):
+                Policy.from_dict({"rule": [rule]})
+        else:
+            assert Policy.from_dict({"rule": [rule]}).rules[0].limit == {limit: 0.03}
+    both = {"metric": metric, "min": 0.01, "max": 0.03, "judge": "point"}
+    assert Policy.from_dict({"rule": [both]}).rules[0].limit == {"min": 0.01, "max": 0.03}
 
 
 RULE = '[[rule]]\nmetric = "negative_flip_rate"\nmax = 0.02\n'
@@ -109,7 +127,11 @@ REFUSED = {
     ),
     "unknown rule key": (
         RULE + "maximum = 3\n",
-        ["rule 1", "unknown key 'maximum'", "metric, min, max, by, only, min_n, correction, judge"],
+        [
+            "rule 1",
+            "unknown key 'maximum'; did you mean max",
+            "use metric, min, max, by, only, min_n, correction, judge",
+        ],
     ),
     "second rule is named": (RULE + RULE + "x = 1\n", ["rule 2", "unknown key 'x'"]),
     "unknown pinned key": ('[pinned]\nids = "a.txt"\nid = 1\n', ["[pinned]", "unknown key 'id'"]),

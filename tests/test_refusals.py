@@ -182,47 +182,48 @@ TABLES = [
     # -- targets and labels ---------------------------------------------------------------------
     Refused(
         "targets that disagree, rows aligned",
-        "{old} and {new} disagree on the target of id 'a', 'c'; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it.",
+        "{old} and {new} disagree on the target of id 'a' ('x', 'y'), 'c' ('x', 'y'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it.",
         new=good(target=["y", "y", "y", "y"]),
     ),
     Refused(
         "targets that disagree, rows shuffled",
-        "{old} and {new} disagree on the target of id 'a', 'd'; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it.",
+        "{old} and {new} disagree on the target of id 'a' ('x', 'y'), 'd' ('y', 'x'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it.",
         new=good(id=SHUFFLED, target=["x", "y", "x", "y"]),
     ),
     Refused(
         "targets that disagree next to scores",
-        "{old} and {new} disagree on the target of id 'a'; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it.",
+        "{old} and {new} disagree on the target of id 'a' ('x', 'y'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it.",
         old=SOUND_LOGITS,
         new={**SOUND_LOGITS, "target": ["y", "y", "x", "y"]},
     ),
     Refused(
         "a control's targets disagree",
-        "{old} and {control0} disagree on the target of id 'a'; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it.",
+        "{old} and {control0} disagree on the target of id 'a' ('x', 'y'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it.",
         controls=(good(target=["y", "y", "x", "y"]),),
     ),
     Refused(
         "a control and new disagree where old has no targets",
-        "{new} and {control0} disagree on the target of id 'a'; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it.",
+        "{new} and {control0} disagree on the target of id 'a' ('x', 'y'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it.",
         old=good(target=None),
         controls=(good(target=["y", "y", "x", "y"]),),
     ),
     Refused(
         "a control and new disagree where old has no target in that row",
-        "{new} and {control0} disagree on the target of id 'a'; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it.",
+        "{new} and {control0} disagree on the target of id 'a' ('x', 'y'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it.",
         old=good(target=[None, "y", "x", "y"]),
         controls=(good(target=["y", "y", "x", "y"]),),
     ),
     Refused(
         "more disagreements than are named",
-        "{old} and {new} disagree on the target of id 0, 1, 2 and 5 more; a sample has one true "
-        "class: correct the wrong file, or leave the target out of it.",
+        "{old} and {new} disagree on the target of id 0 ('x', 'y'), 1 ('x', 'y'), 2 ('x', 'y') "
+        "and 5 more; a sample has one true class: correct the wrong file, or leave the target out "
+        "of it.",
         old={"id": list(range(8)), "label": ["x"] * 8, "target": ["x"] * 8},
         new={"id": list(range(8)), "label": ["x"] * 8, "target": ["y"] * 8},
     ),
@@ -415,6 +416,12 @@ TABLES = [
         "'target', "
         "'label'.",
         options={"by": ["colour"]},
+    ),
+    Refused(
+        "a column to group by that is misspelled",
+        "Neither {old} nor {new} has a column 'targte', which `by=` asks for; did you mean target? "
+        "they have 'id', 'target', 'label'.",
+        options={"by": ["targte"]},
     ),
     Refused(
         "a cluster that is not there",
@@ -640,8 +647,8 @@ def test_rows_without_ids_are_named_by_their_number():
     old = Predictions.from_arrays(labels=["x", "y", "y"], targets=["x", "y", "y"], name="old")
     new = Predictions.from_arrays(labels=["x", "y", "y"], targets=["x", "z", "z"], name="new")
     assert refused(lambda: compare(old=old, new=new)) == (
-        "old and new disagree on the target of row 2, 3; a sample has one true class: "
-        "correct the wrong file, or leave the target out of it."
+        "old and new disagree on the target of row 2 ('y', 'z'), 3 ('y', 'z'); "
+        "a sample has one true class: correct the wrong file, or leave the target out of it."
     )
     missing = Predictions.from_arrays(labels=["x", None, "y"], name="new")
     assert refused(lambda: compare(old=old, new=missing)) == (
@@ -880,7 +887,7 @@ def test_files_of_a_header_alone(header, side, tmp_path, save):
     }
     tables[side] = read_predictions(path)
     assert refused(lambda: compare(**tables)) == (
-        f"{path} is empty; expected at least one row of predictions."
+        f"{path} has columns but no rows; give at least one row."
     )
 
 
@@ -888,7 +895,7 @@ def test_a_parquet_file_of_no_rows(tmp_path):
     path = tmp_path / "t.parquet"
     pl.DataFrame(schema={"id": pl.Int64, "logits": pl.List(pl.Float32)}).write_parquet(path)
     assert refused(lambda: read_and_compare(path)) == (
-        f"{path} is empty; expected at least one row of predictions."
+        f"{path} has columns but no rows; give at least one row."
     )
 
 
@@ -896,7 +903,7 @@ def test_a_parquet_file_of_no_rows(tmp_path):
 def test_an_npz_of_no_rows(arrays, save):
     path = save("t.npz", arrays)
     assert refused(lambda: read_and_compare(path)) == (
-        f"{path} is empty; expected at least one row of predictions."
+        f"{path} has columns but no rows; give at least one row."
     )
 
 
@@ -954,6 +961,34 @@ def test_a_table_without_ids(save):
     )
 
 
+def test_a_run_folder_names_its_predictions(tmp_path):
+    file = tmp_path / "predictions" / "test.npz"
+    file.parent.mkdir()
+    file.touch()
+    assert refused(lambda: read_predictions(tmp_path)) == (
+        f"{tmp_path} is the folder of a run, not a file of predictions; use {file}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("suffix", "mark", "words"),
+    [
+        (".csv", ";", "semicolons"),
+        (".csv", "\t", "tabs"),
+        (".csv", "|", "vertical bars"),
+        (".tsv", ",", "commas"),
+    ],
+)
+def test_columns_that_another_sign_separates(suffix, mark, words, tmp_path):
+    path = tmp_path / f"t{suffix}"
+    header = mark.join(("id", "target", "label"))
+    path.write_text(f"{header}\n{mark.join('abc')}\n")
+    assert refused(lambda: read_predictions(path)) == (
+        f"{path} has a single column {header!r}, so its columns seem to be separated by {words}; "
+        "save it with commas as .csv, or with tabs as .tsv."
+    )
+
+
 def test_neither_labels_nor_scores(save):
     path = save("t.csv", good(label=None))
     assert refused(lambda: read_predictions(path)) == (
@@ -996,8 +1031,9 @@ def test_wide_scores_that_are_no_numbers(save):
 def test_text_where_scores_should_be(scores, order, save):
     path = save("t.csv", {"id": ["1", "2", "3", "4"], **scores})
     other = save("other.csv", {"id": order, "label": ["1", "2", "1", "2"]})
+    words = "has 'three' in score column 'logit_x'" if "logit_x" in scores else "cannot be read ("
     text = refused(lambda: compare(old=read_predictions(other), new=read_predictions(path)))
-    assert text.startswith(f"{path} cannot be read (")
+    assert text.startswith(f"{path} {words}")
     control = save("control.csv", {"id": ["1", "2", "3", "4"], "label": ["1", "2", "1", "2"]})
     text = refused(
         lambda: compare(
@@ -1006,7 +1042,7 @@ def test_text_where_scores_should_be(scores, order, save):
             control=read_predictions(path),
         )
     )
-    assert text.startswith(f"{path} cannot be read (")
+    assert text.startswith(f"{path} {words}")
 
 
 def test_lines_of_different_lengths(tmp_path):

@@ -466,7 +466,7 @@ def test_a_file_without_rows(session: Any, save: Saver) -> None:
     plan = CountingPlan(
         old=read_predictions(save("old.csv", empty)), new=read_predictions(save("new.csv", GOOD))
     )
-    assert "old.csv is empty" in refusal(plan)
+    assert "old.csv has columns but no rows" in refusal(plan)
 
 
 def test_a_damaged_file(session: Any, tmp_path: Path, save: Saver) -> None:

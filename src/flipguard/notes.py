@@ -109,14 +109,36 @@ def are_uneven(sizes: FloatArray) -> bool:
 
 
 def _new_classes(plan: CountingPlan) -> Iterator[str]:
-    """Yield one note for each model that cannot predict a class of the other model."""
+    """Yield notes on classes that one model's scores have and the other's lack."""
     old, new = plan.old.class_names, plan.new.class_names
-    if old is None or new is None:
+    if old is None or new is None or set(old) == set(new):
         return
-    for name, known, other in ((plan.old.name, old, new), (plan.new.name, new, old)):
-        lacks = [c for c in other if c not in set(known)]
-        if lacks:
-            yield f"{name} does not know class {listed(lacks)}, so it is wrong on all its samples"
+    for i, (side, known, other) in enumerate(((plan.old, old, new), (plan.new, new, old))):
+        missing = [c for c in other if c not in set(known)]
+        predicted = _predicted(plan, i, missing)
+        unknown = [c for c in missing if c not in predicted]
+        if unknown:
+            yield (
+                f"{side.name} does not know class {listed(unknown)}, so it is wrong on all its "
+                "samples"
+            )
+        if predicted:
+            yield (
+                f"{side.name} predicts class {listed(predicted)} in its labels, but its scores "
+                "have no column for it; metrics that use these scores, such as calibration and "
+                "margin, are computed without it"
+            )
+
+
+def _predicted(plan: CountingPlan, index: int, classes: list[str]) -> list[str]:
+    """Return those of some classes that a model's column of labels contains."""
+    side = plan.sides[index]
+    if side.label is None or not classes:
+        return []
+    _, readings = settled(plan)
+    label = spelled(side.label, side, pl.String(), readings.of(index, "label")).alias("label")
+    found = side.frame.select(label.unique()).collect(engine="streaming")["label"]
+    return [c for c in classes if c in set(found)]
 
 
 def _missing_spellings(plan: CountingPlan) -> Iterator[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from flipguard.errors import PolicyError, listed
+from flipguard.errors import PolicyError, listed, nearest
 from flipguard.metric_kinds import PValueKind
 from flipguard.metrics import METRICS, Metric
 
@@ -221,6 +221,19 @@ def _check_limits(rule: Rule, metric: Metric) -> None:
             f"Rule: {metric.name} is always {_reach(least, most)}, so {text} would pass anything; "
             "give a limit inside that range."
         )
+    _check_direction(rule, metric)
+
+
+def _check_direction(rule: Rule, metric: Metric) -> None:
+    """Refuse a rule whose only limit would let any worse update pass."""
+    wrong, right = {"lower": ("min", "max"), "higher": ("max", "min")}.get(
+        metric.better, (None, None)
+    )
+    if list(rule.limit) == [wrong]:
+        raise PolicyError(
+            f"Rule: {metric.name} is better when {metric.better}, so a rule with only "
+            f"`{wrong}` would pass an update that is worse; write `{right}`, or both for a range."
+        )
 
 
 def _check_groups(rule: Rule) -> None:
@@ -283,7 +296,8 @@ def _known(given: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
     unknown = [key for key in given if key not in keys]
     if unknown:
         word = "key" if len(unknown) == 1 else "keys"
-        raise PolicyError(f"{where}: unknown {word} {listed(unknown)}; use {', '.join(keys)}.")
+        hint = nearest(str(unknown[0]), keys, all_in=f"use {', '.join(keys)}")
+        raise PolicyError(f"{where}: unknown {word} {listed(unknown)}; {hint}")
 
 
 def _within_reach(metric: Metric, key: str, limit: float) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from flipguard.comparison import Comparison
 from flipguard.engines.classes import is_scalar
-from flipguard.errors import PolicyError, listed
+from flipguard.errors import PolicyError, listed, nearest
 from flipguard.metrics import METRICS, Metric
 from flipguard.notes import forgotten_target
 from flipguard.policy import Policy
@@ -23,9 +23,10 @@ def check_columns(policy: Policy, *, old: Predictions, new: Predictions) -> None
         found = {side.name: side.column(rule.by) for side in (old, new)}
         if all(column is None for column in found.values()):
             columns = dict.fromkeys((*old.columns, *new.columns))
+            every = f"group by one of their columns: {listed(columns, most=12)}"
             raise PolicyError(
-                f"{where}, but neither {old.name} nor {new.name} has that column; group by one "
-                f"of their columns: {listed(columns, most=12)}."
+                f"{where}, but neither {old.name} nor {new.name} has that column; "
+                + nearest(rule.by, columns, all_in=every)
             )
         for side in (old, new):
             column = found[side.name]

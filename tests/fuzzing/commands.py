@@ -69,13 +69,13 @@ class Commands(Marks):
             metric, low, high = rng.choice(
                 [
                     ("negative_flip_rate", 0.0, 0.5), ("churn", 0.05, 0.8),
-                    ("positive_flip_rate", 0.0, 0.5), ("accuracy_gain", -0.3, 0.3),
+                    ("positive_flip_rate", 0.01, 0.5), ("accuracy_gain", -0.3, 0.3),
                     ("error_rate_new", 0.1, 0.7), ("wrong_to_wrong", 0.01, 0.4),
                 ]
             )  # fmt: skip
             limit = rng.choice([round(rng.uniform(low, high), 3), 0.25, 0.5])
             rule: dict[str, Any] = {"metric": metric}
-            rule["min" if metric == "accuracy_gain" else "max"] = limit
+            rule["min" if metric in ("accuracy_gain", "positive_flip_rate") else "max"] = limit
             rule["judge"] = rng.choice(["point", "point", "interval"])
             if columns and self.chance(0.4):
                 rule["by"] = rng.choice([*columns, "target"])

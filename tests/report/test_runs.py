@@ -163,6 +163,14 @@ def test_report_takes_prediction_files_too(run: Run, tmp_path: Path) -> None:
     assert out.rstrip().endswith("</html>")
 
 
+def test_report_names_no_flag_that_it_lacks(run: Run, tmp_path: Path) -> None:
+    Path("t.csv").write_text("sample_id,target,pred\na,x,x\n", encoding="utf-8")
+    ran = run("report", "t.csv", "--old", "t.csv", "--out", "r.html")
+    assert ran.code == 2
+    assert "rename column 'sample_id' to 'id' and 'pred' to 'label'" in ran.err
+    assert "--id" not in ran.err
+
+
 # -- compare and gate ------------------------------------------------------------------------------
 
 

@@ -45,7 +45,7 @@ def main() -> None:
         except typer.Exit as end:
             code = end.exit_code
     except BaseException as problem:
-        code = _explained(problem)
+        code = 0 if _is_help_cut_short(problem) else _explained(problem)
     raise SystemExit(output.flushed(code))
 
 
@@ -74,6 +74,20 @@ def _refuse_empty(arguments: list[str]) -> None:
             after = f"the argument after {printable(flag)!r}"
             what = f"`{flag}`" if flag.startswith("--") else after
             raise InputError(f"Expected {what} to have a value, but it is empty; give one.")
+
+
+def _is_help_cut_short(problem: BaseException) -> bool:
+    """Return whether the reader of a help text closed the pipe early, as `| head` does."""
+    # Only for help: a command that could not write its result may not end with the code of a pass.
+    if "--help" not in sys.argv[1:]:
+        return False
+    # rich raises SystemExit in place of the error; a flush by click raises the error itself.
+    broken = isinstance(problem, BrokenPipeError) or (
+        isinstance(problem, SystemExit) and isinstance(problem.__context__, BrokenPipeError)
+    )
+    if broken:
+        output.silence(sys.stdout)
+    return broken
 
 
 def _explained(problem: BaseException) -> int:
@@ -110,7 +124,7 @@ def _sentence(problem: BaseException) -> str:
     if hasattr(problem, "format_message"):  # a mistake in the command line
         return _usage(problem)
     if isinstance(problem, SystemExit) and isinstance(problem.__context__, BrokenPipeError):
-        return ""  # click ends like this when the reader of the help has closed the pipe
+        return ""  # rich ends like this: the help that answers a lack of arguments was not read
     return (
         f"flipguard: this is a bug ({type(problem).__name__}: {printable(str(problem))}); "
         "please report it with the output of the same command under FLIPGUARD_TRACEBACK=1."
@@ -123,5 +137,7 @@ def _usage(problem: BaseException) -> str:
     context = getattr(problem, "ctx", None)
     if type(problem).__name__ == "NoArgsIsHelpError" or context is None:
         return message and f"flipguard: {message}"  # the help was printed already
-    text = f"{message.rstrip('.')}. {context.get_usage()}; see `{context.command_path} --help`."
+    message = message.rstrip(".")
+    stop = "" if message.endswith("?") else "."
+    text = f"{message}{stop} {context.get_usage()}; see `{context.command_path} --help`."
     return f"flipguard: {printable(' '.join(text.split()), longest=2_000)}"

@@ -8,6 +8,7 @@ import shlex
 
 # The library writes `label=`, or `id='key', label='pred'`; other text stays as it is.
 ARGUMENTS = re.compile(r"`([a-z_]+=[^`\n]*)`")
+COLUMNS = re.compile(r"\b(id|target|label)=('[^']*'|\"[^\"]*\")")
 FLAGS = frozenset(
     {
         "id",
@@ -50,6 +51,25 @@ def _flags(found: re.Match[str]) -> str:
             return found[0]
         text.append(f"{_flag(name)} {shlex.quote(str(value.value))}")
     return " ".join(text)
+
+
+def with_renames(text: str) -> str:
+    """Return a sentence of the library for a command without flags for columns.
+
+    >>> with_renames("name the ids with `id=`"), with_renames("try: `id='key', label='pred'`")
+    ("call the column of ids 'id'", "try: rename column 'key' to 'id' and 'pred' to 'label'")
+    """
+    text = text.replace("name the ids with `id=`", "call the column of ids 'id'")
+    text = text.replace(
+        "name the column of predicted classes with `label=`",
+        "call the column of predicted classes 'label'",
+    )
+    return ARGUMENTS.sub(_renames, text)
+
+
+def _renames(found: re.Match[str]) -> str:
+    renames = [f"{value} to '{role}'" for role, value in COLUMNS.findall(found[1])]
+    return f"rename column {' and '.join(renames)}" if renames else found[0]
 
 
 def _flag(argument: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flipguard.cli import options
+from flipguard.cli.arguments import with_renames
 from flipguard.cli.output import (
     check_destinations,
     check_samples,
@@ -20,6 +21,7 @@ from flipguard.errors import InputError
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
     from flipguard.policy import Policy
+    from flipguard.predictions.table import Predictions
 
 Runs = Annotated[
     list[str],
@@ -121,6 +123,16 @@ def report_command(
         line(f"{out}: open it in any browser")
 
 
+def _read(place: str) -> Predictions:
+    """Return the predictions of a run or of a file, whose columns no flag can name."""
+    from flipguard.report.runs import run_predictions
+
+    try:
+        return run_predictions(place)
+    except InputError as problem:
+        raise InputError(with_renames(str(problem))) from problem
+
+
 def _compared(
     candidates: dict[str, str],
     *,
@@ -134,11 +146,11 @@ def _compared(
     from flipguard.comparison import compare
     from flipguard.policy_checks import check_columns
     from flipguard.report import WANTS
-    from flipguard.report.runs import run_predictions, same_place
+    from flipguard.report.runs import same_place
 
     results = {}
     for name, place in candidates.items():
-        in_service, candidate = run_predictions(old), run_predictions(place)
+        in_service, candidate = _read(old), _read(place)
         if rules is not None:
             check_columns(rules, old=in_service, new=candidate)
         with progress(f"comparing {name}") as text:
@@ -146,9 +158,7 @@ def _compared(
                 old=in_service,
                 new=candidate,
                 # The control is a candidate too, but is not its own control.
-                control=[]
-                if control is None or same_place(place, control)
-                else [run_predictions(control)],
+                control=[] if control is None or same_place(place, control) else [_read(control)],
                 by=[*(rules.by if rules is not None else ()), *by],
                 on_missing=on_missing.value,
                 confidence=confidence if rules is None else rules.confidence,

@@ -146,9 +146,7 @@ def with_labels(predictions: Predictions) -> Predictions:
     """Predictions whose label is the class of the largest score."""
     with name_file_on_error(predictions):
         if predictions.height == 0:
-            raise InputError(
-                f"{predictions.name} is empty; expected at least one row of predictions."
-            )
+            raise InputError(f"{predictions.name} has columns but no rows; give at least one row.")
         tops = np.concatenate([batch.argmax(axis=1) for batch in usable_batches(predictions)])
     names = predictions.class_names or tuple(str(i) for i in range(width(predictions)))
     column, known = "__label", predictions.frame.collect_schema()

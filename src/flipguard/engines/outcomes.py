@@ -30,6 +30,8 @@ class RowCheck:
 
     where: pl.Expr
     sentence: Callable[[str], str]
+    # Columns whose values are shown after the id of each row that is named.
+    values: tuple[str, ...] = ()
 
 
 def no_label(i: int, name: str, column: str | None) -> RowCheck:
@@ -62,6 +64,7 @@ def two_targets(i: int, j: int, first: str, second: str) -> RowCheck:
             f"{first} and {second} disagree on the target of {rows}; a sample has one true class: "
             "correct the wrong file, or leave the target out of it."
         ),
+        (f"{i}|target", f"{j}|target"),
     )
 
 

@@ -7,6 +7,7 @@ and then nothing is joined and nothing is held in memory; else `joining` brings 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -100,9 +101,7 @@ class Pairing:
 
     def empty(self, i: int) -> InputError:
         """The sentence for a side that has no row."""
-        return InputError(
-            f"{self.sides[i].name} is empty; expected at least one row of predictions."
-        )
+        return InputError(f"{self.sides[i].name} has columns but no rows; give at least one row.")
 
     # -- the paired table ----------------------------------------------------------------------
 
@@ -153,8 +152,10 @@ class Pairing:
         by_id = "0|id" in names
         shown = pl.col("0|id") if by_id else pl.col("__row").cast(pl.Int64) + 1
         total = rows.select(pl.len()).collect(engine="streaming").item()
-        first = rows.select(shown.alias("id")).head(IDS_TO_NAME).collect(engine="streaming")
-        text = _named(first["id"].to_list(), total)
+        wanted = [shown.alias("id"), *refusal.values]
+        first = rows.select(wanted).head(IDS_TO_NAME).collect(engine="streaming")
+        values = first.select(refusal.values).rows() if refusal.values else ()
+        text = _named(first["id"].to_list(), total, values)
         return InputError(refusal.sentence(f"{'id' if by_id else 'row'} {text}"))
 
     # -- side by side, in order ----------------------------------------------------------------
@@ -305,9 +306,13 @@ def settled(plan: CountingPlan) -> tuple[CountingPlan, Readings]:
     return plan, readings
 
 
-def _named(ids: list[object], total: int) -> str:
-    shown = listed(ids, most=IDS_TO_NAME)
+def _named(ids: list[object], total: int, values: Sequence[tuple[object, ...]] = ()) -> str:
+    """Return the first ids, each with its values if there are any, and how many more there are."""
+    named = [listed([one]) for one in ids]
+    if values:
+        named = [f"{one} ({listed(row)})" for one, row in zip(named, values, strict=True)]
     rest = total - len(ids)
+    shown = ", ".join(named)
     return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 

@@ -16,7 +16,7 @@ import polars as pl
 from flipguard.counts import FlipCounts, FloatArray, Side, StatisticsLayout
 from flipguard.engines.classes import is_scalar
 from flipguard.engines.readings import Readings
-from flipguard.errors import InputError, listed
+from flipguard.errors import InputError, listed, nearest
 from flipguard.predictions.names import float_text
 from flipguard.predictions.table import Predictions, Scores
 
@@ -78,7 +78,7 @@ class CountingPlan:
                 known = [c for side, _ in found for c in side.columns]
                 raise InputError(
                     f"Neither {self.old.name} nor {self.new.name} has a column '{column}', which "
-                    f"{argument} asks for; they have {listed(dict.fromkeys(known), most=12)}."
+                    f"{argument} asks for; {_columns(column, known)}"
                 )
             for side, name in found:
                 dtype = None if name is None else side.frame.collect_schema()[name]
@@ -141,6 +141,12 @@ class CountingPlan:
             name="target",
             keep_missing=False,
         )
+
+
+def _columns(asked: str, known: list[str]) -> str:
+    """Return the columns that there are, with those whose names are like the one asked for."""
+    known = list(dict.fromkeys(known))
+    return nearest(asked, known, all_in=f"they have {listed(known, most=12)}")
 
 
 def _share_a_class(old: Scores | None, new: Scores | None) -> bool:

@@ -20,6 +20,8 @@ WELL_KNOWN = {
     "target": ("target", "y_true", "gold", "ground_truth", "true", "actual", "truth"),
     "label": ("label", "y_pred", "pred", "prediction", "predicted"),
 }
+# Signs that separate columns in some files, in the order in which they are tried.
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
 SCORE_PREFIXES = ("logit_", "probability_", "proba_", "prob_", "p_")
 
 
@@ -143,6 +145,11 @@ def missing_roles(
     """The error for a table without ids or predictions: what is missing, and how to name it."""
     if id is not None and predicts:
         return None
+    if len(columns) == 1 and (mark := next((s for s in SEPARATORS if s in columns[0]), "")):
+        return InputError(
+            f"{name} has a single column {listed(columns)}, so its columns seem to be separated "
+            f"by {SEPARATORS[mark]}; save it with commas as .csv, or with tabs as .tsv."
+        )
     lacks = [] if id is not None else ["no column 'id' to join on"]
     asked = [] if id is not None else ["id"]
     asked += ["target"] if target is None else []

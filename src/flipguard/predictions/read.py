@@ -17,8 +17,13 @@ import polars as pl
 
 from flipguard.archives import Array, array_names, first_sentence, read_arrays
 from flipguard.errors import InputError, listed
+from flipguard.files import PREDICTIONS_FILE
 from flipguard.predictions.arrow_footer import read_arrow_footer
-from flipguard.predictions.formats import CLASS_NAMES_KEY, SEPARATORS, format_of
+from flipguard.predictions.formats import (
+    CLASS_NAMES_KEY,
+    SEPARATORS,
+    format_of,
+)
 from flipguard.predictions.json_lines import scan_json_lines
 from flipguard.predictions.names import exactly
 from flipguard.predictions.parquet_footer import column_names, read_parquet_footer
@@ -26,6 +31,13 @@ from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, w
 from flipguard.predictions.text import FormatError, check_separated, refuse_doubles
 
 NPZ_NAMES = ("ids", "targets", "labels", "id", "target", "label", "class_names", *SCORE_KINDS)
+
+# The words of Polars for text in a column of scores, and the first such text.
+NO_NUMBER = re.compile(
+    r"conversion from `str` to `f64` failed in column '(.*?)' for \d+ out of \d+ values: "
+    r'\["(.*?)"(?:, "|\]|, …)',
+    re.DOTALL,
+)
 
 FAULTS: tuple[type[BaseException], ...] = (
     pl.exceptions.PolarsError,
@@ -95,6 +107,11 @@ def _must_be_a_file(path: Path) -> None:
     if not os.path.exists(path):
         raise InputError(f"{path} does not exist; check the path.")
     if os.path.isdir(path):
+        if os.path.isfile(path / PREDICTIONS_FILE):
+            raise InputError(
+                f"{path} is the folder of a run, not a file of predictions; use "
+                f"{path / PREDICTIONS_FILE}."
+            )
         raise InputError(f"{path} is a folder, not a file of predictions; name the file in it.")
     if not os.path.isfile(path):
         raise InputError(
@@ -246,7 +263,7 @@ def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | No
             "--label."
         )
     if main.ndim and not len(main):
-        raise InputError(f"{path} is empty; expected at least one row of predictions.")
+        raise InputError(f"{path} has columns but no rows; give at least one row.")
     slices = {
         name: array
         for name, array in arrays.items()
@@ -293,6 +310,14 @@ def _as_double(scores: Array | None) -> Array | None:
 
 def unreadable(name: str, problem: BaseException) -> InputError:
     """The error for a file that the reader of its format cannot read."""
+    no_number = NO_NUMBER.search(str(problem))
+    if no_number:
+        column, value = no_number.groups()
+        return InputError(
+            f"{name} has {listed([value])} in score column '{column}', where a number is expected; "
+            "correct it (decimals are written with a point, not a comma), leave the row out, or "
+            "rename the column if it is no score."
+        )
     text = first_sentence(problem)
     text = text if len(text) <= 160 else text[:159] + "…"
     return InputError(

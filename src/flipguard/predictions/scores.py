@@ -90,7 +90,7 @@ def _width(predictions: Predictions) -> int:
         return int(dtype.shape[0])
     first = predictions.frame.select(column.list.len()).head(1).collect()
     if not first.height:
-        raise InputError(f"{predictions.name} is empty; expected at least one row of predictions.")
+        raise InputError(f"{predictions.name} has columns but no rows; give at least one row.")
     found = first.item()
     classes = int(found) if found is not None else 0
     if classes == 0:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flipguard.errors import InputError, printable
+from flipguard.files import PREDICTIONS_FILE
 from flipguard.predictions.read import read_predictions
 from flipguard.predictions.table import Predictions
-from flipguard.runs.history import PREDICTIONS_FILE, RUN, RunFolder, is_run, read_run, run_files
+from flipguard.runs.history import RUN, RunFolder, is_run, read_run, run_files
 
 
 def run_predictions(path: str | os.PathLike[str]) -> Predictions:

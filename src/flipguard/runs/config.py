@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from flipguard.errors import InputError, listed, printable
+from flipguard.errors import InputError, listed, nearest, printable
 from flipguard.methods import METHODS, method_of
 from flipguard.methods.needs import Needs
 from flipguard.runs.image_settings import ImageSettings
@@ -337,11 +337,16 @@ def _built(kind: Any, values: Any, where: str) -> Any:
     unknown = [f"{where}{key}" for key in values if key not in known]
     if unknown:
         inner = [f"{where}{name}." for name in known if unknown[0] in _names(hints[name])]
-        hint = f"there are {', '.join(f'{where}{name}' for name in known)}"
+        method = values.get("method")
+        if kind is Config and isinstance(method, str) and method in METHODS:
+            options = METHODS[method].settable
+            inner += ["options."] if unknown[0] in [option.name for option in options] else []
+        every = ", ".join(f"{where}{name}" for name in known)
+        hint = nearest(unknown[0].removeprefix(where), known, all_in=f"there are {every}")
         if inner:
-            hint = f"write {inner[0]}{unknown[0]}"
+            hint = f"write {inner[0]}{unknown[0]}."
         raise InputError(
-            f"Expected the configuration to have known keys, but got {listed(unknown)}; {hint}."
+            f"Expected the configuration to have known keys, but got {listed(unknown)}; {hint}"
         )
     return kind(
         **{name: _value(hints[name], value, f"{where}{name}") for name, value in values.items()}

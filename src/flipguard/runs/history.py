@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.errors import InputError, printable
+from flipguard.files import PREDICTIONS_FILE
 
 RUN, HISTORY, TIMING = "run.json", "history.jsonl", "timing.jsonl"
 SCHEMA = "flipguard.run/1"
-PREDICTIONS_FILE = Path("predictions", "test.npz")
 DAMAGES = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, OSError)
 SPLITS = ("train", "validation", "test")
 MOST_EPOCHS = 10**9  # that a run may have
