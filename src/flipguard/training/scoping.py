@@ -93,8 +93,8 @@ def notes_on_validation(config: Config, data: DataSet, olds: Sequence[Run]) -> l
             notes.append(
                 f"{printable(str(run.folder))} was trained on {learned:,} of the "
                 f"{len(data.validation):,} samples of the validation split, so its "
-                "error rate there is lower than on new samples; for rates that can be trusted, train it with the same "
-                "scope.validation and scope.seed"
+                "error rate there is lower than on new samples; for rates that can be trusted, "
+                "train it with the same scope.validation and scope.seed"
             )
     return notes
 
