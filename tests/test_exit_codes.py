@@ -233,7 +233,8 @@ def test_a_rule_about_a_column_that_is_not_there(run: Run, save: Saver, tmp_path
     policy = write_policy(tmp_path, f'{HOLDS}{HOLDS}by = "sight"\n')
     told = (
         "gate.toml: rule 2 groups negative_flip_rate by 'sight', but neither old.csv nor new.csv "
-        "has that column; group by one of their columns: 'id', 'target', 'label', 'site'."
+        "has that column; did you mean site? group by one of their columns: 'id', 'target', "
+        "'label', 'site'."
     )
     assert told in refused_once(run("gate", *files, "--policy", policy))
     pytest.importorskip("vl_convert")

@@ -485,7 +485,7 @@ def test_scores_that_are_not_numbers(session: Any, tmp_path: Path, save: Saver) 
     plan = CountingPlan(
         old=read_predictions(path), new=read_predictions(save("new.csv", GOOD)), on_missing="drop"
     )
-    with pytest.raises(InputError, match=r"old\.csv cannot be read .*zero"):
+    with pytest.raises(InputError, match=r"old\.csv has 'zero' in score column 'logit_dog'"):
         spark.count(plan)
 
 

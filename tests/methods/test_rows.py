@@ -154,7 +154,8 @@ def test_needs_depend_on_options() -> None:
     assert found.names == ("old", "members", "held_out")
     assert found.members == Members(count=3, reused=2, calibrated=True, may_be_given=True)
     assert kd.needs({}) == kd.default_needs() == Needs(old=True)
-    assert METHODS["ensemble"].needs({"members": 4}) == Needs(members=Members(count=4))
+    given = Members(count=4, may_be_given=True)
+    assert METHODS["ensemble"].needs({"members": 4}) == Needs(members=given)
     assert METHODS[CONTROL].default_needs() == Needs()
 
 

@@ -163,7 +163,6 @@ def test_something_differs_from_the_paper_at_its_own_scale(study: str) -> None:
     ("study", "told"),
     [
         ("pct.figure2", "model: timm:resnet18 for AlexNet"),
-        ("pct.table5b", "the old model's classes: the first 500, where PCT draws them at random"),
         ("elodi.table8", "model: timm:densenet161 for DenseNet-121"),
         ("elodi.table1", "bu-cr: holds out 10% of the training samples"),
         ("churn.table2", "skl: floor = 1e-07, 0.0 in the paper"),
@@ -173,6 +172,19 @@ def test_something_differs_from_the_paper_at_its_own_scale(study: str) -> None:
 def test_what_differs_is_named(study: str, told: str) -> None:
     plan = plan_study(study_of(study), scale_of("imagenet"), seeds=[0], out=Path(), machine={})
     assert any(one.startswith(told) for one in differences(plan))
+
+
+def test_the_first_classes_differ_from_the_paper_where_a_scale_takes_them() -> None:
+    def named(scale: str) -> list[str]:
+        plan = plan_study(
+            study_of("pct.table5b"), scale_of(scale), seeds=[0], out=Path(), machine={}
+        )
+        return [one for one in differences(plan) if one.startswith("the old model's classes")]
+
+    assert named("mnist1d") == [
+        "the old model's classes: the first 5, where PCT draws them at random"
+    ]
+    assert named("imagenet") == []
 
 
 def test_what_the_user_changes_differs() -> None:

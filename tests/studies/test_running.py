@@ -88,7 +88,9 @@ def test_a_study_with_a_validation_split_is_measured_on_it(tmp_path: Path) -> No
     settings = [*SMALL, "--seeds", "1", "--set", "scope.validation=0.2"]
     done = flipguard("run", ID, *settings, "--processes", "2", "--out", str(tmp_path))
     assert done.code == 0, done.err
-    told = "161 samples to learn from; all rates are of a validation split of 39, and the 300 to"
+    told = (
+        "161 training samples; all rates are of a validation split of 39 samples, and the 300 test"
+    )
     assert told in " ".join(done.out.split())
     path = tmp_path / "results" / f"{ID}.mnist1d.json"
     document = json.loads(path.read_text())
