@@ -168,7 +168,9 @@ def box_as_pixels(
 ) -> Tensor:
     """Return a box (left, top, right, bottom) of an image as uint8 [3, height, width]."""
     # Cropped before it is resized, because Pillow's `box` uses pixels from beyond its edges.
-    image = image.crop(corners).convert("RGB")
+    image = image.crop(corners)
+    # Converting copies all pixels, also of an image that has the right mode.
+    image = image if image.mode == "RGB" else image.convert("RGB")
     # One axis after the other, because Pillow's order depends on its version and on the image.
     for shape in ((sizes[1], image.height), (sizes[1], sizes[0])):
         image = image.resize(shape, pillow().Resampling.BILINEAR)
