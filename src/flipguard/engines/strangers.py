@@ -50,8 +50,9 @@ def refuse_strangers(plan: CountingPlan, met: Sequence[bool], *, all_pairs: bool
 def odd_spellings(plan: CountingPlan) -> Iterator[str]:
     """Notes on predicted classes that are not targets but are spelled almost like one."""
     pairing = Pairing(plan)
-    targets = _values(pairing, range(len(plan.sides)), "target")
-    for i in (0, 1) if targets else ():
+    suspects = [i for i in (0, 1) if not _spelled_alike(pairing, i)]
+    targets = _values(pairing, range(len(plan.sides)), "target") if suspects else set()
+    for i in suspects if targets else ():
         own, name = _classes(pairing, i), plan.sides[i].name
         strange, never = own - targets, targets - own
         alike = {_folded(c): c for c in sorted(never, key=str)}
@@ -67,6 +68,32 @@ def odd_spellings(plan: CountingPlan) -> Iterator[str]:
                 f"the classes that {name} predicts are the targets {shift:+d}: are they counted "
                 "from another number?"
             )
+
+
+def _spelled_alike(pairing: Pairing, i: int) -> bool:
+    """Whether the lowest and highest integers that a model predicts rule out odd spellings.
+
+    They are found many times faster than all different values.
+    """
+    own = _ends(pairing, i, "label")
+    found = [ends for j in range(len(pairing.sides)) if (ends := _ends(pairing, j, "target"))]
+    if own is None or not found:
+        return False
+    low, high = min(low for low, _ in found), max(high for _, high in found)
+    negative = min(low, own[0]) < 0  # spelled like a positive one, but for its sign
+    return not negative and own not in [(low + d, high + d) for d in (1, -1)]
+
+
+def _ends(pairing: Pairing, i: int, role: str) -> tuple[int, int] | None:
+    """The lowest and the highest value of a column of integers; None for any other column."""
+    column = f"{i}|{role}"
+    frame = pairing.side_frame(i, frozenset({role}))
+    if not frame.collect_schema().get(column, pl.Null()).is_integer():
+        return None
+    ends = frame.select(pl.min(column).alias("low"), pl.max(column).alias("high"))
+    with name_file_on_error(pairing.sides[i]):
+        low, high = ends.collect(engine="streaming").row(0)
+    return None if low is None else (low, high)
 
 
 def _folded(name: object) -> str:
