@@ -4,6 +4,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Of a test that hangs, what all threads do is shown after five minutes. At its timeout its process
+# is ended, and another one takes the tests that are left.
+PYTEST := $(BIN)/pytest -n auto --dist worksteal --timeout-method thread -o faulthandler_timeout=300
 
 .PHONY: setup demo test test-all lint format bench docs lock clean
 
@@ -32,10 +35,10 @@ format: setup
 	$(BIN)/ruff format .
 
 test: lint
-	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
+	$(PYTEST) --timeout 600 -m "not slow"
 
 test-all: lint
-	FLIPGUARD_EFFORT=10 $(BIN)/pytest -n auto --dist loadgroup
+	FLIPGUARD_EFFORT=10 $(PYTEST) --timeout 7200
 
 bench: setup
 	$(BIN)/python benchmarks/evidence.py

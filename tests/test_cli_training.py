@@ -1,4 +1,4 @@
-"""`train`, `predict` and `methods`, as programs that a user starts."""
+"""The commands `train`, `predict` and `methods`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pytest
 
 from flipguard import compare, read_predictions
 from flipguard.methods import METHODS
+from tests import commands
+from tests.commands import Ran
 
 TINY = (
     "--data",
@@ -24,10 +26,8 @@ TINY = (
 )
 
 
-def flipguard(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "flipguard", *arguments], cwd=folder, capture_output=True, text=True
-    )
+def flipguard(folder: Path, *arguments: str) -> Ran:
+    return commands.flipguard(*arguments, folder=folder)
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +39,17 @@ def runs(tmp_path_factory) -> Path:
         ("--out", "v2", "--method", "fd-lm", "--old", "v1", "--seed", "2"),
     ):
         done = flipguard(folder, "train", *TINY, *arguments)
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == ""
+        assert done.code == 0, done.err
+        assert done.err == ""
     return folder
 
 
 def test_training_tells_how_far_it_is(runs):
-    done = flipguard(runs, "train", *TINY, "--out", "v3", "--old", "v1", "--seed", "3")
+    command = ("train", *TINY, "--out", "v3", "--old", "v1", "--seed", "3")
+    done = subprocess.run(
+        [sys.executable, "-m", "flipguard", *command], cwd=runs, capture_output=True, text=True
+    )
+    assert done.stderr == ""
     first, second, last = done.stdout.splitlines()
     assert first.startswith("epoch 1/2  task ")
     assert "test error" in second
@@ -70,29 +74,29 @@ def test_a_validation_split(tmp_path):
     scope = ("--set", "scope.validation=0.2")
     first, second, last, more = flipguard(
         tmp_path, "train", *TINY, *scope, "--out", "run"
-    ).stdout.splitlines()
+    ).out.splitlines()
     assert "validation error" in first
     assert "validation error" in second
     assert last == "run: finished; predictions of the test set are in run/predictions/test.npz"
     assert more == "predictions of the validation set are in run/predictions/validation.npz"
     done = flipguard(tmp_path, "predict", "run", "--split", "validation", "--out", "held.csv")
-    assert done.stdout == "held.csv: predictions of run on its validation set\n"
+    assert done.out == "held.csv: predictions of run on its validation set\n"
     assert len((tmp_path / "held.csv").read_text().splitlines()) == 1 + 39
 
 
 def test_predictions_of_a_split(runs):
     done = flipguard(runs, "predict", "v2", "--split", "train", "--out", "train.npz")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     assert read_predictions(runs / "train.npz").columns is not None
     test = flipguard(runs, "predict", "v2", "--out", "test.npz")
-    assert test.returncode == 0
+    assert test.code == 0
     assert (runs / "test.npz").read_bytes() == (runs / "v2/predictions/test.npz").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["v2.csv", "v2.parquet", "v2.jsonl.gz"])
 def test_predictions_are_of_the_kind_that_their_name_says(runs, name):
     done = flipguard(runs, "predict", "v2", "--out", name)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     old, new = (read_predictions(runs / run / "predictions" / "test.npz") for run in ("v1", "v2"))
     found, whole = compare(old=old, new=read_predictions(runs / name)), compare(old=old, new=new)
     for rate in ("error_rate_new", "negative_flip_rate", "churn"):
@@ -101,25 +105,25 @@ def test_predictions_are_of_the_kind_that_their_name_says(runs, name):
 
 def test_predictions_of_no_known_kind_are_refused(runs):
     done = flipguard(runs, "predict", "v2", "--out", "v2.xyz")
-    assert done.returncode == 2
-    assert "this is a bug" not in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert done.code == 2
+    assert "this is a bug" not in done.err
+    assert done.err.count("\n") == 1
     assert not (runs / "v2.xyz").exists()
 
 
 def test_what_is_said_at_resume_is_all_that_may_differ(runs):
     stopped = flipguard(runs, "train", *TINY, "--out", "late", "--set", "machine.minutes=0")
-    assert "time limit reached" in stopped.stdout
+    assert "time limit reached" in stopped.out
     refused = flipguard(runs, "train", "--out", "late", "--resume", "--set", "recipe.epochs=5")
-    assert "but 'recipe.epochs' changed" in refused.stderr
+    assert "but 'recipe.epochs' changed" in refused.err
     done = flipguard(runs, "train", "--out", "late", "--resume", "--set", "machine.minutes=9")
-    assert "late: finished" in done.stdout
+    assert "late: finished" in done.out
 
 
 def test_the_printed_way_on_does_not_stop_in_time_again(runs):
     stopped = flipguard(runs, "train", *TINY, "--out", "on", "--set", "machine.minutes=0")
-    (way_on,) = re.findall("continue with: flipguard (.*)", stopped.stdout)
-    assert "on: finished" in flipguard(runs, *way_on.split()).stdout
+    (way_on,) = re.findall("continue with: flipguard (.*)", stopped.out)
+    assert "on: finished" in flipguard(runs, *way_on.split()).out
 
 
 def test_an_interrupted_run_says_how_it_goes_on(runs):
@@ -151,7 +155,7 @@ def test_a_file_and_flags_and_settings_come_together(runs):
         runs, "train", "--config", "run.toml", "--data", "mnist1d:train=100,test=50",
         "--set", "recipe.epochs=1", "--seed", "5", "--fix", "init", "--out", "v4",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     config = json.loads((runs / "v4" / "run.json").read_text())["config"]
     assert config["model"] == "mlp:hidden=8"
     assert (config["recipe"]["epochs"], config["recipe"]["batch_size"]) == (1, 20)
@@ -193,10 +197,10 @@ def test_a_file_and_flags_and_settings_come_together(runs):
 )
 def test_what_cannot_be_trained_is_refused_in_a_sentence(runs, arguments, said):
     done = flipguard(runs, "train", *TINY, "--out", "refused", *arguments)
-    assert done.returncode == 2
-    assert done.stderr.startswith("flipguard: ")
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert done.code == 2
+    assert done.err.startswith("flipguard: ")
+    assert said in done.err
+    assert len(done.err.splitlines()) == 1
     assert not (runs / "refused").exists()
 
 
@@ -204,8 +208,8 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(runs, arguments, said):
 def test_names_of_shared_folders_are_refused_for_runs(runs, name):
     for more in ((), ("--resume",)):
         done = flipguard(runs, "train", *TINY, "--out", name, *more)
-        assert done.returncode == 2
-        assert done.stderr == (
+        assert done.code == 2
+        assert done.err == (
             f"flipguard: Expected `--out` to be a folder for a run, but got {name}, and flipguard "
             f"uses the name '{name}' for the folder of {name} next to the runs that use them; "
             "choose another name.\n"
@@ -215,22 +219,22 @@ def test_names_of_shared_folders_are_refused_for_runs(runs, name):
 
 def test_a_finished_run_is_not_trained_again(runs):
     done = flipguard(runs, "train", *TINY, "--out", "v1")
-    assert done.returncode == 2
-    assert "there is a run in it; resume it with `--resume`" in done.stderr
+    assert done.code == 2
+    assert "there is a run in it; resume it with `--resume`" in done.err
     done = flipguard(runs, "train", "--out", "v1", "--resume")
-    assert done.returncode == 0
-    assert "is finished; nothing to do" in done.stdout
+    assert done.code == 0
+    assert "is finished; nothing to do" in done.out
 
 
 def test_methods_are_listed():
     done = flipguard(Path.cwd(), "methods", "--json")
-    assert [row["name"] for row in json.loads(done.stdout)] == list(METHODS)
-    plain = flipguard(Path.cwd(), "methods").stdout
+    assert [row["name"] for row in json.loads(done.out)] == list(METHODS)
+    plain = flipguard(Path.cwd(), "methods").out
     assert all(name in plain for name in METHODS)
 
 
 def test_one_method_is_shown_with_its_options():
-    elodi = flipguard(Path.cwd(), "methods", "elodi").stdout
+    elodi = commands.flipguard("methods", "elodi", columns=80).out
     assert elodi.startswith(f"elodi: {METHODS['elodi'].sentence}\n")
     assert "needs  ensemble members, which it trains\n" in elodi
     for option in METHODS["elodi"].options:
@@ -239,13 +243,13 @@ def test_one_method_is_shown_with_its_options():
     assert "online           true         " in elodi
     assert elodi.endswith("--method elodi --set options.NAME=VALUE\n")
     assert max(map(len, elodi.splitlines())) <= 80
-    none = flipguard(Path.cwd(), "methods", "none").stdout
+    none = flipguard(Path.cwd(), "methods", "none").out
     assert none.endswith("needs  nothing but data\n\nIt has no options.\n")
-    (row,) = json.loads(flipguard(Path.cwd(), "methods", "elodi", "--json").stdout)
+    (row,) = json.loads(flipguard(Path.cwd(), "methods", "elodi", "--json").out)
     assert row["options"]["members"] == 8
     refused = flipguard(Path.cwd(), "methods", "eldi")
-    assert refused.returncode == 2
-    assert refused.stderr == (
+    assert refused.code == 2
+    assert refused.err == (
         "flipguard: Expected a method, but got 'eldi'; did you mean elodi? `flipguard methods` "
         "lists all.\n"
     )
@@ -258,8 +262,8 @@ def test_predictions_are_refused_before_the_work_where_they_cannot_be_written(ru
         ("test.docx", "is of no format known by its name"),
     ):
         done = flipguard(runs, "predict", "v2", "--out", name)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert words in done.stderr
+        assert (done.code, done.out) == (2, "")
+        assert words in done.err
     assert not (runs / "nowhere").exists()
     done = flipguard(runs, "predict", "v2/predictions/test.npz", "--out", "test.npz")
-    assert "to be a run, but there is no run.json in it" in done.stderr
+    assert "to be a run, but there is no run.json in it" in done.err

@@ -439,7 +439,6 @@ def test_make_docs_builds_it_so() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("site")
 def test_the_site_fetches_nothing(site: Path) -> None:
     loaded = r"""(?:<(?:script|img|iframe|source)[^>]*\bsrc|<link[^>]*\bhref)=["']?(?:https?:)?//"""
     for page in site.rglob("*.html"):
@@ -450,7 +449,6 @@ def test_the_site_fetches_nothing(site: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("site")
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     import importlib
     import tomllib
@@ -462,7 +460,6 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("site")
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("name", ["index", "guides/measure", "guides/choose", "gallery"])
 def test_the_site_opens_from_disk(name: str, width: int, site: Path, opened: Any) -> None:  # noqa: F811

@@ -36,7 +36,6 @@ WHY_NOT = (
 )
 pytestmark = [
     # One Java machine for the whole file.
-    pytest.mark.xdist_group("spark"),
     pytest.mark.skipif(bool(WHY_NOT) and "CI" not in os.environ, reason=WHY_NOT),
 ]
 

@@ -23,7 +23,7 @@ SEED = 1
 BATCH = 25
 # The first number in CI, the second in `make test-all`. A case takes a tenth of a second here, half
 # a second as a process, and a third of one in Spark.
-HERE, AS_PROCESS, IN_SPARK = (300, 10_000), (100, 100), (200, 200)
+HERE, AS_PROCESS, IN_SPARK = (300, 10_000), (50, 100), (100, 200)
 # Failures that are shown whole; the rest are only counted.
 MOST_TOLD = 5
 
@@ -123,7 +123,6 @@ def run_in_spark(made: Case, folder: Path) -> Ran:
     return running.in_process(made, folder, "--engine=spark")
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.skipif(bool(WHY_NOT) and "CI" not in os.environ, reason=WHY_NOT)
 @pytest.mark.parametrize("numbers", few_and_many(IN_SPARK))
 def test_cases_in_spark(

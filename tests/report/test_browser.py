@@ -17,8 +17,6 @@ from flipguard import Policy, check, compare, write_report
 from tests.report import made
 from tests.report.conftest import Opener, look_at, until
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 SECTIONS = [
     "The numbers",
     "Right and wrong, old and new",

@@ -106,7 +106,6 @@ def evil_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "report.html"
 
 
-@pytest.mark.xdist_group("browser")
 @pytest.mark.parametrize("scripts", [True, False])
 def test_nothing_hostile_runs(scripts: bool, evil_page: Path, opened: Opener) -> None:
     found = opened(evil_page, scripts=scripts)
@@ -143,7 +142,6 @@ def test_nothing_hostile_runs(scripts: bool, evil_page: Path, opened: Opener) ->
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.xdist_group("browser")
 def test_hostile_names_are_read_as_they_are(evil_page: Path, opened: Opener) -> None:
     page = opened(evil_page).page
     text = page.locator("body").inner_text()
@@ -159,7 +157,6 @@ def test_hostile_names_are_read_as_they_are(evil_page: Path, opened: Opener) -> 
     assert page.evaluate(isolation) == "isolate"
 
 
-@pytest.mark.xdist_group("browser")
 def test_the_table_for_spreadsheets_holds_no_formula(evil_page: Path, opened: Opener) -> None:
     page = opened(evil_page).page
     text = page.evaluate("window.flipguard.samples[0].csv()")
@@ -172,7 +169,6 @@ def test_the_table_for_spreadsheets_holds_no_formula(evil_page: Path, opened: Op
     assert len({len(row) for row in rows}) == 1
 
 
-@pytest.mark.xdist_group("browser")
 def test_only_addresses_of_the_web_become_links(tmp_path: Path, opened: Opener) -> None:
     addresses = ["https://example.org/a?b=<c>&d", 'http://example.org/"onclick=x'] * 3
     target = ["a"] * 5 + ["b"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shutil
@@ -10,16 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import typer.main
 from rich.cells import cell_len
+from tests import commands
+from tests.commands import Ran
 
 import flipguard as fg
-from flipguard.cli import main
 from flipguard.cli.commands import app
 from flipguard.locks import alone_in
 from flipguard.studies.document import CURVES
@@ -34,22 +32,9 @@ SMALL += ["--seeds", "2", "--members", "2"]
 RUNS = 2 * (1 + 5 + 2 * (2 + 1))
 
 
-@dataclass
-class Ran:
-    code: int
-    out: str
-    err: str
-
-
 def flipguard(*arguments: str, columns: int = 100) -> Ran:
-    """The command, in this process: importing torch anew would be most of its time."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["flipguard", "study", *arguments])
-        patch.setenv("COLUMNS", str(columns))
-        with pytest.raises(SystemExit) as stopped:
-            main()
-    return Ran(int(stopped.value.code or 0), out.getvalue(), err.getvalue())
+    """A command of `flipguard study`."""
+    return commands.flipguard("study", *arguments, columns=columns)
 
 
 def numbers_of(done: Ran) -> str:

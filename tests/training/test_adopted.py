@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +11,8 @@ import huggingface_hub.constants
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from flipguard import compare, matrix, read_predictions
-from flipguard.cli import commands
 from flipguard.data import load_data
 from flipguard.errors import InputError
 from flipguard.models import classify
@@ -26,6 +21,8 @@ from flipguard.training import ImageSettings, Machine, Run, adopt, load_model, t
 from flipguard.training.batches import BatchSource, data_of
 from flipguard.training.checkpoint import load_old_model
 from flipguard.training.evaluate import logits_on
+from tests import commands
+from tests.commands import Ran
 from tests.training.adopting import (
     SIDE,
     photos,
@@ -281,46 +278,39 @@ def test_pictures_are_needed_for_a_mean(tmp_path: Path) -> None:
 # The command line
 
 
-def flipguard(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k != "FLIPGUARD_ALLOW_CODE"}
-    return subprocess.run(
-        [sys.executable, "-m", "flipguard", *arguments],
-        cwd=folder,
-        env=environment | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
-        capture_output=True,
-        text=True,
-    )
+def flipguard(folder: Path, *arguments: str | Path) -> Ran:
+    return commands.flipguard(*arguments, folder=folder)
 
 
 def test_the_command(arrays: str, tmp_path: Path) -> None:
     weights = saved(small(classes=3, input_shape=None), tmp_path / "w.safetensors")
     command = ("adopt", "--model", OWN, "--weights", weights, "--data", arrays, "--out", "old")
     refused = flipguard(tmp_path, *command)
-    assert refused.returncode == 2
-    assert "repeat this with --allow-code" in refused.stderr
+    assert refused.code == 2
+    assert "repeat this with --allow-code" in refused.err
     done = flipguard(tmp_path, *command, "--mean", "0.1,0.2,0.3", "--std", "0.5", "--allow-code")
-    assert done.returncode == 0, done.stderr
-    assert "old: inputs of 3 x 8 x 8, mean 0.1, 0.2, 0.3, deviation 0.5" in done.stdout
-    assert "old: error rate" in done.stdout
+    assert done.code == 0, done.err
+    assert "old: inputs of 3 x 8 x 8, mean 0.1, 0.2, 0.3, deviation 0.5" in done.out
+    assert "old: error rate" in done.out
     update = (
         *("train", "--method", "fd-lm", "--old", "old", "--data", arrays, "--model", "conv2d"),
         *("--set", "recipe.epochs=1", "--set", "machine.device=cpu", "--out", "new"),
     )
     refused = flipguard(tmp_path, *update)
-    assert refused.returncode == 2
-    assert "--allow-code" in refused.stderr
+    assert refused.code == 2
+    assert "--allow-code" in refused.err
     assert not (tmp_path / "new").exists()
     done = flipguard(tmp_path, *update, "--allow-code")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     for run, flags in (("old", ("--allow-code",)), ("new", ())):
         done = flipguard(tmp_path, "predict", run, "--out", "p.npz", *flags)
-        assert done.returncode == 0, done.stderr
+        assert done.code == 0, done.err
     page = flipguard(tmp_path, "report", "new", "--out", "page.html")
-    assert page.returncode == 0, page.stderr
+    assert page.code == 0, page.err
     done = flipguard(tmp_path, *command[:-1], "other", "--allow-code")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     page = flipguard(tmp_path, "report", "other", "new", "--old", "old", "--out", "page.html")
-    assert page.returncode == 0, page.stderr
+    assert page.code == 0, page.err
     assert "adopted" in (tmp_path / "page.html").read_text()
 
 
@@ -337,9 +327,9 @@ def test_flags_that_make_no_sense(
 ) -> None:
     weights = saved(small(classes=3, input_shape=None), tmp_path / "w.safetensors")
     given = ["adopt", "--model", OWN, "--weights", weights, "--data", arrays, "--allow-code"]
-    done = CliRunner().invoke(commands.app, [*given, "--out", str(tmp_path / "run"), *flag])
-    assert isinstance(done.exception, InputError)
-    assert said in str(done.exception)
+    done = flipguard(tmp_path, *given, "--out", "run", *flag)
+    assert done.code == 2
+    assert said in done.err
 
 
 # Figure 2 of the PCT paper: pairs of classifiers that others have trained
@@ -375,9 +365,8 @@ def test_a_matrix_of_given_classifiers(models: dict[str, int], folder: str, tmp_
         weights = saved(make(name, **fixed), tmp_path / f"{kind}-{name}.safetensors")
         adopted(spec, folder, place, weights=weights, preprocessing=settings)
         places.append(place / "predictions" / "test.npz")
-    given = ["matrix", *map(str, places), "--json", str(tmp_path / "matrix.json")]
-    done = CliRunner().invoke(commands.app, given)
-    assert done.exit_code == 0, done.output
+    done = flipguard(tmp_path, "matrix", *places, "--json", "matrix.json")
+    assert done.code == 0, done.err
     found = json.loads((tmp_path / "matrix.json").read_text())
     expected = matrix([read_predictions(place) for place in places])
     assert found == json.loads(expected.to_json())

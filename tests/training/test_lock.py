@@ -140,7 +140,9 @@ def test_a_run_stops_in_time_that_waits_for_members(fuse: str, tmp_path: Path) -
         assert trained(config, tmp_path / "run", resume=True).status == "stopped"
 
 
-@pytest.mark.parametrize("fuse", ["off", "on", "auto"])
+@pytest.mark.parametrize(
+    "fuse", ["auto", *(pytest.param(x, marks=pytest.mark.slow) for x in ("on", "off"))]
+)
 def test_two_students_train_their_members_between_them(fuse: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"options": {"members": 3}, "machine": {"fuse": fuse}}
     config = tiny("elodi", epochs=60, **changes)

@@ -276,7 +276,7 @@ def test_two_that_want_the_same_table_compute_it_once(tmp_path: Path) -> None:
 def test_a_run_that_waits_for_another_stops_in_time(tmp_path: Path) -> None:
     config = with_views(2)
     trained(config, tmp_path / "first")
-    again = dataclasses.replace(config, machine=Machine(threads=1, device="cpu", minutes=0.005))
+    again = dataclasses.replace(config, machine=Machine(threads=1, device="cpu", minutes=0.03))
     store = ViewStore(
         store_in(tmp_path), TableShape(views=2, samples=SAMPLES, width=10, number_bytes=2), of={}
     )
