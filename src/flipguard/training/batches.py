@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -351,10 +352,11 @@ class BatchSource:
             # A GPU scales in the training's own stream; on a CPU the training need not wait for it.
             return self._finished(raw, piece, epoch) if on_cpu else raw
 
-        for piece, inputs in zip(pieces, read_ahead(fetch, on_host, ahead=ahead), strict=True):
-            where = piece.to(self.device)
-            ready = inputs if on_cpu else self._finished(inputs, where, epoch)
-            yield ready, self.targets[where]
+        with closing(read_ahead(fetch, on_host, ahead=ahead)) as coming:
+            for piece, inputs in zip(pieces, coming, strict=True):
+                where = piece.to(self.device)
+                ready = inputs if on_cpu else self._finished(inputs, where, epoch)
+                yield ready, self.targets[where]
 
     def _fetched(self, where: Tensor, epoch: int | None) -> Tensor:
         """Return samples as the split has them, where the split has them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ THREADS = 2  # the second one begins a batch while the first one waits for its l
 
 def read_ahead(
     fetch: Callable[[Item], Result], items: Sequence[Item], *, ahead: int
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield ``fetch(item)`` of each item, in order; at most `ahead` are ready and not yet used.
 
     >>> list(read_ahead(str, [1, 2, 3], ahead=2))
