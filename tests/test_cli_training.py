@@ -138,7 +138,7 @@ def test_an_interrupted_run_says_how_it_goes_on(runs):
     assert running.stdout is not None
     running.stdout.readline()  # after an epoch
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=300)
     assert running.returncode == 130
     assert said == (
         "interrupted: finishing this epoch first; press Ctrl-C again to stop at once\n"

@@ -85,7 +85,7 @@ def test_unused_old_classes_do_not_stop_two_processes(tmp_path):
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))

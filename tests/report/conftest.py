@@ -40,7 +40,7 @@ class Opened:
 Opener = Callable[..., Opened]
 
 
-def until(page: Any, expression: str, *, seconds: float = 20.0) -> None:
+def until(page: Any, expression: str, *, seconds: float = 60.0) -> None:
     """Waits until an expression is true.
 
     Not by Playwright's own waiting, which compiles text inside the page, against its policy.

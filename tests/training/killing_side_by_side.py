@@ -80,7 +80,7 @@ def main(folder: Path, moments: int, seed: int) -> None:
         with_children += len(children) > 0
         run.send_signal(sent)
         run.wait()
-        until = time.monotonic() + 1
+        until = time.monotonic() + 20
         while any(map(is_alive, children)) and time.monotonic() < until:
             time.sleep(0.01)
         assert not any(map(is_alive, children)), f"still there after {sent.name}: {children}"

@@ -163,7 +163,7 @@ def test_two_students_train_their_members_between_them(fuse: str, tmp_path: Path
     for other in others:
         assert other.stdin is not None
         other.stdin.close()
-    assert [other.wait(timeout=60) for other in others] == [0, 0]
+    assert [other.wait(timeout=300) for other in others] == [0, 0]
     told = ""
     for other in others:
         assert other.stdout is not None

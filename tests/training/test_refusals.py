@@ -368,7 +368,7 @@ def test_full_disk(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     first = ["run.json", "run.json", "last.pt", "last.pt", "done"]

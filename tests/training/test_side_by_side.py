@@ -279,7 +279,7 @@ def test_a_process_ends_with_its_input() -> None:
     began = subprocess.Popen([sys.executable, "-P", worker_process.__file__], stdin=subprocess.PIPE)
     assert began.stdin is not None
     began.stdin.close()
-    assert began.wait(timeout=30) == 0
+    assert began.wait(timeout=300) == 0
 
 
 def kill(folder: Path, moments: int) -> None:
