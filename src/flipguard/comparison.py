@@ -29,7 +29,14 @@ from flipguard.engines.strangers import odd_spellings, refuse_strangers
 from flipguard.errors import InputError
 from flipguard.estimates import Estimate
 from flipguard.formatting import json_text
-from flipguard.groups import Correction, Group, Grouping, counts_json, estimated_groups, grouping_of
+from flipguard.groups import (
+    Correction,
+    Group,
+    Groupings,
+    counts_json,
+    estimated_groups,
+    grouping_of,
+)
 from flipguard.notes import notes
 from flipguard.predictions.read import SOURCES, PredictionSource, predictions_from
 
@@ -56,7 +63,7 @@ class Comparison:
     confidence: float
     whole: Group
     rows: RowCounts
-    by: dict[str, Grouping]
+    by: Groupings
     noise_floor: tuple[NoiseFloor, ...]
     cluster: str | None
     clusters: int | None
@@ -340,10 +347,10 @@ def comparison_from_counts(
     """Return the comparison with the estimates of these counts."""
     clustered = plan.cluster is not None
     whole = estimated_groups(counted.whole, confidence, clustered=clustered)[0]
-    by = {
-        column: grouping_of(column, groups, confidence, correction, clustered=clustered)
+    by = Groupings(
+        (column, grouping_of(column, groups, confidence, correction, clustered=clustered))
         for column, groups in counted.by.items()
-    }
+    )
     return Comparison(
         old=plan.old.name,
         new=plan.new.name,

@@ -263,7 +263,7 @@ def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | No
     for usual, name in {"ids": id, "targets": target, "labels": label}.items():
         if name is not None and name not in arrays:
             raise InputError(
-                f"{path} has no array '{name}', which --{usual.removesuffix('s')} asks for; "
+                f"{path} has no array '{name}', which `{usual.removesuffix('s')}=` asks for; "
                 f"its arrays are {listed(array_names(path), most=12)}."
             )
         # The tables' names, without the s, are understood too: an id that is overlooked would leave
@@ -280,7 +280,7 @@ def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | No
         raise InputError(
             f"{path} has neither labels nor logits nor probabilities (arrays: "
             f"{listed(array_names(path), most=8)}); name the array of predicted classes with "
-            "--label."
+            "`label=`."
         )
     if main.ndim and not len(main):
         raise InputError(f"{path} has columns but no rows; give at least one row.")
