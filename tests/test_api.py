@@ -157,8 +157,8 @@ def test_unknown_metrics_columns_and_groups_are_told_with_those_there_are():
         (lambda: result.by["target"], "comparison; the columns are 'site'."),
         (
             lambda: result.by["site"]["nroth"],
-            "There is no group 'nroth' of column 'site'; did you mean north? the groups are "
-            "'south', 'north'.",
+            "There is no group 'nroth' of column 'site'; did you mean north or south? "
+            "the groups are 'north', 'south'.",
         ),
         (lambda: result["chrun"], "There is no metric 'chrun'; did you mean churn? the metrics "),
         (lambda: result.by["site"]["north"]["chrun"], "There is no metric 'chrun'; did you mean "),
