@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.output import check_destinations, say, show, typed, write_text
+from flipguard.cli.output import TIME_IS_UP, check_destinations, say, show, typed, write_text
 from flipguard.cli.progress import progress
 from flipguard.errors import InputError, MissingExtraError
 
@@ -28,7 +28,6 @@ HELP = """Reproduce the papers' tables and figures at a scale of your choice.
 
 Example: [bold]flipguard study run elodi.table1 --scale mnist1d --seeds 3[/bold]
 """
-TIME_IS_UP = 3  # neither done nor failed, like an inconclusive gate
 DEFAULT_OUT, DEFAULT_SCALE = Path("flipguard-studies"), "mnist1d"
 
 Id = Annotated[

@@ -13,6 +13,7 @@ from torch import nn
 from flipguard.data import DataSet, TextSplit
 from flipguard.errors import InputError, listed, printable
 from flipguard.files import sha256_of
+from flipguard.formatting import format_percent
 from flipguard.locks import alone_in
 from flipguard.models import build_model
 from flipguard.models.classes import given_labels, rows_of_classes, tensors_by_class, with_classes
@@ -22,9 +23,9 @@ from flipguard.models.preprocessing import Preprocessing
 from flipguard.models.published import Published, published_preprocessing, published_weights
 from flipguard.models.registry import check_spec
 from flipguard.models.shapes import Shape
+from flipguard.run_document import RUN
 from flipguard.runs.config import Config, Machine
 from flipguard.runs.folder import MODEL, Run, begun_or_nothing, check_place
-from flipguard.runs.history import RUN
 from flipguard.runs.image_settings import ImageSettings
 from flipguard.runs.key import digest_of
 from flipguard.training.batches import BatchSource, data_of, input_shape_of
@@ -258,7 +259,7 @@ class _Adoption:
         error = write_test_predictions(out, model, self.data, split="test", device=device)
         write_run(out, self.config, status="finished", **facts, weights=sha256_of(out / MODEL))
         count = len(self.data.test)
-        report(f"{out}: error rate {error:.1%} on the test set")
+        report(f"{out}: error rate {format_percent(error)} on the test set")
         if warning := near_chance(error, classes=len(self.class_names), samples=count):
             report(f"{out}: {warning}")
             notes.append(warning)
@@ -279,9 +280,9 @@ def near_chance(error: float, *, classes: int, samples: int) -> str | None:
     if classes < 2 or 1 - error > bound:
         return None
     return (
-        f"warning: that is about chance ({1 - chance:.1%} with {classes:,} classes). Usually the "
-        "classes are in another order (give --classes) or the images are scaled in another way "
-        "(give --mean, --std, --input-size)"
+        f"warning: that is about chance ({format_percent(1 - chance)} with {classes:,} classes). "
+        "Usually the classes are in another order (give --classes) or the images are scaled in "
+        "another way (give --mean, --std, --input-size)"
     )
 
 
