@@ -191,7 +191,8 @@ def plan_parts(task: StudyJob) -> list[RenderableType]:
 
 def _plan_head(task: StudyJob) -> str:
     first = task.plans[0]
-    seeds = f"{len(first.seeds)} seed{'s' * (len(first.seeds) != 1)}"
+    counts = sorted({len(plan.seeds) for plan in task.plans})
+    seeds = f"{' to '.join(map(str, counts[:: len(counts) - 1 or 1]))} seed{'s' * (counts != [1])}"
     if len(task.plans) > 1:
         names = ", ".join(plan.study.id for plan in task.plans)
         return f"{named(task)} at {first.scale.name}, {seeds}: {names}."

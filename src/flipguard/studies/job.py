@@ -207,7 +207,6 @@ def prepare_job(
     numbers = {"--seeds": seeds, "--members": members, "--processes": processes}
     _check_flags(numbers, first_seed=first_seed, fuse=fuse)
     kind, pool = _pool(device, devices, processes, needed=not plan_only)
-    chosen_seeds = _seeds(first_seed, size.seeds if seeds is None else seeds)
     if not plan_only:
         _check_model(settings)
     machine = {"device": kind, "fuse": fuse, "threads": pool.threads, **size.precision_on(kind)}
@@ -215,7 +214,8 @@ def prepare_job(
         chosen,
         size.set(settings),
         skips=ALL in ids,
-        seeds=chosen_seeds,
+        first_seed=first_seed,
+        seeds=seeds,
         out=out,
         machine=machine,
         most_members=members,
@@ -276,14 +276,21 @@ def _seeds(first: int, count: int) -> range:
 
 
 def _plans(
-    chosen: Sequence[Study], scale: Scale, *, skips: bool, **settings: Any
+    chosen: Sequence[Study],
+    scale: Scale,
+    *,
+    skips: bool,
+    first_seed: int,
+    seeds: int | None,
+    **settings: Any,
 ) -> tuple[list[StudyPlan], dict[str, str]]:
     """Return the plans of studies, and with `skips` why the scale does not allow others."""
     plans: list[StudyPlan] = []
     left_out: dict[str, str] = {}
     for study in chosen:
+        count = scale.of_study(study.paper, study.id).seeds if seeds is None else seeds
         try:
-            plan = plan_study(study, scale, **settings)
+            plan = plan_study(study, scale, seeds=_seeds(first_seed, count), **settings)
         except NotAtScaleError as problem:
             if not skips:
                 raise
