@@ -252,10 +252,12 @@ def test_a_plan_trains_nothing(tmp_path: Path) -> None:
     large = flipguard("run", "elodi.table1", "--scale", "imagenet", "--plan")
     assert "timm:resnet50" in large.out
     told = " ".join(large.out.split())
+    assert "an unknown time; `--plan --time` runs a few steps of each model" in told
+    guessed = flipguard("run", ID, "--scale", "tinyimagenet", "--plan")
     assert re.search(
         r"about \S+ days on a large GPU; "
         r"with \d+ process(es)? on cpu far longer, for an unknown time",
-        told,
+        " ".join(guessed.out.split()),
     )
     assert "Data is missing: Expected `imagenet` to be " in told
     there = flipguard("run", ID, "--plan", "--out", str(tmp_path / "new"))
@@ -311,7 +313,8 @@ def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         (["run", ID, "--plan", "--out", __file__], f"but {__file__} is a file; name another one."),
         (["show", ID, "--out", __file__], f"but {__file__} is a file; name another one."),
         (["run", "churn.table3", "--scale", "imagenet"], "stands for ImageNet"),
-        (["run", "elodi.table6", "--scale", "cifar10-450"], "none can be trained"),
+        (["run", "elodi.table6", "--scale", "agnews", "--set", "model=."], "none can be trained"),
+        (["run", ID, "--time"], "Expected `--time` together with `--plan`"),
         (["show", ID, "--out", "nowhere"], "Expected the result nowhere/results"),
         (["show", "elodi.figure1b"], "there is none of elodi.figure1b"),
         (["show", ID, "--markdown", "no/such/page.md"], "is no folder"),

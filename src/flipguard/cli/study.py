@@ -107,6 +107,10 @@ PlanOnly = Annotated[
     bool,
     typer.Option("--plan", help="Show what would be trained and how long it takes; train nothing."),
 ]
+Time = Annotated[
+    bool,
+    typer.Option("--time", help="With --plan: run a few steps of each model to time it here."),
+]
 Plot = Annotated[
     str | None,
     typer.Option("--plot", metavar="FILE", help="Write a picture (.png, .svg or .pdf)."),
@@ -266,6 +270,7 @@ def run_command(
     fuse: Fuse = "auto",
     minutes: Minutes = None,
     plan: PlanOnly = False,
+    time: Time = False,
 ) -> None:
     """Train what studies need, and print their numbers next to those of the papers.
 
@@ -281,6 +286,8 @@ def run_command(
             "Running a study", package=problem.name or "torch", extra="train"
         ) from problem
 
+    if time and not plan:
+        raise InputError("Expected `--time` together with `--plan`, but got it alone; add `--plan`.")
     if minutes is not None and not 0 < minutes < float("inf"):
         raise InputError(f"Expected `--minutes` to be above 0, but got {minutes:g}.")
     task = prepare_job(
@@ -296,6 +303,7 @@ def run_command(
         devices=devices,
         fuse=fuse,
         plan_only=plan,
+        timed=time,
     )
     if plan:
         show(plan_parts(task), stdout_taken=False)

@@ -40,8 +40,9 @@ class Scale:
     members: int
     seeds: int
     roles: Mapping[str, str]
-    seconds: Mapping[str, float]
-    timed_on: str
+    # Time per epoch by role, and on what; where it is not known, a plan can time the models.
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    timed_on: str = ""
     recipe: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
