@@ -14,7 +14,6 @@ import timm
 import torch
 import torchvision
 from safetensors.torch import save_file
-
 from tests.data.test_folders import draw
 
 CLASSES = 20

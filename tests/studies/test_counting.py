@@ -149,7 +149,9 @@ def test_a_table_about_a_gpu_says_where_it_was_run() -> None:
 
 PAPERS_SIZE = {
     **dict.fromkeys((one for one in studies() if one.startswith(("pct", "elodi"))), "imagenet"),
-    **{"pct.table2b": "inaturalist", "elodi.table2": "inaturalist", "churn.table1": "cifar10-450"},
+    "pct.table2b": "inaturalist",
+    "elodi.table2": "inaturalist",
+    "churn.table1": "cifar10-450",
 }
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from tests.studies import paper_data
+from tests.studies.test_running import Ran, flipguard
 
 from flipguard.studies.collect import differences
 from flipguard.studies.job import prepare_job
@@ -15,8 +17,6 @@ from flipguard.studies.plan import NotAtScaleError, StudyPlan, plan_study
 from flipguard.studies.read_study import studies, study_of
 from flipguard.studies.results import read_result
 from flipguard.studies.scales import scale_of
-from tests.studies import paper_data
-from tests.studies.test_running import Ran, flipguard
 
 SCALES = ("imagenet", "inaturalist", "cifar10-450", "cifar100-450", "svhn")
 # A few steps that cannot diverge, whatever the sums over classes.

@@ -287,7 +287,9 @@ def run_command(
         ) from problem
 
     if time and not plan:
-        raise InputError("Expected `--time` together with `--plan`, but got it alone; add `--plan`.")
+        raise InputError(
+            "Expected `--time` together with `--plan`, but got it alone; add `--plan`."
+        )
     if minutes is not None and not 0 < minutes < float("inf"):
         raise InputError(f"Expected `--minutes` to be above 0, but got {minutes:g}.")
     task = prepare_job(
