@@ -286,12 +286,7 @@ def run_command(
             "Running a study", package=problem.name or "torch", extra="train"
         ) from problem
 
-    if time and not plan:
-        raise InputError(
-            "Expected `--time` together with `--plan`, but got it alone; add `--plan`."
-        )
-    if minutes is not None and not 0 < minutes < float("inf"):
-        raise InputError(f"Expected `--minutes` to be above 0, but got {minutes:g}.")
+    _check_times(minutes, time=time, plan=plan)
     task = prepare_job(
         ids,
         scale=scale,
@@ -321,6 +316,13 @@ def run_command(
     if outcome.missing:
         _tell(what_is_left(task, outcome))
         raise typer.Exit(TIME_IS_UP)
+
+
+def _check_times(minutes: float | None, *, time: bool, plan: bool) -> None:
+    if time and not plan:
+        raise InputError("Expected `--time` together with `--plan`, but got it alone; add it.")
+    if minutes is not None and not 0 < minutes < float("inf"):
+        raise InputError(f"Expected `--minutes` to be above 0, but got {minutes:g}.")
 
 
 def _tell(line: str) -> None:

@@ -150,13 +150,7 @@ def prepare_job(
         most_members=members,
     )
     nodes, costs = _merged(plans, out)
-    no_data = None
-    try:
-        check_data_of(nodes)
-    except AbsentError as problem:
-        if trains:
-            raise
-        no_data = str(problem)
+    no_data = _no_data_of(nodes, needed=trains)
     if timed:
         time_models(nodes, costs)
     return StudyJob(
@@ -170,6 +164,17 @@ def prepare_job(
         left_out=left_out,
         no_data=no_data,
     )
+
+
+def _no_data_of(nodes: Sequence[PlannedRun], *, needed: bool) -> str | None:
+    """Return why data are missing, or raise if they are needed; None if they are there."""
+    try:
+        check_data_of(nodes)
+    except AbsentError as problem:
+        if needed:
+            raise
+        return str(problem)
+    return None
 
 
 def _pool(
