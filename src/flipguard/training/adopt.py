@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,7 +26,7 @@ from flipguard.models.registry import check_spec
 from flipguard.models.shapes import Shape
 from flipguard.run_document import RUN
 from flipguard.runs.config import Config, Machine
-from flipguard.runs.folder import MODEL, Run, begun_or_nothing, check_place
+from flipguard.runs.folder import MODEL, Run, begun_or_nothing, check_place, forget
 from flipguard.runs.image_settings import ImageSettings
 from flipguard.runs.key import digest_of
 from flipguard.training.batches import BatchSource, data_of, input_shape_of
@@ -33,10 +34,12 @@ from flipguard.training.checkpoint import save_model
 from flipguard.training.checks import check_folder, check_model
 from flipguard.training.devices import fabric_of, to_device
 from flipguard.training.evaluate import logits_on
+from flipguard.training.jobs import run_of_job
 from flipguard.training.monitor import Report
 from flipguard.training.predict import write_test_predictions
 from flipguard.training.record import run_facts, write_run
 from flipguard.training.starting import as_seen, with_own_inputs, with_settings
+from flipguard.worker_process import JobContext
 
 SIGMAS = 3  # by which an error rate must be below chance
 FEW = 10  # with so many classes, twice the accuracy of chance is little
@@ -81,27 +84,50 @@ def adopt(
         allow_code: Whether ``python:`` may run code.
         report: Called with each line.
     """
-    check_place(out)
-    settings = preprocessing or ImageSettings()
     config = Config(
         data=data,
         model=model,
         data_root=data_root,
-        preprocessing=settings,
+        preprocessing=preprocessing or ImageSettings(),
         machine=Machine(device=device),
     )
+    names = given_labels(classes) if isinstance(classes, Path) else classes
+    with allowing_code(allow_code):
+        return _adopted(config, out, weights, names, report)
+
+
+def adopt_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
+    """Adopt the model of a job from `adopt_job_for`, in a worker process.
+
+    The run has the key that its folder is named after, because it was planned without weights.
+    """
+    config, folder = run_of_job(arguments, None)
+    forget(folder)  # of a process that was killed
+    _adopted(config, folder, None, None, context.note, key=folder.name)
+    return True
+
+
+def _adopted(
+    config: Config,
+    out: Path,
+    weights: str | None,
+    names: Sequence[str] | None,
+    report: Report,
+    *,
+    key: str | None = None,
+) -> Adopted:
+    check_place(out)
     if (out / RUN).exists():
         raise InputError(
             f"Expected {printable(str(out))} to be a new folder, but there is a run in it; choose "
             "another `--out`."
         )
     check_folder(out, config, resume=False)
-    check_spec(model)
-    names = given_labels(classes) if isinstance(classes, Path) else classes
-    with allowing_code(allow_code), alone_in(out, report=report), begun_or_nothing(out):
-        check_code(model)
+    check_spec(config.model)
+    with alone_in(out, report=report), begun_or_nothing(out):
+        check_code(config.model)
         found = _Adoption(config, data_of(config), weights, names)
-        return found.finish(out, report)
+        return found.finish(out, report, key)
 
 
 class _Adoption:
@@ -233,8 +259,8 @@ class _Adoption:
                 "argument `classes` in its function."
             )
 
-    def finish(self, out: Path, report: Report) -> Adopted:
-        """Write the folder of the run."""
+    def finish(self, out: Path, report: Report, key: str | None) -> Adopted:
+        """Write the folder of the run; without a key, it gets one by its weights."""
         device = fabric_of(self.config.machine).device
         model = to_device(self.model, device)
         self._try(model, device)
@@ -247,7 +273,7 @@ class _Adoption:
             "classes": self.classes,
             "notes": notes,
         }
-        facts["key"] = digest_of(
+        facts["key"] = key or digest_of(
             [facts["key"], self.found.sha256, facts["adopted"], facts.get("preprocessing")]
         )
         write_run(out, self.config, status="training", **facts)
