@@ -15,9 +15,10 @@ from flipguard.data import load_data
 from flipguard.errors import FlipguardError
 from flipguard.methods import method_of
 from flipguard.methods.base import FORWARD
+from flipguard.run_document import RUN
 from flipguard.runs.config import Config
 from flipguard.runs.folder import Run, read_lines
-from flipguard.runs.history import MOST_EPOCHS, RUN, TIMING
+from flipguard.runs.history import MOST_EPOCHS, TIMING
 from flipguard.runs.scope import Scope
 from flipguard.studies.run_graph import PlannedRun
 from flipguard.studies.scales import Scale
