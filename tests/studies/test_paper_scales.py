@@ -11,6 +11,8 @@ import pytest
 from tests.studies import paper_data
 from tests.studies.test_running import Ran, flipguard
 
+from flipguard.runs.config import as_dict
+from flipguard.studies import costs
 from flipguard.studies.collect import differences
 from flipguard.studies.job import prepare_job
 from flipguard.studies.plan import NotAtScaleError, StudyPlan, plan_study
@@ -41,11 +43,17 @@ def of_scale(scale: str) -> list[str]:
 
 
 def run(
-    out: Path, root: Path, scale: str, *ids: str, settings: tuple[str, ...], members: int = 2
+    out: Path,
+    root: Path,
+    scale: str,
+    *ids: str,
+    settings: tuple[str, ...],
+    members: int = 2,
+    processes: int = 1,  # each one imports torch, which takes longer than a few small runs
 ) -> Ran:
     told = [part for text in (*QUICK, *settings) for part in ("--set", text)]
     told += ["--set", f"data_root={root}", "--seeds", "1", "--device", "cpu"]
-    told += ["--members", str(members)]
+    told += ["--members", str(members), "--processes", str(processes)]
     return flipguard("run", *ids, "--scale", scale, *told, "--out", str(out))
 
 
@@ -251,19 +259,19 @@ def test_trained_from_scratch(root: Path, tmp_path: Path) -> None:
 def test_published_models_are_compared(
     root: Path, tmp_path: Path, published: Callable[[Iterable[str]], None]
 ) -> None:
-    published(TIMM.values())
-    settings = (*IMAGES, *as_settings(TIMM))
+    # Two nets in place of six.
+    two = {role: tuple(TIMM.values())[role in ROLES[::2]] for role in ROLES}
+    published(two.values())
+    settings = (*IMAGES, *as_settings(two))
     done = run(tmp_path, root, "imagenet", "pct.figure2", settings=settings)
     assert done.code == 0, done.err
     written(tmp_path, "imagenet", "pct.figure2")
     runs = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/run.json")]
-    adopted = [one for one in runs if "adopted" in one]
-    assert len(adopted) == len(TIMM)
-    assert len(runs) == 3 * len(TIMM)
+    assert sorted("adopted" in one for one in runs) == [False] * 4 + [True] * 2
     # The command again trains and adopts nothing.
     again = run(tmp_path, root, "imagenet", "pct.figure2", settings=settings)
     assert again.code == 0, again.err
-    assert "18 of them finished: nothing to train" in again.err
+    assert "6 of them finished: nothing to train" in again.err
 
 
 def test_fine_tuned_from_published_weights(
@@ -271,7 +279,7 @@ def test_fine_tuned_from_published_weights(
 ) -> None:
     published(SQUEEZE.values())
     settings = (*YEAR[2017], *as_settings(SQUEEZE))
-    done = run(tmp_path, root, "inaturalist", "pct.table2b", settings=settings)
+    done = run(tmp_path, root, "inaturalist", "pct.table2b", settings=settings, members=1)
     assert done.code == 0, done.err
     written(tmp_path, "inaturalist", "pct.table2b")
     runs = [json.loads(path.read_text()) for path in (tmp_path / "runs").rglob("run.json")]
@@ -281,6 +289,46 @@ def test_fine_tuned_from_published_weights(
         "classes are others (none is 'Species 0')"
     }
     assert "one architecture fine-tuned twice" in " ".join(done.out.split()).lower()
+
+
+def test_a_plan_times_the_models(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "TIMED_SECONDS", 0.1)
+    settings = (*IMAGES, *as_settings(TIMM))
+    told = [part for text in (*QUICK, *settings) for part in ("--set", text)]
+    told += ["--set", f"data_root={root}", "--device", "cpu", "--out", str(tmp_path / "out")]
+    first = flipguard("run", "pct.table4b", "--scale", "imagenet", "--plan", *told)
+    assert "5 runs, 0 of them finished: an unknown time; `--plan --time`" in first.out
+    assert first.out.count("?") == 10
+    timed = flipguard("run", "pct.table4b", "--scale", "imagenet", "--plan", "--time", *told)
+    assert timed.code == 0, timed.err
+    assert "timed here, by similar runs or a few steps" in " ".join(timed.out.split())
+    assert "?" not in timed.out
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_time_of_an_untreated_run_tells_that_of_a_treated_one(tmp_path: Path) -> None:
+    plan = planned("pct.table4b", "imagenet")
+    plain = next(node for node in plan.nodes if "densenet" in node.config.model)
+    treated = next(node for node in plan.nodes if node.config.method == "fd-lm")
+    known = costs.Costs(plan.scale)
+    assert known.seconds(treated) is None
+    folder = tmp_path / "run"
+    folder.mkdir()
+    document = {
+        "schema": "flipguard.run/1",
+        "status": "finished",
+        "config": as_dict(plain.config),
+        "data": {"class_names": ["a", "b"], "input_shape": [3, 32, 32]},
+    }
+    (folder / "run.json").write_text(json.dumps(document))
+    (folder / "timing.jsonl").write_text('{"seconds": 6.0}\n{"seconds": 12.0}\n')
+    known.learn(folder)
+    epochs = plain.config.recipe.epochs
+    assert known.seconds(plain) == 9.0 * epochs
+    # A step of distillation also calls the old model, which costs a third of a step.
+    assert known.seconds(treated) == pytest.approx(9.0 * epochs * 4 / 3)
 
 
 def test_svhn(root: Path, tmp_path: Path) -> None:
@@ -310,7 +358,7 @@ def test_every_study(
     published: Callable[[Iterable[str]], None],
 ) -> None:
     published(weights)
-    done = run(tmp_path, root, scale, "all", settings=settings)
+    done = run(tmp_path, root, scale, "all", settings=settings, processes=2)
     assert done.code == 0, done.err
     written(tmp_path, scale, *of_scale(scale))
 
@@ -323,7 +371,7 @@ def test_every_study_of_inaturalist(
     published(SQUEEZE.values())
     ids = ("churn.table2",) if year == 2018 else ("pct.table2b", "elodi.table2")
     settings = (*YEAR[year], *as_settings(SQUEEZE))
-    done = run(tmp_path, root, "inaturalist", *ids, settings=settings)
+    done = run(tmp_path, root, "inaturalist", *ids, settings=settings, processes=2)
     assert done.code == 0, done.err
     written(tmp_path, "inaturalist", *ids)
 
@@ -350,7 +398,7 @@ def test_the_papers_own_models(
 ) -> None:
     published(weights)
     settings = (f"data=imagenet:size={size}", IMAGES[1])
-    done = run(tmp_path, root, "imagenet", study, settings=settings)
+    done = run(tmp_path, root, "imagenet", study, settings=settings, processes=2)
     assert done.code == 0, done.err
     written(tmp_path, "imagenet", study)
     shutil.rmtree(tmp_path / "runs")  # gigabytes
@@ -362,8 +410,8 @@ def test_all_architectures_of_elodis_table_9(
 ) -> None:
     many = [spec for specs in scale_of("imagenet").many.values() for spec in specs]
     published(many)
-    settings = (*IMAGES, *as_settings(TIMM))
-    done = run(tmp_path, root, "imagenet", "elodi.figure2", settings=settings, members=8)
+    told = (*IMAGES, *as_settings(TIMM))
+    done = run(tmp_path, root, "imagenet", "elodi.figure2", settings=told, members=8, processes=2)
     assert done.code == 0, done.err
     written(tmp_path, "imagenet", "elodi.figure2")
     runs = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/run.json")]
