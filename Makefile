@@ -15,7 +15,7 @@ setup: $(READY)
 # uv comes from the machine if it is there, else from the package registry into the new environment.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("flipguard needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
-	@echo "Installing $$(grep -c == requirements.lock) packages into .venv, with torch, Spark and the test tools."
+	@echo "Installing requirements.lock into .venv, with torch, Spark and the test tools."
 	@echo "On Linux x86-64 that downloads 3.9 GB, less what uv's cache has, and takes 7 GB on disk."
 	$(PYTHON) -m venv --clear .venv
 	@command -v uv >/dev/null || $(BIN)/python -m pip install --quiet uv

@@ -7,6 +7,9 @@ version that pyproject.toml allows of each direct dependency, `newest` the newes
 extra promises is tried (`tests/installing.py`). With lowest versions and the extra `report`, the
 tests of the evidence side run as well.
 
+`--download` sums up the sizes of all wheels that the lock names for this machine, which is what
+`make demo` and `make test` download at first.
+
 `--python`, `--versions` and `--extra` choose some of the rows; the file keeps all others. A Python
 that the machine does not have is left out, and named in the file.
 """
@@ -22,8 +25,15 @@ import sys
 import tempfile
 import time
 import tomllib
+import urllib.parse
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from packaging.markers import Marker
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -70,6 +80,38 @@ def tested(environment: installing.Environment, constraints: Path) -> dict[str, 
     }
 
 
+def download() -> dict[str, Any]:
+    """How many packages the lock names for this machine, and how many bytes they are."""
+    lock = tomllib.loads(
+        installing.ran(
+            *(installing.uv(), "pip", "compile", ROOT / "requirements.lock", "--no-deps"),
+            *("--format", "pylock.toml", "--quiet", "--python", sys.executable),
+        )
+    )
+    order = {tag: i for i, tag in enumerate(sys_tags())}
+
+    def address(package: dict[str, Any]) -> str:
+        """The best wheel for this machine, else the source archive."""
+        ranks = []
+        for wheel in package.get("wheels", []):
+            tags = parse_wheel_filename(Path(urllib.parse.urlparse(wheel["url"]).path).name)[3]
+            ranks += [(order[tag], wheel["url"]) for tag in tags if tag in order]
+        return min(ranks)[1] if ranks else package["sdist"]["url"]
+
+    def size(url: str) -> int:
+        request = urllib.request.Request(url, method="HEAD")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.headers["Content-Length"])
+
+    wanted = [
+        address(package)
+        for package in lock["packages"]
+        if "marker" not in package or Marker(package["marker"]).evaluate()
+    ]
+    with ThreadPoolExecutor(6) as pool:
+        return {"packages": len(wanted), "bytes": sum(pool.map(size, wanted))}
+
+
 def measured(wheel: Path, python: Path, versions: str, extra: str, folder: Path) -> dict[str, Any]:
     """One row: make the environment, try it, and say what it holds."""
     (folder / "work").mkdir(parents=True)
@@ -104,9 +146,13 @@ def main() -> None:
     parser.add_argument("--python", nargs="+", choices=PYTHONS, default=PYTHONS)
     parser.add_argument("--versions", nargs="+", choices=RESOLUTIONS, default=[*RESOLUTIONS])
     parser.add_argument("--extra", nargs="+", choices=EXTRAS, default=EXTRAS)
+    parser.add_argument("--download", action="store_true")
     given = parser.parse_args()
-    kept = json.loads(given.out.read_text())["rows"] if given.out.exists() else []
-    rows = {(row["python"][:4], row["versions"], row["extra"]): row for row in kept}
+    kept = json.loads(given.out.read_text()) if given.out.exists() else {}
+    rows = {(row["python"][:4], row["versions"], row["extra"]): row for row in kept.get("rows", [])}
+    if given.download:
+        given.out.write_text(json.dumps(kept | {"download": download()}, indent=1) + "\n")
+        return
     with tempfile.TemporaryDirectory() as scratch:
         wheel, archive = installing.build(Path(scratch))
         for version in given.python:
@@ -127,7 +173,8 @@ def main() -> None:
 
 def _write(out: Path, rows: dict[Any, Any], wheel: Path, archive: Path) -> None:
     missing = [version for version in PYTHONS if installing.interpreter(version) is None]
-    document = {
+    kept = json.loads(out.read_text()) if out.exists() else {}
+    document = kept | {
         "command": "python benchmarks/installs.py --out FILE",
         "machine": {"system": platform.system(), "cpu": platform.machine()},
         "bytes": {"wheel": wheel.stat().st_size, "source archive": archive.stat().st_size},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -83,6 +84,12 @@ def test_the_wheel_works_in_an_empty_environment(built: Built, tmp_path: Path) -
     environment = installing.install(tmp_path / "env", built[0], None, "--constraints", LOCK)
     assert not {"torch", "pyarrow", "pandas"} & set(environment.versions())
     installing.try_base(environment, tmp_path)
+
+
+def test_make_says_how_much_it_downloads() -> None:
+    measured = json.loads((ROOT / "benchmarks/results/installs.json").read_text())["download"]
+    told = f"downloads {measured['bytes'] / 1e9:.1f} GB"
+    assert told in (ROOT / "Makefile").read_text()
 
 
 @pytest.mark.slow
