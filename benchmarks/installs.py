@@ -38,7 +38,7 @@ from packaging.utils import parse_wheel_filename
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests import installing
+from tests import installing  # noqa: E402
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
@@ -122,14 +122,15 @@ def measured(wheel: Path, python: Path, versions: str, extra: str, folder: Path)
         folder / "env", wheel, chosen, "--constraints", constraints, python=python
     )
     sizes, found = environment.size(), environment.versions()
+    python_version = "import platform; print(platform.python_version())"
     row: dict[str, Any] = {
-        "python": installing.ran(environment.python, "-c", "import platform as p; print(p.python_version())").strip(),
+        "python": environment.run("python", "-c", python_version, within=folder).strip(),
         "versions": versions,
         "extra": extra,
         "megabytes": round(sum(sizes.values()) / 1e6),
         "packages": {name: found[name] for name in sorted(direct()) if name in found},
         "all_packages": len(found),
-    }  # fmt: skip
+    }
     try:
         installing.TRIES[chosen](environment, folder / "work")
         row["works"] = True

@@ -18,7 +18,6 @@ LOCK = ROOT / "requirements.lock"
 EXTRAS = ("report", "spark", "train")
 
 
-
 # Files of every format are written, read and compared; all must give the same counts.
 FORMATS = """
 import pathlib, sys
@@ -203,7 +202,14 @@ def try_spark(environment: Environment, folder: Path) -> None:
 
 def try_train(environment: Environment, folder: Path) -> None:
     """An old model and an update that is held to it, and their comparison."""
-    small = ("--data", "mnist1d:train=200,test=200", "--model", "mlp:hidden=8", "--set", "recipe.epochs=2")
+    small = (
+        "--data",
+        "mnist1d:train=200,test=200",
+        "--model",
+        "mlp:hidden=8",
+        "--set",
+        "recipe.epochs=2",
+    )
     for name, more in (("old", ()), ("new", ("--method", "fd-lm", "--old", "old"))):
         environment.run("flipguard", "train", *small, *more, "--out", name, within=folder)
     told = environment.run("flipguard", "compare", "old", "new", within=folder)

@@ -56,7 +56,7 @@ def write_arrow(
             elif not schema:
                 schema = description
                 at += stream.write(_schema_message(schema, metadata))
-    footer = _footer(schema, metadata, blocks)
+    footer = _footer(schema, metadata, bytes(blocks))
     stream.write(END + footer + struct.pack("<i", len(footer)) + MAGIC)
 
 
