@@ -258,8 +258,9 @@ def _parquet(table: _Outgoing, stream: IO[bytes], _: str | None) -> None:
     try:
         frame.sink_parquet(stream, row_group_size=first.height, metadata=table.metadata)
     except pl.exceptions.ComputeError as problem:
-        # Errors of the table itself are InputErrors already; this one is the disk's.
-        raise OSError(str(problem)) from problem
+        # Errors of the table itself are InputErrors already; this one is the disk's, which Polars
+        # puts last.
+        raise OSError(str(problem).rpartition(": ")[2]) from problem
 
 
 def _arrow(table: _Outgoing, stream: IO[bytes], _: str | None) -> None:
