@@ -13,6 +13,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements.lock"
 EXTRAS = ("report", "spark", "train")
@@ -176,6 +178,8 @@ def try_base(environment: Environment, folder: Path) -> None:
     (folder / "gate.toml").write_text(POLICY)
     told = environment.run("flipguard", "gate", *files, "--policy", "gate.toml", within=folder)
     assert told.startswith("PASS")
+    with pytest.raises(RuntimeError, match=r"needs pyarrow, .*: pip install '\.\[spark\]'"):
+        environment.run("flipguard", "compare", *files, "--engine", "spark", within=folder)
 
 
 def try_report(environment: Environment, folder: Path) -> None:
