@@ -63,7 +63,8 @@ def _packages(rows: list[dict[str, Any]]) -> list[str]:
     columns = list(dict.fromkeys((row["versions"], _short(row)) for row in rows))
     for row in rows:
         for name, version in row["packages"].items():
-            found.setdefault(name, {})[row["versions"], _short(row)] = version
+            # If two extras hold a package, only the first is sure to have named it.
+            found.setdefault(name, {}).setdefault((row["versions"], _short(row)), version)
     lines = [
         "| package | " + " | ".join(f"{versions}, {python}" for versions, python in columns) + " |",
         "|---" * (1 + len(columns)) + "|",
