@@ -26,7 +26,7 @@ from flipguard.engines.plan import (
     checked_wants,
 )
 from flipguard.engines.strangers import odd_spellings, refuse_strangers
-from flipguard.errors import InputError
+from flipguard.errors import InputError, MissingExtraError
 from flipguard.estimates import Estimate
 from flipguard.formatting import json_text
 from flipguard.groups import (
@@ -330,7 +330,11 @@ def check_choices(
 def _count_with(engine: str) -> Callable[[CountingPlan, frozenset[Want]], Counted]:
     """Return the function with which an engine counts."""
     if engine == "spark":
-        from flipguard.engines import spark
+        try:
+            from flipguard.engines import spark
+        except ModuleNotFoundError as problem:
+            package = problem.name or "pyarrow"
+            raise MissingExtraError("The Spark engine", package=package, extra="spark") from problem
 
         return spark.count
     return local.count

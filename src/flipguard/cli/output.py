@@ -317,13 +317,15 @@ def write_table(table: pl.DataFrame, destination: str) -> None:
 
 def _encoded(table: pl.DataFrame, kind: str, compression: str | None) -> bytes:
     """Return a table encoded in one of the formats for flips."""
+    from flipguard.predictions.compression import compressed
     from flipguard.predictions.formats import SEPARATORS
 
+    stream = io.BytesIO()
     if kind in SEPARATORS:
         text = table.write_csv(separator=SEPARATORS[kind])
-        return _compressed(text.encode(), compression)
-    stream = io.BytesIO()
-    if kind == "jsonl":
+        with compressed(stream, compression) as out:
+            out.write(text.encode())
+    elif kind == "jsonl":
         table.write_ndjson(stream)
     elif kind == "parquet":
         table.write_parquet(stream)
@@ -332,19 +334,8 @@ def _encoded(table: pl.DataFrame, kind: str, compression: str | None) -> bytes:
     return stream.getvalue()
 
 
-def _compressed(content: bytes, codec: str | None) -> bytes:
-    if codec is None:
-        return content
-    import pyarrow as pa
-
-    stream = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(stream, codec) as squeezed:
-        squeezed.write(content)
-    return bytes(stream.getvalue())
-
-
 def _table_format(destination: str) -> tuple[str, str | None]:
-    from flipguard.predictions.formats import CODECS, FORMATS, SEPARATORS, suffixes_of
+    from flipguard.predictions.formats import FORMATS, SEPARATORS, suffixes_of
 
     suffixes = Path(destination.lower()).suffixes
     compression = suffixes.pop() if suffixes[-1:] in ([".gz"], [".zst"]) else None
@@ -355,7 +346,7 @@ def _table_format(destination: str) -> tuple[str, str | None]:
             f"{destination} cannot hold the flips; use {suffixes_of(SEPARATORS.keys())} (these "
             "also .gz or .zst), .jsonl, .parquet or .arrow."
         )
-    return str(kind), None if compression is None else CODECS[compression]
+    return str(kind), compression
 
 
 def say_written(places: Iterable[str | None], *, stdout_taken: bool) -> None:

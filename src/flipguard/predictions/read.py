@@ -18,6 +18,7 @@ import polars as pl
 from flipguard.archives import Array, array_names, first_sentence, read_arrays
 from flipguard.errors import InputError, listed
 from flipguard.predictions.arrow_footer import read_arrow_footer
+from flipguard.predictions.compression import DAMAGE
 from flipguard.predictions.formats import (
     CLASS_NAMES_KEY,
     SEPARATORS,
@@ -46,9 +47,9 @@ SOURCES = (Predictions, str, os.PathLike)
 FAULTS: tuple[type[BaseException], ...] = (
     pl.exceptions.PolarsError,
     pl.exceptions.PanicException,
-    OSError,
     UnicodeDecodeError,
     FormatError,
+    *DAMAGE,
 )
 
 
