@@ -36,6 +36,7 @@ BY_HAND = {
     "accuracy_gain": (10 / 100, 100),
     "negative_flip_rate": (10 / 100, 100),
     "positive_flip_rate": (20 / 100, 100),
+    "flip_rate": (30 / 100, 100),
     "relative_negative_flip_rate": (0.10 / (0.60 * 0.30), 100),
     "negative_flip_impact": (10 / 30, 30),
     "churn": (43 / 135, 135),

@@ -26,6 +26,7 @@ NAMES = [
     "accuracy_gain",
     "negative_flip_rate",
     "positive_flip_rate",
+    "flip_rate",
     "relative_negative_flip_rate",
     "negative_flip_impact",
     "churn",
@@ -33,12 +34,15 @@ NAMES = [
     "churn_incorrect",
     "wrong_to_wrong",
     "surrogate_churn",
+    "kl_divergence",
     "backward_trust_compatibility",
     "backward_error_compatibility",
     "expected_calibration_error_old",
     "expected_calibration_error_new",
     "margin_old",
     "margin_new",
+    "entropy_old",
+    "entropy_new",
     "logit_displacement",
     "mcnemar_p",
     "churn_ratio",
@@ -298,8 +302,16 @@ SWAPS = {
     "error_rate_old": "error_rate_new",
     "expected_calibration_error_old": "expected_calibration_error_new",
     "margin_old": "margin_new",
+    "entropy_old": "entropy_new",
 }
-SYMMETRIC = ("churn", "wrong_to_wrong", "surrogate_churn", "logit_displacement", "mcnemar_p")
+SYMMETRIC = (
+    "flip_rate",
+    "churn",
+    "wrong_to_wrong",
+    "surrogate_churn",
+    "logit_displacement",
+    "mcnemar_p",
+)
 
 
 @settings(max_examples=tries(120))

@@ -7,6 +7,7 @@ of their terms, so the counts of any sharding, row order or engine are the same 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -40,6 +41,9 @@ FLIP_CONFIDENCES = (
 )
 BINS = 15
 BIN_PARTS = ("n", "right", "confidence", "gap_squared")
+# In a divergence new gives each class at least this probability, so one row cannot have more.
+LEAST_PROBABILITY = 1e-12
+MOST_DIVERGENCE = -math.log(LEAST_PROBABILITY)
 
 # The value of one unit of a stored integer. Quantities in [0, 1] are kept to 2^-32, so two
 # thousand million rows fit in 64 bits; distances have no upper bound and get fewer places.
@@ -90,6 +94,10 @@ def _of_scores(side: Side) -> Iterator[Statistic]:
     filled_by = frozenset({f"{side} scores"})
     for name in (f"{side}_margin", f"{side}_margin_squared"):
         yield Statistic(name, UNIT, filled_by)
+    for name in (f"{side}_entropy", f"{side}_entropy_squared"):
+        yield from Statistic(name, UNIT, filled_by).in_two_parts()
+    # The number of classes, summed over rows like all statistics: 3 rows of 2 classes give 6.
+    yield Statistic(f"{side}_classes", 1.0, filled_by)
     for part in BIN_PARTS:
         unit = UNIT if part in ("confidence", "gap_squared") else 1.0
         for index in range(BINS):
@@ -98,9 +106,11 @@ def _of_scores(side: Side) -> Iterator[Statistic]:
 
 def _of_both_scores() -> Iterator[Statistic]:
     both = frozenset({"old scores", "new scores"})
-    for name in ("surrogate", "surrogate_squared"):
+    for name in ("surrogate", "surrogate_squared", "divergence", "divergence_squared"):
         yield from Statistic(name, UNIT, both).in_two_parts()
-    # The number of classes, summed over rows like all statistics: 3 rows of 2 classes give 6.
+    # Rows in which both models give the shared classes some probability.
+    yield Statistic("divergence_rows", 1.0, both)
+    # The number of classes that at least one of them knows, summed over rows.
     yield Statistic("classes", 1.0, both)
     logits = frozenset({"logits"})
     yield from Statistic("distance", DISTANCE_UNIT, logits).in_two_parts()

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flipguard.counts import FlipCounts, FloatArray
+from flipguard.counts import MOST_DIVERGENCE, FlipCounts, FloatArray, Side
 from flipguard.metric_kinds import (
     CalibrationErrorKind,
     ControlRatioKind,
@@ -95,6 +95,15 @@ def _one(counts: FlipCounts) -> FloatArray:
     return np.ones(counts.rows.shape)
 
 
+def _most_divergence(counts: FlipCounts) -> FloatArray:
+    return np.full(counts.rows.shape, MOST_DIVERGENCE)
+
+
+def _largest_entropy(counts: FlipCounts, side: Side) -> FloatArray:
+    """Return the entropy of equally likely classes."""
+    return np.asarray(np.log(divide_or_nan(counts[f"{side}_classes"], counts.rows)))
+
+
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -161,6 +170,19 @@ METRICS: dict[str, Metric] = {
             paper="PCT, section 3.1",
             pitfalls="Many positive flips do not compensate users who relied on a sample that is "
             "now broken.",
+        ),
+        Metric(
+            name="flip_rate",
+            sentence="How often exactly one of the two models is right.",
+            formula="negative_flip_rate + positive_flip_rate",
+            needs=_needs("target"),
+            better="lower",
+            kind=RateKind(lambda c: c["negative_flip"] + c["positive_flip"], lambda c: c.labelled),
+            use="The share of samples that become wrong or become right. For changes that should "
+            "not change any result, such as quantization or another runtime.",
+            paper="follows from PCT's definitions",
+            pitfalls="Fixed samples count like broken ones. A change from one wrong class to "
+            "another does not count; `churn` has it.",
         ),
         Metric(
             name="relative_negative_flip_rate",
@@ -255,6 +277,29 @@ METRICS: dict[str, Metric] = {
             "approaches churn. A class that a model does not know has probability 0 in that model.",
         ),
         Metric(
+            name="kl_divergence",
+            sentence="Kullback-Leibler divergence of the new model's probabilities from the old's.",
+            formula="mean(sum(p_old * log(p_old / max(p_new, 1e-12))))",
+            needs=_needs("old scores", "new scores"),
+            better="lower",
+            kind=MeanKind(
+                "divergence",
+                _most_divergence,
+                guard_low=False,
+                whole=lambda c: c["divergence_rows"],
+            ),
+            range=(0.0, MOST_DIVERGENCE),
+            percent=False,
+            use="How far all probabilities move, in nats. The usual measure for quantized and "
+            "distilled models.",
+            paper="Kullback and Leibler, 1951",
+            pitfalls="Only classes that both models know are used, and their probabilities are "
+            "divided by their sum. Samples on which one of the models gives these classes no "
+            "probability at all are left out. One sample can have up to 27.6 nats, where new has "
+            "a probability of 0 for a class that old is sure of. The interval allows for such "
+            "samples, so its upper end is low only with many samples.",
+        ),
+        Metric(
             name="backward_trust_compatibility",
             sentence="The share of the old model's right answers that the new model keeps.",
             formula="both_right / right_old",
@@ -323,6 +368,35 @@ METRICS: dict[str, Metric] = {
             kind=MeanKind("new_margin", _one, guard_low=True),
             use="Compare it with the old model's: a lower margin predicts churn.",
             paper="Reproducibility, section 2.4",
+            pitfalls="As for the old model's.",
+        ),
+        Metric(
+            name="entropy_old",
+            sentence="The mean entropy of the old model's probabilities, in nats.",
+            formula="mean(-sum(p_old * log(p_old)))",
+            needs=_needs("old scores"),
+            better="neither",
+            kind=MeanKind("old_entropy", lambda c: _largest_entropy(c, "old"), guard_low=True),
+            range=(0.0, math.inf),
+            percent=False,
+            use="How undecided the model is among all classes: 0 if it is always sure, and the "
+            "logarithm of the number of classes if all are equally likely.",
+            paper="Reproducibility, figures 1 and 3",
+            pitfalls="Depends on the number of classes and on calibration. A model that is sure "
+            "and wrong has a low entropy too.",
+        ),
+        Metric(
+            name="entropy_new",
+            sentence="The mean entropy of the new model's probabilities, in nats.",
+            formula="mean(-sum(p_new * log(p_new)))",
+            needs=_needs("new scores"),
+            better="neither",
+            kind=MeanKind("new_entropy", lambda c: _largest_entropy(c, "new"), guard_low=True),
+            range=(0.0, math.inf),
+            percent=False,
+            use="Compare it with the old model's: models that are surer of their classes churn "
+            "less.",
+            paper="Reproducibility, figures 1 and 3",
             pitfalls="As for the old model's.",
         ),
         Metric(
