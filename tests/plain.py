@@ -32,6 +32,8 @@ class Row:
     new_scores: Scores | None = None
     controls: tuple[str, ...] = ()
     groups: dict[str, object] = field(default_factory=dict)
+    old_grade: str | None = None
+    new_grade: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,6 +335,36 @@ def negative_flip_ratio(case: Case) -> float:
     return math.inf if own and not sum(theirs) else ratio(own, sum(theirs) / len(theirs))
 
 
+def no_answer_share(case: Case, grades: Sequence[str | None], reason: str) -> float:
+    if any(grade is None for grade in grades):
+        return NAN
+    return ratio(sum(grade == reason for grade in grades), len(case.rows))
+
+
+def error_share_old(case: Case) -> float:
+    return no_answer_share(case, [row.old_grade for row in case.rows], "error")
+
+
+def error_share_new(case: Case) -> float:
+    return no_answer_share(case, [row.new_grade for row in case.rows], "error")
+
+
+def refused_share_old(case: Case) -> float:
+    return no_answer_share(case, [row.old_grade for row in case.rows], "refused")
+
+
+def refused_share_new(case: Case) -> float:
+    return no_answer_share(case, [row.new_grade for row in case.rows], "refused")
+
+
+def unparsed_share_old(case: Case) -> float:
+    return no_answer_share(case, [row.old_grade for row in case.rows], "unparsed")
+
+
+def unparsed_share_new(case: Case) -> float:
+    return no_answer_share(case, [row.new_grade for row in case.rows], "unparsed")
+
+
 METRICS: dict[str, Callable[[Case], float]] = {
     function.__name__: function
     for function in (
@@ -362,6 +394,12 @@ METRICS: dict[str, Callable[[Case], float]] = {
         mcnemar_p,
         churn_ratio,
         negative_flip_ratio,
+        error_share_old,
+        error_share_new,
+        refused_share_old,
+        refused_share_new,
+        unparsed_share_old,
+        unparsed_share_new,
     )
 }
 

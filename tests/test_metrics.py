@@ -47,6 +47,12 @@ NAMES = [
     "mcnemar_p",
     "churn_ratio",
     "negative_flip_ratio",
+    "error_share_old",
+    "error_share_new",
+    "refused_share_old",
+    "refused_share_new",
+    "unparsed_share_old",
+    "unparsed_share_new",
 ]
 
 # Sums of distances are kept in units of 2^-24, everything else in units of 2^-32.
@@ -303,6 +309,7 @@ SWAPS = {
     "expected_calibration_error_old": "expected_calibration_error_new",
     "margin_old": "margin_new",
     "entropy_old": "entropy_new",
+    "error_share_old": "error_share_new",
 }
 SYMMETRIC = (
     "flip_rate",

@@ -46,7 +46,7 @@ def ensemble(
         raise InputError(f"Expected at least 2 members to average, but got {len(members)}.")
     _refuse_kinds(members)
     # Only the scores of a member count; its labels have no effect on the average.
-    scored = [replace(member, label=None) for member in members]
+    scored = [replace(member, label=None, correct=None) for member in members]
     pairing = Pairing(
         CountingPlan(
             old=scored[0], new=scored[1], controls=tuple(scored[2:]), on_missing=on_missing

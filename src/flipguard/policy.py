@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flipguard.errors import PolicyError, listed, nearest
+from flipguard.metric import Metric
 from flipguard.metric_kinds import PValueKind
-from flipguard.metrics import METRICS, Metric
+from flipguard.metrics import METRICS
 
 Judge = Literal["interval", "point"]
 CORRECTIONS = ("none", "holm", "benjamini-hochberg")

@@ -54,16 +54,24 @@ def read_predictions(
     id: str | None = None,
     target: str | None = None,
     label: str | None = None,
+    correct: str | None = None,
 ) -> Predictions:
     """Open a prediction table by its suffix; rows are read when a comparison needs them.
 
     CSV, TSV and JSON Lines (also ``.gz`` and ``.zst``), Parquet, Arrow/Feather, and NPZ.
-    `id`, `target` and `label` name the columns where they are not called so.
+    `id`, `target` and `label` name the columns where they are not called so. `correct` names a
+    column that says which rows are right, for graded answers.
     """
     file = Path(path)
     if _is_npz(file):
+        if correct is not None:
+            raise InputError(
+                f"{path} is an NPZ file, which has no column of grades; leave out `correct=`, or "
+                "write the table as CSV, JSON Lines or Parquet."
+            )
         return _read_npz(file, id=id, target=target, label=label)
     given = {"id": id, "target": target, "label": label}
+    given |= {"correct": correct} if correct is not None else {}
     roles = frozenset(usual if name is None else name for usual, name in given.items())
     frame, class_names = scan_table(file, roles)
     return with_roles(
@@ -72,6 +80,7 @@ def read_predictions(
         id=id,
         target=target,
         label=label,
+        correct=correct,
         class_names=class_names,
         path=file,
     )

@@ -213,9 +213,16 @@ def _square(result: Comparison) -> Table:
         "old wrong",
         Text(f"{cells['positive_flip']:,}", style="green"),
         f"{wrong:,}",
-        f"{cells['wrong_different']:,} change to another wrong class",
+        _changes_of_wrong(result, cells["wrong_different"]),
     )
     return table
+
+
+def _changes_of_wrong(result: Comparison, samples: int) -> str:
+    layout = result.layout
+    if not layout.has_labels:
+        return ""
+    return f"{samples:,} change to another wrong {'answer' if layout.graded else 'class'}"
 
 
 def _metrics(result: Comparison, *, all_metrics: bool) -> Table:

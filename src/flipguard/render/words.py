@@ -9,6 +9,7 @@ import math
 
 from flipguard.comparison import Comparison
 from flipguard.controls import NoiseFloor
+from flipguard.counts import NO_ANSWER, SIDES
 from flipguard.errors import printable
 from flipguard.estimates import Estimate
 from flipguard.gate import GroupOutcome, Judgement, RuleVerdict, Verdict
@@ -46,9 +47,18 @@ def known_metrics(result: Comparison) -> list[str]:
 
 
 def key_metrics(result: Comparison) -> list[str]:
-    """Return the names of the metrics to show first, without those that the inputs do not allow."""
+    """Return the names of the metrics to show first, without those that the inputs do not allow.
+
+    Of graded rows, also why answers are missing, where some are.
+    """
     known = known_metrics(result)
-    return [name for name in (*KEY_METRICS, *KEY_RATIOS) if name in known]
+    missing = [
+        f"{reason}_share_{side}"
+        for reason in NO_ANSWER
+        for side in SIDES
+        if any(result[f"{reason}_share_{either}"].value > 0 for either in SIDES)
+    ]
+    return [name for name in (*KEY_METRICS, *missing, *KEY_RATIOS) if name in known]
 
 
 def verdict_sentence(verdict: Verdict) -> str:
