@@ -31,11 +31,6 @@ def divide_or_nan(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     return out
 
 
-def all_rows(counts: FlipCounts) -> FloatArray:
-    """The number of samples."""
-    return counts.rows
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
     """How rows were drawn: the design effect of clusters and its degrees of freedom."""
@@ -311,19 +306,19 @@ class MeanKind(ShareKind):
 
     `most` gives the largest number that a sample can have; None if there is no largest one.
     `guard_low` is False where less is better: there the lower end can only make a rule fail.
-    `whole` counts the samples that have such a number.
+    `whole` counts the samples that have such a number; None if all have one.
     """
 
     statistic: str
     most: Count | None
     guard_low: bool
-    whole: Count = all_rows
+    whole: Count | None = None
 
     def value(self, counts: FlipCounts) -> FloatArray:
         return divide_or_nan(counts[self.statistic], self.size(counts))
 
     def size(self, counts: FlipCounts) -> FloatArray:
-        return self.whole(counts)
+        return counts.rows if self.whole is None else self.whole(counts)
 
     @property
     def has_largest_value(self) -> bool:

@@ -344,8 +344,8 @@ METRICS: dict[str, Metric] = {
             kind=MeanKind("new_entropy", lambda c: largest_entropy(c, "new"), guard_low=True),
             range=(0.0, math.inf),
             percent=False,
-            use="Compare it with the old model's: models that are surer of their classes churn "
-            "less.",
+            use="Compare it with the old model's: models whose predictions have a lower entropy "
+            "churn less.",
             paper="Reproducibility, figures 1 and 3",
             pitfalls="As for the old model's.",
         ),

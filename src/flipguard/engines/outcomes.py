@@ -14,7 +14,7 @@ import polars as pl
 from flipguard.counts import ANSWERS, FLIP_CONFIDENCES, FLIP_KINDS, control_name, joint_name
 from flipguard.engines.grades import GRADES
 from flipguard.engines.plan import ID, NEW, OLD, TARGET, CountingPlan, control_column, group_column
-from flipguard.engines.row_kinds import SUMMED, RowKind, kind_of, total
+from flipguard.engines.row_kinds import SUMMED, RowKind, row_kind, total
 
 RESERVED = ("id", "kind", "target", "old", "new", *FLIP_CONFIDENCES)
 ROW = "__row"
@@ -92,7 +92,7 @@ def two_cuts(place: int, cut: str, old: str, new: str) -> RowCheck:
 
 def label_sums(plan: CountingPlan) -> list[pl.Expr]:
     """All sums that need no class scores."""
-    kind = kind_of(plan)
+    kind = row_kind(plan)
     return [*kind.cell_sums(), *kind.own_sums(), *_control_sums(kind, len(plan.controls))]
 
 
@@ -133,7 +133,7 @@ def flip_rows(rows: pl.LazyFrame, plan: CountingPlan) -> pl.LazyFrame:
     names = rows.collect_schema().names()
     order = SUMMED
     kinds = {order.index(cell): kind for kind, cell in FLIP_KINDS.items()}
-    kind = kind_of(plan)
+    kind = row_kind(plan)
     return rows.filter(kind.is_listed()).select(
         (pl.col(ID) if ID in names else pl.col(ROW).cast(pl.Int64)).alias("id"),
         kind.cell_index().replace_strict(kinds, return_dtype=pl.String).alias("kind"),

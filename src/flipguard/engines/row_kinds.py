@@ -186,6 +186,6 @@ class Graded(RowKind):
 LABELLED = Labelled()
 
 
-def kind_of(plan: CountingPlan) -> RowKind:
+def row_kind(plan: CountingPlan) -> RowKind:
     """The kind of the rows of a plan."""
     return Graded(plan.layout.has_labels) if plan.layout.graded else LABELLED

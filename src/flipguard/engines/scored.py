@@ -17,7 +17,7 @@ from flipguard.engines.classes import class_series
 from flipguard.engines.outcomes import ROW, flip_rows
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import COLUMNS, LABELS, TARGET, CountingPlan, CountTable, RowCounts
-from flipguard.engines.row_kinds import RowKind, kind_of
+from flipguard.engines.row_kinds import RowKind, row_kind
 from flipguard.engines.score_kernel import (
     Matching,
     PairRows,
@@ -182,7 +182,7 @@ class ScoredCounting:
                 part = ScoredPart(
                     rows=labelled.lazy(),
                     table=labelled,
-                    kind=kind_of(self.plan),
+                    kind=row_kind(self.plan),
                     start=start,
                     models=self.models,
                     classes=self.classes,

@@ -24,7 +24,7 @@ from flipguard.engines.plan import (
     Distances,
     Want,
 )
-from flipguard.engines.row_kinds import LABELLED, kind_of
+from flipguard.engines.row_kinds import LABELLED, row_kind
 from flipguard.errors import InputError
 
 
@@ -63,7 +63,7 @@ class Part:
 
     def cells(self, plan: CountingPlan) -> pl.Series:
         """The index of each row's cell."""
-        return self.rows.select(kind_of(plan).cell_index()).collect().to_series()
+        return self.rows.select(row_kind(plan).cell_index()).collect().to_series()
 
 
 class Tally:

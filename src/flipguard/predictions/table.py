@@ -108,15 +108,7 @@ class Predictions:
         scores = _array_scores(logits, probabilities, names, name)
         if names is not None:
             by_name(columns, names, name)
-        lengths = {column: len(values) for column, values in columns.items()}
-        if scores is not None and scores.array is not None:
-            lengths[scores.kind] = len(scores.array)
-        if len(set(lengths.values())) > 1:
-            text = ", ".join(f"{column} {length:,}" for column, length in lengths.items())
-            raise InputError(
-                f"{name} has arrays of different lengths ({text}); give one entry per sample in "
-                "each."
-            )
+        lengths = _lengths(columns, scores, name)
         if not columns:
             # A frame without columns would have no height: the row number stands in.
             columns["__row"] = pl.Series("__row", np.arange(next(iter(lengths.values()), 0)))
@@ -187,6 +179,19 @@ class Predictions:
         if lacks is not None:
             raise lacks
         return self
+
+
+def _lengths(columns: Mapping[str, pl.Series], scores: Scores | None, name: str) -> dict[str, int]:
+    """The length of each array; raise if they differ."""
+    lengths = {column: len(values) for column, values in columns.items()}
+    if scores is not None and scores.array is not None:
+        lengths[scores.kind] = len(scores.array)
+    if len(set(lengths.values())) > 1:
+        text = ", ".join(f"{column} {length:,}" for column, length in lengths.items())
+        raise InputError(
+            f"{name} has arrays of different lengths ({text}); give one entry per sample in each."
+        )
+    return lengths
 
 
 def with_roles(

@@ -425,7 +425,7 @@ def _reasons(name: str, verdict: Verdict) -> Text:
     """Return the rules that an update fails or leaves inconclusive; or that every rule holds."""
     word, style = OUTCOME[verdict.verdict]
     message = []
-    for rule in verdict.rules:
+    for rule in verdict.blocking:
         worst = rule.judgements[0]
         if rule.verdict != "pass":
             value = number(rule.rule.metric, worst.value)
