@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipguard import Policy, Predictions, check, compare, read_predictions, write_report
+from flipguard import (
+    Policy,
+    Predictions,
+    check,
+    compare,
+    read_predictions,
+    write_predictions,
+    write_report,
+)
 from flipguard.counts import FlipCounts
 from flipguard.errors import InputError, PolicyError
 from flipguard.matrices import matrix
@@ -213,6 +221,38 @@ def test_grades_decide_although_a_target_is_there() -> None:
     result = compare(old=graded, new=graded, by="target")
     assert result["error_rate_old"].value == 0.0
     assert {group.name for group in result.by["target"]} == {"a", "b"}
+
+
+def test_a_missing_answer_is_an_answer() -> None:
+    ids = [1, 2, 3, 4]
+    old = Predictions.from_arrays(ids=ids, correct=[1, 1, "error", 0], labels=["a", "b", None, "c"])
+    new = Predictions.from_arrays(
+        ids=ids, correct=[1, "refused", "error", 0], labels=["a", None, None, "d"]
+    )
+    result = compare(old=old, new=new)
+    assert result["churn"].value == 2 / 4
+    assert result["wrong_to_wrong"].value == 1 / 4
+    assert dict(zip(*result.flips()[["id", "kind"]], strict=True)) == {
+        2: "negative",
+        4: "wrong_to_wrong",
+    }
+
+
+def test_a_column_of_grades_is_suggested() -> None:
+    frame = pl.DataFrame({"id": [1], "passed": [1], "target": ["a"]})
+    with pytest.raises(InputError, match=r"; try: `correct='passed'`\.$"):
+        Predictions.from_frame(frame)
+
+
+def test_grades_are_written_and_read(tmp_path: Path) -> None:
+    side = Predictions.from_arrays(ids=[1, 2], correct=[1, "error"], targets=["a", "b"])
+    write_predictions(side, tmp_path / "old.jsonl")
+    again = read_predictions(tmp_path / "old.jsonl", correct="correct")
+    result = compare(old=side, new=again, by="target")
+    assert result.counts["both_right"] == 1
+    assert result["error_share_old"].value == result["error_share_new"].value == 1 / 2
+    with pytest.raises(InputError, match="has grades, which an NPZ file"):
+        write_predictions(side, tmp_path / "old.npz")
 
 
 def test_scores_of_graded_rows() -> None:

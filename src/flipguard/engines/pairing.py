@@ -153,7 +153,7 @@ class Pairing:
         """The checks for pairs of rows that make a comparison impossible."""
         found: list[RowCheck] = []
         for i, side in enumerate(self.sides):
-            if f"{i}|label" in names:
+            if f"{i}|label" in names and side.correct is None:
                 found.append(no_label(i, side.name, side.label))
             if f"{i}|grade" in names:
                 found.append(no_grade(i, side.name, str(side.correct)))

@@ -145,7 +145,8 @@ class Graded(RowKind):
 
     def differs(self, label: str = NEW) -> pl.Expr:
         if self.has_labels:
-            return pl.col(OLD) != pl.col(label)
+            # Where an error or a refusal has left no answer, two missing answers are the same.
+            return pl.col(OLD).ne_missing(pl.col(label))
         return self.is_right(OLD) != self.is_right(label)
 
     def answer(self, label: str) -> pl.Expr:
