@@ -315,7 +315,7 @@ def test_a_matrix_of_grades_is_refused() -> None:
 
 def test_an_npz_file_has_no_grades(tmp_path: Path) -> None:
     np.savez(tmp_path / "old.npz", labels=np.array([1]))
-    with pytest.raises(InputError, match="NPZ file, which has no column of grades"):
+    with pytest.raises(InputError, match="in an NPZ file, which has no column of grades"):
         read_predictions(tmp_path / "old.npz", correct="ok")
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from flipguard.cli.output import say
+from flipguard.formatting import format_percent
 
 if TYPE_CHECKING:
     from flipguard.engines.plan import Progress
@@ -45,6 +46,6 @@ def progress(what: str) -> Iterator[Progress]:
         if now - last >= SECONDS_PER_LINE and done:
             last = now
             left = (now - started) * (total - done) / done
-            say(f"{what}: {done / total:.0%}, about {left:.0f} s left")
+            say(f"{what}: {format_percent(done / total, decimals=0)}, about {left:.0f} s left")
 
     yield line

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -125,12 +128,14 @@ def report_command(
 
 def _read(place: str) -> Predictions:
     """Return the predictions of a run or of a file, whose columns no flag can name."""
-    from flipguard.report.runs import run_predictions
+    from flipguard.predictions.read import read_predictions
 
     try:
-        return run_predictions(place)
+        found = read_predictions(place)
     except InputError as problem:
         raise InputError(with_renames(str(problem))) from problem
+    # The page calls every run by the name of its folder.
+    return replace(found, name=Path(found.name).name) if os.path.isdir(place) else found
 
 
 def _compared(
@@ -154,7 +159,7 @@ def _compared(
         if rules is not None:
             check_columns(rules, old=in_service, new=candidate)
         with progress(f"comparing {name}") as text:
-            results[name] = compare(
+            result = compare(
                 old=in_service,
                 new=candidate,
                 # The control is a candidate too, but is not its own control.
@@ -165,4 +170,5 @@ def _compared(
                 wants=WANTS,
                 progress=text,
             )
+        results[name] = replace(result, notes=tuple(map(with_renames, result.notes)))
     return results

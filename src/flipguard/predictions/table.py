@@ -47,7 +47,7 @@ class Scores:
         return list(self.wide_columns or ())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Predictions:
     """One model's predictions: a lazy table and the roles of its columns.
 
@@ -64,6 +64,18 @@ class Predictions:
     scores: Scores | None
     path: Path | None = None
     correct: str | None = None
+
+    def __repr__(self) -> str:
+        roles = {"id": self.id, "target": self.target, "label": self.label}
+        told = [
+            role if column == role else f"{role} in {column!r}"
+            for role, column in roles.items()
+            if column is not None
+        ]
+        if self.scores is not None:
+            names = self.class_names
+            told.append(self.scores.kind + (f" of {len(names):,} classes" if names else ""))
+        return f"<Predictions {self.name!r}: {', '.join(told)}>"
 
     @classmethod
     def from_arrays(
