@@ -123,6 +123,7 @@ COLUMNS_OF_TABLES = {"--id", "--target", "--label"}
 COMMANDS = {
     "compare": {
         "--all",
+        "--correct",
         "--by",
         "--control",
         "--cluster",
@@ -139,8 +140,10 @@ COMMANDS = {
         "--engine",
         *COLUMNS_OF_TABLES,
     },
+    "init": {"--old", "--control", "--out", "--correct", *COLUMNS_OF_TABLES},
     "gate": {
         "--policy",
+        "--correct",
         "--by",
         "--control",
         "--cluster",

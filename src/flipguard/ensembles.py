@@ -52,7 +52,7 @@ def ensemble(
         raise InputError(f"Expected at least 2 members to average, but got {len(sides)}.")
     _refuse_kinds(sides)
     # Only the scores of a member count; its labels have no effect on the average.
-    scored = [replace(side, label=None) for side in sides]
+    scored = [replace(side, label=None, correct=None) for side in sides]
     pairing = Pairing(
         CountingPlan(
             old=scored[0], new=scored[1], controls=tuple(scored[2:]), on_missing=on_missing

@@ -6,7 +6,7 @@ How a verdict is shown belongs to `flipguard.render`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -71,6 +71,8 @@ class Judgement:
             "verdict": self.verdict,
             "judge": self.rule.judge,
         }
+        if self.rule.level == "advisory":
+            row["level"] = self.rule.level
         if self.correction != "none":
             row["correction"] = self.correction
         if self.verdict == "inconclusive":
@@ -127,11 +129,21 @@ class Verdict:
 
     @property
     def verdict(self) -> Outcome:
-        """The worst outcome of all rules and pinned samples: pass, fail or inconclusive."""
-        outcomes: list[Outcome] = [rule.verdict for rule in self.rules]
+        """The worst outcome of the blocking rules and the pinned samples."""
+        outcomes: list[Outcome] = [rule.verdict for rule in self.blocking]
         if self.pinned is not None:
             outcomes.append(self.pinned.verdict)
         return min(outcomes, key=lambda outcome: SEVERITY[outcome])
+
+    @property
+    def blocking(self) -> tuple[RuleVerdict, ...]:
+        """The rules that decide the verdict; all others are advisory."""
+        return tuple(rule for rule in self.rules if rule.rule.level == "blocking")
+
+    @property
+    def advisory(self) -> tuple[RuleVerdict, ...]:
+        """The rules that are reported only."""
+        return tuple(rule for rule in self.rules if rule.rule.level == "advisory")
 
     @property
     def exit_code(self) -> int:
@@ -261,6 +273,7 @@ def _groups(result: Comparison, rule: Rule, policy: Policy) -> Sequence[Group]:
             f"that column; compare with by=[{rule.by!r}]."
         )
     grouping = result.by[rule.by]
+    _refuse_missing_groups(rule, {group.name: group for group in grouping}, policy)
     if rule.only is None:
         return list(grouping)
     known = {group.name: group for group in grouping}
@@ -271,6 +284,24 @@ def _groups(result: Comparison, rule: Rule, policy: Policy) -> Sequence[Group]:
             f"use one of the groups {listed(known, most=8)}."
         )
     return [known[name] for name in rule.only]
+
+
+def _refuse_missing_groups(rule: Rule, known: Mapping[str, Group], policy: Policy) -> None:
+    """Refuse groups that the rule requires but cannot judge."""
+    for name in rule.require or ():
+        where = f"{policy.name} requires group {listed([name])} of '{rule.by}'"
+        if name not in known:
+            raise PolicyError(
+                f"{where}, but it has no samples; add them, or remove it from `require` (there "
+                f"are the groups {listed(known, most=8)})."
+            )
+        n = known[name][rule.metric].n
+        if n < max(rule.min_n, 1):
+            least = f"min_n = {rule.min_n:,}" if rule.min_n else "at least one"
+            raise PolicyError(
+                f"{where}, but {rule.metric} has only {n:,} samples there instead of {least}; add "
+                "samples, or remove it from `require`."
+            )
 
 
 def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judgement:

@@ -14,9 +14,9 @@ import polars as pl
 
 from flipguard.engines.alignment import checked_frames
 from flipguard.engines.local import with_labels
-from flipguard.engines.outcomes import is_right
 from flipguard.engines.pairing import Pairing, settled
 from flipguard.engines.plan import NEW, OLD, TARGET, CountingPlan, RowCounts, control_column
+from flipguard.engines.row_kinds import LABELLED
 from flipguard.engines.strangers import refuse_strangers
 from flipguard.errors import InputError, listed
 from flipguard.formatting import json_text
@@ -120,6 +120,11 @@ class _PairCounts:
 
 def _labelled(model: Predictions) -> Predictions:
     """A model with labels to count; scores are read only if it has no labels."""
+    if model.correct is not None:
+        raise InputError(
+            f"{model.name} has grades, and a matrix compares predicted classes; read it without "
+            "`correct=`."
+        )
     if model.label is None:
         model = with_labels(model)
     return replace(model, scores=None)
@@ -131,7 +136,7 @@ def _count(plan: CountingPlan) -> _PairCounts:
     labels = [OLD, NEW, *(control_column(i) for i in range(len(plan.controls)))]
     k = len(labels)
     pairs = [(i, j) for i in range(k) for j in range(i, k)]
-    right = [is_right(label).alias(f"__right{i}") for i, label in enumerate(labels)]
+    right = [LABELLED.is_right(label).alias(f"__right{i}") for i, label in enumerate(labels)]
     sums = [
         pl.len().alias("n"),
         pl.col(TARGET).count().alias("known"),

@@ -14,6 +14,7 @@ FLAGS = frozenset(
         "id",
         "target",
         "label",
+        "correct",
         "by",
         "cluster",
         "control",

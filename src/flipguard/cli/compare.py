@@ -45,6 +45,7 @@ def compare_command(
     id: options.Id = None,
     target: options.Target = None,
     label: options.Label = None,
+    correct: options.Correct = None,
     on_missing: options.OnMissingOption = options.OnMissing.error,
     confidence: options.Confidence = 0.95,
     correction: options.Correction = options.CorrectionChoice.holm,
@@ -68,6 +69,7 @@ def compare_command(
         id=id,
         target=target,
         label=label,
+        correct=correct,
         on_missing=on_missing,
         confidence=confidence,
         correction=correction,
@@ -91,6 +93,7 @@ def compared(
     id: str | None,
     target: str | None,
     label: str | None,
+    correct: str | None,
     on_missing: options.OnMissing,
     confidence: float,
     correction: options.CorrectionChoice,
@@ -104,7 +107,7 @@ def compared(
     from flipguard.policy_checks import check_columns
     from flipguard.predictions.read import read_predictions
 
-    read = partial(read_predictions, id=id, target=target, label=label)
+    read = partial(read_predictions, id=id, target=target, label=label, correct=correct)
     in_service, replacement = read(old), read(new)
     if rules is not None:
         check_columns(rules, old=in_service, new=replacement)

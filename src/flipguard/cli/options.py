@@ -66,6 +66,15 @@ Target = Annotated[
 Label = Annotated[
     str | None, typer.Option("--label", metavar="COL", help="Column of predicted classes.")
 ]
+Correct = Annotated[
+    str | None,
+    typer.Option(
+        "--correct",
+        metavar="COL",
+        help="Column that says whether a row is right: 0/1, true/false, pass/fail or C/I; also "
+        "error, refused or unparsed.",
+    ),
+]
 OnMissingOption = Annotated[
     OnMissing,
     typer.Option("--on-missing", help="Ids that only one file has: refuse them, or drop them."),

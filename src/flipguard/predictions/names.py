@@ -19,6 +19,7 @@ WELL_KNOWN = {
     "id": ("id", "sample_id", "doc_id", "uid"),
     "target": ("target", "y_true", "gold", "ground_truth", "true", "actual", "truth"),
     "label": ("label", "y_pred", "pred", "prediction", "predicted"),
+    "correct": ("correct", "acc", "is_correct", "passed"),
 }
 # Signs that separate columns in some files, in the order in which they are tried.
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
@@ -128,6 +129,10 @@ def score_like(columns: Sequence[str]) -> list[str]:
     return found
 
 
+def _known_roles(columns: Sequence[str]) -> list[str]:
+    return [role for role in WELL_KNOWN if well_known(role, columns)]
+
+
 def suggestion(columns: Sequence[str], roles: Iterable[str]) -> str:
     """The arguments that would name the columns of some roles; empty if none is well known.
 
@@ -156,7 +161,10 @@ def missing_roles(
     ways = [] if id is not None else ["name the ids with `id=`"]
     if not predicts:
         lacks.append("neither predicted labels nor class scores")
-        asked.append("label")
+        if not well_known("label", columns) and well_known("correct", columns):
+            asked = [role for role in asked if role != "target"] + ["correct"]
+        else:
+            asked.append("label")
         alike = score_like(columns)
         ways.append(
             f"rename {listed(alike)} to probability_<class>, if these are class scores"
@@ -166,7 +174,7 @@ def missing_roles(
         )
     known = suggestion(columns, asked)
     way = f"try: {known}" if known else ", and ".join(ways)
-    if known and not predicts and not well_known("label", columns):
+    if known and not predicts and not {"label", "correct"} & set(_known_roles(columns)):
         way += f", and {ways[-1]}"
     if known and id is None and not well_known("id", columns):
         way += f", and {ways[0]}"

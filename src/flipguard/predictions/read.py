@@ -59,15 +59,18 @@ def read_predictions(
     id: str | None = None,
     target: str | None = None,
     label: str | None = None,
+    correct: str | None = None,
 ) -> Predictions:
     """Open a prediction table by its suffix; rows are read when a comparison needs them.
 
     CSV, TSV and JSON Lines (also ``.gz`` and ``.zst``), Parquet, Arrow/Feather, and NPZ. The folder
     of a finished run means its predictions on the test set.
-    `id`, `target` and `label` name the columns where they are not called so.
+    `id`, `target` and `label` name the columns where they are not called so. `correct` names a
+    column that says which rows are right, for graded answers.
     """
     file = Path(path)
     if is_run(file):
+        _refuse_grades(path, correct)
         predictions = _read_npz(predictions_of(file), id=id, target=target, label=label)
         return replace(predictions, name=run_name(file))
     if os.path.isdir(file):
@@ -76,8 +79,10 @@ def read_predictions(
             "in it; name a file or a run."
         )
     if _is_npz(file):
+        _refuse_grades(path, correct)
         return _read_npz(file, id=id, target=target, label=label)
     given = {"id": id, "target": target, "label": label}
+    given |= {"correct": correct} if correct is not None else {}
     roles = frozenset(usual if name is None else name for usual, name in given.items())
     frame, class_names = scan_table(file, roles)
     return with_roles(
@@ -86,9 +91,18 @@ def read_predictions(
         id=id,
         target=target,
         label=label,
+        correct=correct,
         class_names=class_names,
         path=file,
     )
+
+
+def _refuse_grades(path: str | os.PathLike[str], correct: str | None) -> None:
+    if correct is not None:
+        raise InputError(
+            f"{path} has predictions in an NPZ file, which has no column of grades; leave out "
+            "`correct=`, or write the table as CSV, JSON Lines or Parquet."
+        )
 
 
 def predictions_from(given: PredictionSource, argument: str) -> Predictions:

@@ -63,6 +63,7 @@ class Predictions:
     label: str | None
     scores: Scores | None
     path: Path | None = None
+    correct: str | None = None
 
     def __repr__(self) -> str:
         roles = {"id": self.id, "target": self.target, "label": self.label}
@@ -86,10 +87,14 @@ class Predictions:
         targets: Sequence[object] | Array | None = None,
         ids: Sequence[object] | Array | None = None,
         class_names: Sequence[object] | None = None,
+        correct: Sequence[object] | Array | None = None,
         slices: Mapping[str, Sequence[object] | Array] | None = None,
         name: str = "predictions",
     ) -> Predictions:
         """Predictions from arrays in memory; scores are used where they lie, without a copy.
+
+        With `correct`, rows are right as it says (0/1, true/false, pass/fail or C/I; error, refused
+        and unparsed count as not right), and not where the label is the target.
 
         With `class_names`, integers in `targets` and `labels` are indices into it. Lists, numpy
         and masked arrays and torch tensors are taken; what is masked, None or NaN is missing.
@@ -100,7 +105,8 @@ class Predictions:
         3
         """
         columns: dict[str, pl.Series] = {}
-        for column, values in {"id": ids, "target": targets, "label": labels}.items():
+        given = {"id": ids, "target": targets, "label": labels, "correct": correct}
+        for column, values in given.items():
             if values is not None:
                 columns[column] = as_column(column, values, name)
         for column, values in (slices or {}).items():
@@ -114,15 +120,7 @@ class Predictions:
         scores = _array_scores(logits, probabilities, names, name)
         if names is not None:
             by_name(columns, names, name)
-        lengths = {column: len(values) for column, values in columns.items()}
-        if scores is not None and scores.array is not None:
-            lengths[scores.kind] = len(scores.array)
-        if len(set(lengths.values())) > 1:
-            text = ", ".join(f"{column} {length:,}" for column, length in lengths.items())
-            raise InputError(
-                f"{name} has arrays of different lengths ({text}); give one entry per sample in "
-                "each."
-            )
+        lengths = _lengths(columns, scores, name)
         if not columns:
             # A frame without columns would have no height: the row number stands in.
             columns["__row"] = pl.Series("__row", np.arange(next(iter(lengths.values()), 0)))
@@ -130,7 +128,8 @@ class Predictions:
             name=name,
             frame=pl.DataFrame(list(columns.values())).lazy(),
             id="id" if ids is not None else None,
-            target="target" if targets is not None else None,
+            target="target" if targets is not None and correct is None else None,
+            correct="correct" if correct is not None else None,
             label="label" if labels is not None else None,
             scores=scores,
         ).checked()
@@ -143,6 +142,7 @@ class Predictions:
         id: str | None = None,
         target: str | None = None,
         label: str | None = None,
+        correct: str | None = None,
         name: str = "predictions",
     ) -> Predictions:
         """Predictions from a Polars frame (eager or lazy), a pandas frame or an Arrow table.
@@ -153,7 +153,8 @@ class Predictions:
         >>> Predictions.from_frame(frame).class_names
         ('cat', 'dog')
         """
-        return with_roles(lazy_frame(frame, name), name=name, id=id, target=target, label=label)
+        table = lazy_frame(frame, name)
+        return with_roles(table, name=name, id=id, target=target, label=label, correct=correct)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -185,11 +186,24 @@ class Predictions:
             self.columns,
             id="id",
             target=self.target,
-            predicts=self.label is not None or self.scores is not None,
+            predicts=any(one is not None for one in (self.label, self.scores, self.correct)),
         )
         if lacks is not None:
             raise lacks
         return self
+
+
+def _lengths(columns: Mapping[str, pl.Series], scores: Scores | None, name: str) -> dict[str, int]:
+    """The length of each array; raise if they differ."""
+    lengths = {column: len(values) for column, values in columns.items()}
+    if scores is not None and scores.array is not None:
+        lengths[scores.kind] = len(scores.array)
+    if len(set(lengths.values())) > 1:
+        text = ", ".join(f"{column} {length:,}" for column, length in lengths.items())
+        raise InputError(
+            f"{name} has arrays of different lengths ({text}); give one entry per sample in each."
+        )
+    return lengths
 
 
 def with_roles(
@@ -199,13 +213,17 @@ def with_roles(
     id: str | None,
     target: str | None,
     label: str | None,
+    correct: str | None = None,
     class_names: Sequence[str] | None = None,
     path: Path | None = None,
 ) -> Predictions:
-    """Find the role of each column; raise if a requested column is missing."""
+    """Find the role of each column; raise if a requested column is missing.
+
+    Grades are used only if they are asked for. They then say what is right, and a target does not.
+    """
     schema = frame.collect_schema()
     known = schema.names()
-    asked_for = {"id": id, "target": target, "label": label}
+    asked_for = {"id": id, "target": target, "label": label, "correct": correct}
 
     def role(asked: str | None, usual: str) -> str | None:
         if asked is not None and asked not in known:
@@ -213,14 +231,17 @@ def with_roles(
                 f"{name} has no column '{asked}', which `{usual}=` asks for; "
                 f"its columns are {listed(known, most=12)}."
             )
-        return asked if asked is not None else (usual if usual in known else None)
+        found = usual if usual in known and usual != "correct" else None
+        return asked if asked is not None else found
 
     roles = {usual: role(asked, usual) for usual, asked in asked_for.items()}
     scores = _column_scores(schema, class_names, name, has_label=roles["label"] is not None)
-    predicts = roles["label"] is not None or scores is not None
+    predicts = scores is not None or any(roles[one] is not None for one in ("label", "correct"))
     lacks = missing_roles(name, known, id=roles["id"], target=roles["target"], predicts=predicts)
     if lacks is not None:
         raise lacks
+    if correct is not None:
+        roles["target"] = None
     return Predictions(name=name, frame=frame, **roles, scores=scores, path=path)
 
 

@@ -94,6 +94,11 @@ class _Outgoing:
                 f"{predictions.name} has no ids, without which {path} could not be joined; give it "
                 "ids, or write an NPZ."
             )
+        if predictions.correct is not None and kind == "npz":
+            raise InputError(
+                f"{predictions.name} has grades, which an NPZ file such as {path} cannot hold; "
+                "write CSV, JSON Lines or Parquet."
+            )
         roles = {role: getattr(predictions, role) for role in ROLES}
         roles = {role: column for role, column in roles.items() if column is not None}
         slices = [c for c in predictions.columns if c not in roles.values()]
@@ -162,6 +167,9 @@ def _refuse_clashes(predictions: Predictions, slices: list[str], kind: str, path
         # Readers look for logits first, so with logits, probabilities are read as plain columns.
         sought = SCORE_KINDS[:1] if scores is not None and scores.kind == "logits" else SCORE_KINDS
         kept = frozenset({*ROLES, *sought})
+        if predictions.correct is not None:
+            # With grades, a target is a column like others.
+            kept -= {"target"}
         prefixes = tuple(WIDE_PREFIX[score] for score in sought)
     for name in slices:
         if name in kept or name.startswith(prefixes):
