@@ -68,8 +68,8 @@ device = "cpu"
 """
 
 JUDGE = """\
-flipguard gate runs/old/predictions/test.npz runs/control/predictions/test.npz --policy gate.toml
-flipguard gate runs/old/predictions/test.npz runs/treated/predictions/test.npz --policy gate.toml"""
+flipguard gate runs/old runs/control --policy gate.toml
+flipguard gate runs/old runs/treated --policy gate.toml"""
 
 
 def write_images(folder: Path, *, train: int, test: int, seed: int = 0) -> None:

@@ -921,7 +921,8 @@ def test_a_folder(tmp_path):
     path = tmp_path / "t.csv"
     path.mkdir()
     assert refused(lambda: read_predictions(path)) == (
-        f"{path} is a folder, not a file of predictions; name the file in it."
+        f"{path} is a folder, not a file of predictions, and no run, because there is no run.json "
+        "in it; name a file or a run."
     )
 
 
@@ -958,15 +959,6 @@ def test_a_table_without_ids(save):
     assert refused(lambda: read_predictions(path)) == (
         f"{path} has no column 'id' to join on (columns: 'target', 'label'); name the ids with "
         "`id=`."
-    )
-
-
-def test_a_run_folder_names_its_predictions(tmp_path):
-    file = tmp_path / "predictions" / "test.npz"
-    file.parent.mkdir()
-    file.touch()
-    assert refused(lambda: read_predictions(tmp_path)) == (
-        f"{tmp_path} is the folder of a run, not a file of predictions; use {file}."
     )
 
 

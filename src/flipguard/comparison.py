@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -31,15 +31,13 @@ from flipguard.estimates import Estimate
 from flipguard.formatting import json_text
 from flipguard.groups import Correction, Group, Grouping, counts_json, estimated_groups, grouping_of
 from flipguard.notes import notes
-from flipguard.predictions.table import Predictions
+from flipguard.predictions.read import SOURCES, PredictionSource, predictions_from
 
 if TYPE_CHECKING:
     from flipguard.render.display import ComparisonDisplay
 
 FlipKind = Literal["negative", "positive", "wrong_to_wrong", "changed"]
 SCHEMA = "flipguard.comparison/1"
-
-T = TypeVar("T")
 
 CORRECTIONS: tuple[Correction, ...] = ("holm", "benjamini-hochberg", "none")
 ENGINES = ("local", "spark")
@@ -214,21 +212,12 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or np.isnan(value) else float(value)
 
 
-def _refuse_other_types(old: Any, new: Any, controls: Sequence[Any]) -> None:
-    for role, given in (("old", old), ("new", new), *(("control", c) for c in controls)):
-        if not isinstance(given, Predictions):
-            raise InputError(
-                f"Expected `{role}` to be Predictions, but got {type(given).__name__}; read a file "
-                "with flipguard.read_predictions, or use Predictions.from_arrays."
-            )
-
-
 def compare(
     *,
-    old: Predictions,
-    new: Predictions,
+    old: PredictionSource,
+    new: PredictionSource,
     by: str | Sequence[str] | None = (),
-    control: Predictions | Sequence[Predictions] | None = (),
+    control: PredictionSource | Sequence[PredictionSource] | None = (),
     cluster: str | None = None,
     confidence: float = 0.95,
     correction: Correction = "holm",
@@ -239,6 +228,8 @@ def compare(
     progress: Progress | None = None,
 ) -> Comparison:
     """Return what the update from `old` to `new` changes, with intervals.
+
+    Each side is `Predictions`, or the path of a prediction file or of a run.
 
     `wants` names the details that will be needed, so that the files are read only once: `"flips"`
     for `result.flips()`, and also `"target_groups"` and `"distances"` for `write_report`. Other
@@ -253,14 +244,13 @@ def compare(
     (0.16666666666666666, 0.16666666666666666)
     """
     check_choices(confidence, correction, on_missing, exponent, engine)
-    controls = () if control is None else several(control, Predictions, "control")
-    _refuse_other_types(old, new, controls)
+    controls = () if control is None else several(control, SOURCES, "control")
     plan, copies = distinct_controls(
         CountingPlan(
-            old=old,
-            new=new,
-            controls=controls,
-            by=tuple(dict.fromkeys(() if by is None else several(by, str, "by"))),
+            old=predictions_from(old, "old"),
+            new=predictions_from(new, "new"),
+            controls=tuple(predictions_from(one, "control") for one in controls),
+            by=tuple(dict.fromkeys(() if by is None else several(by, (str,), "by"))),
             cluster=cluster,
             on_missing=on_missing,
             exponent=exponent,
@@ -282,13 +272,13 @@ def compare(
     )
 
 
-def several(given: object, kind: type[T], argument: str) -> tuple[T, ...]:
+def several(given: object, kinds: tuple[type, ...], argument: str) -> tuple[Any, ...]:
     """Return one value or several as a tuple."""
-    if isinstance(given, kind):
+    if isinstance(given, kinds):
         return (given,)
     if not isinstance(given, Iterable):
         raise InputError(
-            f"Expected `{argument}` to be {kind.__name__} or a list of them, but got "
+            f"Expected `{argument}` to be {kinds[0].__name__} or a list of them, but got "
             f"{type(given).__name__}."
         )
     return tuple(given)

@@ -14,7 +14,6 @@ from flipguard.errors import InputError
 from flipguard.files import replacing
 from flipguard.gate import Verdict, check
 from flipguard.policy import Policy
-from flipguard.predictions.read import read_predictions
 from flipguard.worker_pool import Ending, Job, PoolMonitor, PoolSettings, WorkerPool
 
 # Test samples are generated, so many cost little: these give a negative flip rate to 0.1 points.
@@ -210,14 +209,10 @@ def judge_updates(runs: Path, policy: Path) -> list[DemoResult]:
 
 
 def _judged(runs: Path, name: str, policy: Policy) -> DemoResult:
-    def predictions(run: str) -> Path:
-        return runs / run / "predictions" / "test.npz"
-
-    controls = [] if name == CONTROL else [read_predictions(predictions(CONTROL))]
     result = compare(
-        old=read_predictions(predictions("old")),
-        new=read_predictions(predictions(name)),
-        control=controls,
+        old=runs / "old",
+        new=runs / name,
+        control=[] if name == CONTROL else [runs / CONTROL],
         confidence=policy.confidence,
     )
     return DemoResult(name=name, comparison=result, verdict=check(result, policy))

@@ -16,7 +16,12 @@ from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import TARGET, CountingPlan
 from flipguard.engines.unusable import refuse_unusable
 from flipguard.errors import InputError, listed
-from flipguard.predictions.read import name_any_file_on_error, name_file_on_error
+from flipguard.predictions.read import (
+    PredictionSource,
+    name_any_file_on_error,
+    name_file_on_error,
+    predictions_from,
+)
 from flipguard.predictions.scores import reader, rows_per_read, spool_folder, width
 from flipguard.predictions.table import Predictions, Scores
 
@@ -25,13 +30,14 @@ IntArray = npt.NDArray[np.int64]
 
 
 def ensemble(
-    members: Sequence[Predictions],
+    members: Sequence[PredictionSource],
     *,
     name: str = "ensemble",
     on_missing: Literal["error", "drop"] = "error",
 ) -> Predictions:
     """The predictions of an ensemble: the average of its members' logits, or else probabilities.
 
+    Each member is `Predictions`, or the path of a prediction file or of a run.
     Samples are joined on ids and keep the order and the slices of the first member; classes are
     matched by name. Logits are averaged as they are, before any softmax.
 
@@ -41,32 +47,32 @@ def ensemble(
     >>> ensemble([first, second]).scores.array
     array([[1.5, 1.5]])
     """
-    members = tuple(members)
-    if len(members) < 2:
-        raise InputError(f"Expected at least 2 members to average, but got {len(members)}.")
-    _refuse_kinds(members)
+    sides = tuple(predictions_from(member, "members") for member in members)
+    if len(sides) < 2:
+        raise InputError(f"Expected at least 2 members to average, but got {len(sides)}.")
+    _refuse_kinds(sides)
     # Only the scores of a member count; its labels have no effect on the average.
-    scored = [replace(member, label=None) for member in members]
+    scored = [replace(side, label=None) for side in sides]
     pairing = Pairing(
         CountingPlan(
             old=scored[0], new=scored[1], controls=tuple(scored[2:]), on_missing=on_missing
         )
     )
-    with name_any_file_on_error(members):
+    with name_any_file_on_error(sides):
         orders = _class_orders(pairing)
         paired = paired_rows(pairing, frozenset({"target"}))
-    first = members[0].scores
+    first = sides[0].scores
     assert first is not None
     return Predictions(
         name=name,
-        frame=_columns(members[0], paired, has_target=any(m.target for m in members)),
-        id=members[0].id,
-        target=(members[0].target or "target") if any(m.target for m in members) else None,
+        frame=_columns(sides[0], paired, has_target=any(s.target for s in sides)),
+        id=sides[0].id,
+        target=(sides[0].target or "target") if any(s.target for s in sides) else None,
         label=None,
         scores=Scores(
             kind=first.kind,
             class_names=first.class_names,
-            array=_averaged(members, paired, orders),
+            array=_averaged(sides, paired, orders),
         ),
     )
 

@@ -14,9 +14,6 @@ from pathlib import Path
 
 from flipguard.errors import InputError, printable
 
-# The predictions of a run on its test set, in its folder.
-PREDICTIONS_FILE = Path("predictions", "test.npz")
-
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:

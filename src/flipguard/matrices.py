@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -21,8 +22,9 @@ from flipguard.errors import InputError
 from flipguard.formatting import json_text
 from flipguard.metric_kinds import divide_or_nan
 from flipguard.predictions.formats import COMPRESSIONS
-from flipguard.predictions.read import name_any_file_on_error
+from flipguard.predictions.read import PredictionSource, name_any_file_on_error, predictions_from
 from flipguard.predictions.table import Predictions
+from flipguard.run_document import PREDICTIONS
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -65,9 +67,11 @@ class Matrix:
 
 
 def matrix(
-    models: Sequence[Predictions], *, on_missing: Literal["error", "drop"] = "error"
+    models: Sequence[PredictionSource], *, on_missing: Literal["error", "drop"] = "error"
 ) -> Matrix:
     """Negative flips, churn and accuracy gain of every ordered pair of models.
+
+    Each model is `Predictions`, or the path of a prediction file or of a run.
 
     >>> target = [0, 1, 1, 0]
     >>> first = Predictions.from_arrays(labels=[0, 1, 0, 1], targets=target, name="first")
@@ -80,8 +84,9 @@ def matrix(
         raise InputError(f"Expected at least 2 models to set side by side, but got {len(models)}.")
     if on_missing not in ("error", "drop"):
         raise InputError(f"Expected `on_missing` to be error or drop, but got '{on_missing}'.")
-    with name_any_file_on_error(models):
-        labelled = [_labelled(model) for model in models]
+    given = [predictions_from(model, "models") for model in models]
+    with name_any_file_on_error(given):
+        labelled = [_labelled(model) for model in given]
         plan, _ = settled(
             CountingPlan(
                 old=labelled[0],
@@ -97,7 +102,7 @@ def matrix(
         refuse_strangers(plan, met, all_pairs=True)
         heights = [model.height for model in labelled]
     left_out = tuple(height - counts.n for height in heights)
-    return _rates(counts, names=_names(models), left_out=left_out)
+    return _rates(counts, names=_names(given), left_out=left_out)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,7 +169,7 @@ def _rates(counts: _PairCounts, *, names: tuple[str, ...], left_out: tuple[int, 
 
 
 def _names(models: Sequence[Predictions]) -> tuple[str, ...]:
-    """The stem of each file's name, or its whole path if two stems are equal."""
+    """The stem of each file's name or a run's folder; the whole path if two of them are equal."""
     stems = [_stem(model) for model in models]
     often = Counter(stems)
     names = [
@@ -179,6 +184,8 @@ def _names(models: Sequence[Predictions]) -> tuple[str, ...]:
 
 
 def _stem(model: Predictions) -> str:
+    if model.path == Path(model.name, PREDICTIONS):
+        return Path(model.name).name  # of a run
     # A name that somebody chose stays as it is.
     if model.path is None or model.name != str(model.path):
         return model.name

@@ -11,9 +11,9 @@ from flipguard.cli.methods import methods_command as shown
 from flipguard.errors import InputError
 from flipguard.methods import METHODS
 from flipguard.methods.base import Fact, Revision
+from flipguard.run_document import RUN
 from flipguard.runs.config import Config, Recipe
 from flipguard.runs.folder import Run
-from flipguard.runs.history import RUN
 from flipguard.runs.key import run_key
 from flipguard.training import train
 from flipguard.training.checks import complete_config

@@ -46,8 +46,8 @@ def main(folder: Path, moments: int, seed: int, method: str, epochs: int) -> Non
 
 def assert_whole(out: Path) -> None:
     """Every file that has its name is whole."""
+    from flipguard.run_document import RUN
     from flipguard.runs.folder import CHECKPOINT
-    from flipguard.runs.history import RUN
     from flipguard.training import Run
 
     if (out / RUN).exists():

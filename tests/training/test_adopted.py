@@ -355,7 +355,7 @@ TEN = {
     "models", [QUICK, pytest.param(TEN, marks=pytest.mark.slow)], ids=["three", "ten"]
 )
 def test_a_matrix_of_given_classifiers(models: dict[str, int], folder: str, tmp_path: Path) -> None:
-    places = []
+    runs = []
     for spec, size in models.items():
         kind, _, name = spec.partition(":")
         make = timm_model if kind == "timm" else torchvision_model
@@ -364,15 +364,16 @@ def test_a_matrix_of_given_classifiers(models: dict[str, int], folder: str, tmp_
         settings = ImageSettings(input_size=(size, size))
         weights = saved(make(name, **fixed), tmp_path / f"{kind}-{name}.safetensors")
         adopted(spec, folder, place, weights=weights, preprocessing=settings)
-        places.append(place / "predictions" / "test.npz")
-    done = flipguard(tmp_path, "matrix", *places, "--json", "matrix.json")
+        runs.append(place)
+    done = flipguard(tmp_path, "matrix", *runs, "--json", "matrix.json")
     assert done.code == 0, done.err
     found = json.loads((tmp_path / "matrix.json").read_text())
-    expected = matrix([read_predictions(place) for place in places])
+    assert found["models"] == [run.name for run in runs]
+    expected = matrix([read_predictions(run) for run in runs])
     assert found == json.loads(expected.to_json())
     right = []
-    for place in places:
-        with np.load(place) as table:
+    for run in runs:
+        with np.load(run / "predictions" / "test.npz") as table:
             right.append(table["logits"].argmax(-1) == table["targets"])
     rates = [[float((a & ~b).mean()) for b in right] for a in right]
     assert np.array(found["negative_flip_rate"]).shape == (len(models),) * 2

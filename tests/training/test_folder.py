@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from flipguard.run_document import RUN
 from flipguard.runs.folder import remove_leftovers
-from flipguard.runs.history import RUN
 from tests.training.tiny import tiny, trained
 
 ROOT = Path(__file__).resolve().parents[2]

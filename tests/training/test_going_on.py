@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from flipguard.errors import InputError
+from flipguard.run_document import PREDICTIONS, RUN
 from flipguard.runs.config import PRESETS
-from flipguard.runs.folder import CHECKPOINT, MODEL, PREDICTIONS
-from flipguard.runs.history import HISTORY, RUN, TIMING
+from flipguard.runs.folder import CHECKPOINT, MODEL
+from flipguard.runs.history import HISTORY, TIMING
 from flipguard.training import Config, Run, Seeds, train
 from tests.training.test_refusals import refused, sentence, stopped_run
 from tests.training.tiny import bytes_of, images_file, make_old, tiny, trained, with_old

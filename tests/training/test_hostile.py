@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from flipguard.errors import InputError
+from flipguard.run_document import RUN
 from flipguard.runs.config import Config, fix_randomness, from_dict, read_toml, set_values
 from flipguard.runs.folder import Run
-from flipguard.runs.history import RUN
 from flipguard.training.checks import complete_config
 from tests.training.test_refusals import sentence
 from tests.training.tiny import tiny, trained

@@ -13,9 +13,9 @@ from torch import nn
 from flipguard.data import ArraySplit, load_data
 from flipguard.errors import InputError
 from flipguard.models import build_model
+from flipguard.run_document import RUN
 from flipguard.runs.config import as_dict, from_dict, from_run, set_values
 from flipguard.runs.folder import MODEL, Run
-from flipguard.runs.history import RUN
 from flipguard.runs.presets import PRESETS
 from flipguard.training.trainee import learning_rate
 from tests.training.tiny import tiny, trained

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from flipguard.errors import InputError
+from flipguard.run_document import RUN
 from flipguard.runs.config import as_dict, fix_randomness, from_dict, read_toml, set_values
 from flipguard.runs.folder import CHECKPOINT, MODEL
-from flipguard.runs.history import RUN
 from flipguard.training import Config, Machine, Run, Seeds, predict
 from flipguard.training.checks import complete_config
 from tests.training.tiny import (

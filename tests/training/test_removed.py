@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from flipguard.errors import InputError
+from flipguard.run_document import RUN
 from flipguard.runs.config import RetiredError, from_dict
-from flipguard.runs.history import RUN
 from flipguard.training import Run
 from tests.training.tiny import bytes_of, tiny, trained
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from flipguard.run_document import RUN
 from flipguard.runs.folder import MODEL
-from flipguard.runs.history import RUN
 from flipguard.training import Config, Run, Scope, Seeds
 from tests.training.test_refusals import refused
 from tests.training.tiny import bytes_of, everything_in, make_old, tiny, trained, with_old

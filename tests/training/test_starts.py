@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from flipguard.run_document import RUN
 from flipguard.runs.folder import MODEL
-from flipguard.runs.history import RUN
 from flipguard.training import Config, Machine, Run, Scope, Seeds, pool_strategy
 from tests.training.test_fine_tune import NARROW, first_weights
 from tests.training.test_refusals import refused

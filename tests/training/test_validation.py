@@ -15,8 +15,9 @@ from safetensors.torch import load_file
 from flipguard.data import load_data
 from flipguard.errors import InputError
 from flipguard.report.group_charts import curve_chart
+from flipguard.run_document import RUN
 from flipguard.runs.folder import MODEL, is_whole
-from flipguard.runs.history import RUN, read_run
+from flipguard.runs.history import read_run
 from flipguard.training import Config, Machine, Run, Scope, Seeds, predict, train
 from flipguard.training.batches import data_of
 from tests.training.tiny import bytes_of, history_of, needs_old, tiny, trained, with_old

@@ -36,9 +36,9 @@ class CorrectionChoice(StrEnum):
 
 DEFAULT_BUDGET = "4MB"
 
-Old = Annotated[str, typer.Argument(metavar="OLD", help="Predictions of the model in service.")]
-New = Annotated[str, typer.Argument(metavar="NEW", help="Predictions of its replacement.")]
-Files = Annotated[list[str], typer.Argument(metavar="FILE…", help="Prediction files.")]
+Old = Annotated[str, typer.Argument(metavar="OLD", help="Model in service: predictions or a run.")]
+New = Annotated[str, typer.Argument(metavar="NEW", help="Its replacement: predictions or a run.")]
+Files = Annotated[list[str], typer.Argument(metavar="MODEL…", help="Prediction files or runs.")]
 By = Annotated[
     list[str] | None,
     typer.Option("--by", metavar="COL", help="Break results down by this column; may be repeated."),
@@ -48,7 +48,7 @@ Control = Annotated[
     typer.Option(
         "--control",
         metavar="FILE",
-        help="Predictions of an untreated retrain (a control); may be repeated.",
+        help="Predictions or run of an untreated retrain (a control); may be repeated.",
     ),
 ]
 Cluster = Annotated[

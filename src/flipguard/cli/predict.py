@@ -61,9 +61,8 @@ def predict_command(
         ) from problem
 
     from flipguard.predictions.formats import format_of
-    from flipguard.runs.history import run_files
 
-    check_destinations(run_files(str(run)), other=str(out))
+    check_destinations([str(run)], other=str(out))
     format_of(out)
     finished = Run.read(run)
     if out.suffix == ".npz":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -125,12 +128,14 @@ def report_command(
 
 def _read(place: str) -> Predictions:
     """Return the predictions of a run or of a file, whose columns no flag can name."""
-    from flipguard.report.runs import run_predictions
+    from flipguard.predictions.read import read_predictions
 
     try:
-        return run_predictions(place)
+        found = read_predictions(place)
     except InputError as problem:
         raise InputError(with_renames(str(problem))) from problem
+    # The page calls every run by the name of its folder.
+    return replace(found, name=Path(found.name).name) if os.path.isdir(place) else found
 
 
 def _compared(

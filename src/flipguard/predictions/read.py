@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 import numpy as np
 import polars as pl
 
 from flipguard.archives import Array, array_names, first_sentence, read_arrays
 from flipguard.errors import InputError, listed
-from flipguard.files import PREDICTIONS_FILE
 from flipguard.predictions.arrow_footer import read_arrow_footer
 from flipguard.predictions.formats import (
     CLASS_NAMES_KEY,
@@ -29,6 +28,7 @@ from flipguard.predictions.names import exactly
 from flipguard.predictions.parquet_footer import column_names, read_parquet_footer
 from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, with_roles
 from flipguard.predictions.text import FormatError, check_separated, refuse_doubles
+from flipguard.run_document import RUN, is_run, predictions_of, run_name
 
 NPZ_NAMES = ("ids", "targets", "labels", "id", "target", "label", "class_names", *SCORE_KINDS)
 
@@ -38,6 +38,10 @@ NO_NUMBER = re.compile(
     r'\["(.*?)"(?:, "|\]|, …)',
     re.DOTALL,
 )
+
+# One side of a comparison: predictions, or the path of a file or of a run.
+PredictionSource: TypeAlias = Predictions | str | os.PathLike[str]
+SOURCES = (Predictions, str, os.PathLike)
 
 FAULTS: tuple[type[BaseException], ...] = (
     pl.exceptions.PolarsError,
@@ -57,10 +61,19 @@ def read_predictions(
 ) -> Predictions:
     """Open a prediction table by its suffix; rows are read when a comparison needs them.
 
-    CSV, TSV and JSON Lines (also ``.gz`` and ``.zst``), Parquet, Arrow/Feather, and NPZ.
+    CSV, TSV and JSON Lines (also ``.gz`` and ``.zst``), Parquet, Arrow/Feather, and NPZ. The folder
+    of a finished run means its predictions on the test set.
     `id`, `target` and `label` name the columns where they are not called so.
     """
     file = Path(path)
+    if is_run(file):
+        predictions = _read_npz(predictions_of(file), id=id, target=target, label=label)
+        return replace(predictions, name=run_name(file))
+    if os.path.isdir(file):
+        raise InputError(
+            f"{path} is a folder, not a file of predictions, and no run, because there is no {RUN} "
+            "in it; name a file or a run."
+        )
     if _is_npz(file):
         return _read_npz(file, id=id, target=target, label=label)
     given = {"id": id, "target": target, "label": label}
@@ -74,6 +87,18 @@ def read_predictions(
         label=label,
         class_names=class_names,
         path=file,
+    )
+
+
+def predictions_from(given: PredictionSource, argument: str) -> Predictions:
+    """Return the predictions of one side: themselves, or those of a file or a run."""
+    if isinstance(given, Predictions):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return read_predictions(given)
+    raise InputError(
+        f"Expected `{argument}` to be Predictions, or the path of a prediction file or a run, but "
+        f"got {type(given).__name__}; make one with Predictions.from_arrays or from_frame."
     )
 
 
@@ -107,11 +132,6 @@ def _must_be_a_file(path: Path) -> None:
     if not os.path.exists(path):
         raise InputError(f"{path} does not exist; check the path.")
     if os.path.isdir(path):
-        if os.path.isfile(path / PREDICTIONS_FILE):
-            raise InputError(
-                f"{path} is the folder of a run, not a file of predictions; use "
-                f"{path / PREDICTIONS_FILE}."
-            )
         raise InputError(f"{path} is a folder, not a file of predictions; name the file in it.")
     if not os.path.isfile(path):
         raise InputError(

@@ -7,27 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from flipguard.errors import InputError, printable
-from flipguard.files import PREDICTIONS_FILE
-from flipguard.predictions.read import read_predictions
-from flipguard.predictions.table import Predictions
-from flipguard.runs.history import RUN, RunFolder, is_run, read_run, run_files
-
-
-def run_predictions(path: str | os.PathLike[str]) -> Predictions:
-    """The predictions of a run on its test set, or of a prediction file."""
-    if not is_run(path):
-        return read_predictions(path)
-    run = read_run(path)
-    if not run.predictions.is_file():
-        raise InputError(
-            f"Expected {printable(str(run.folder))} to hold {PREDICTIONS_FILE}, but it does not; "
-            f"write it with: flipguard predict {run.folder} --split test --out {run.predictions}."
-        )
-    return replace(read_predictions(run.predictions), name=run.name)
+from flipguard.run_document import RUN, run_files
+from flipguard.runs.history import RunFolder, read_run
 
 
 def common_old(runs: Sequence[RunFolder]) -> str:
@@ -74,7 +59,7 @@ def assign_roles(places: Sequence[str], *, old: str | None, control: str | None)
                 f"Expected {printable(place)} to be a run or a prediction file, but it does not "
                 "exist; check the path."
             )
-    runs = {place: read_run(place) for place in places if is_run(place)}
+    runs = {place: read_run(place) for place in places if os.path.isdir(place)}
     if old is None:
         if not runs:
             raise InputError(
@@ -88,7 +73,7 @@ def assign_roles(places: Sequence[str], *, old: str | None, control: str | None)
     candidates = list(places)
     if len(candidates) == 1 and same_place(candidates[0], control):
         control = None  # the only candidate cannot be its own control
-    shown = [place for place in (*places, *([control] if control else [])) if is_run(place)]
+    shown = [place for place in (*places, *([control] if control else [])) if os.path.isdir(place)]
     return RunRoles(
         old=old,
         control=control,

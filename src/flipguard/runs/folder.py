@@ -17,12 +17,12 @@ from typing import Any
 from flipguard.errors import InputError, listed, printable
 from flipguard.files import atomic_write
 from flipguard.locks import remove_empty
+from flipguard.run_document import DAMAGES, PREDICTIONS, RUN, SCHEMA
 from flipguard.runs.config import Config, RetiredError, from_run
-from flipguard.runs.history import DAMAGES, HISTORY, RUN, SCHEMA, TIMING
+from flipguard.runs.history import HISTORY, TIMING
 from flipguard.runs.key import with_recorded_defaults
 
 MODEL, CHECKPOINT = "model.safetensors", "checkpoints/last.pt"
-PREDICTIONS = "predictions/test.npz"
 VALIDATION_PREDICTIONS = "predictions/validation.npz"  # of a run with a validation split
 STATUSES = ("training", "stopped", "finished")
 

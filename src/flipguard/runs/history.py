@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flipguard.errors import InputError, printable
-from flipguard.files import PREDICTIONS_FILE
+from flipguard.run_document import DAMAGES, PREDICTIONS, RUN, damaged, finished_document
 
-RUN, HISTORY, TIMING = "run.json", "history.jsonl", "timing.jsonl"
-SCHEMA = "flipguard.run/1"
-DAMAGES = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, OSError)
+HISTORY, TIMING = "history.jsonl", "timing.jsonl"
 SPLITS = ("train", "validation", "test")
 MOST_EPOCHS = 10**9  # that a run may have
 RATES = ("error_rate", "negative_flip_rate", "churn")
@@ -53,7 +50,7 @@ class RunFolder:
     @property
     def predictions(self) -> Path:
         """Path of the prediction table of the test set."""
-        return self.folder / PREDICTIONS_FILE
+        return self.folder / PREDICTIONS
 
 
 def measured_split(row: Mapping[str, Any]) -> str | None:
@@ -67,21 +64,12 @@ def measured_split(row: Mapping[str, Any]) -> str | None:
     return next((split for split in ("validation", "test") if split in row), None)
 
 
-def is_run(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a folder, not a prediction file."""
-    return os.path.isdir(path)
-
-
 def read_run(path: str | os.PathLike[str]) -> RunFolder:
     """Read the finished run in a folder."""
     folder = Path(path)
-    file = folder / RUN
+    document = finished_document(folder)
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        if document["schema"] != SCHEMA:
-            raise ValueError(f"its schema is not {SCHEMA}")
         config = document["config"]
-        status = str(document["status"])
         found: dict[str, Any] = {
             "method": "adopted" if "adopted" in document else str(config["method"]),
             "model": str(config["model"]),
@@ -91,18 +79,8 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
             "parameters": _whole(document.get("parameters")),
         }
         members = [folder / str(place) for place in document.get("members", ())]
-    except FileNotFoundError as problem:
-        raise InputError(
-            f"Expected {printable(str(folder))} to be a run, but there is no {RUN} in it; "
-            "give the folder that `flipguard train --out` wrote."
-        ) from problem
     except DAMAGES as problem:
-        raise _damaged(file, problem) from problem
-    if status != "finished":
-        raise InputError(
-            f"Expected {printable(str(folder))} to be a finished run, but it is "
-            f"{printable(status, longest=40)}; resume it first."
-        )
+        raise damaged(folder / RUN, problem) from problem
     timing = _lines(folder / TIMING)
     return RunFolder(
         name=folder.resolve().name if folder.name in ("", ".", "..") else folder.name,
@@ -122,7 +100,7 @@ def _lines(path: Path) -> list[Any]:
         # Only a line feed ends a line: other line separators may be part of a name.
         return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
     except DAMAGES as problem:
-        raise _damaged(path, problem) from problem
+        raise damaged(path, problem) from problem
 
 
 def _points(rows: list[Any], path: Path) -> list[Point]:
@@ -146,7 +124,7 @@ def _points(rows: list[Any], path: Path) -> list[Point]:
                     if found.get(name) is not None
                 ]
     except DAMAGES as problem:
-        raise _damaged(path, problem) from problem
+        raise damaged(path, problem) from problem
     return [point for point in points if math.isfinite(point.value)]
 
 
@@ -157,7 +135,7 @@ def _cost(rows: list[Any], path: Path) -> dict[str, Any]:
         if not all(math.isfinite(value) for value in (*seconds, *speeds)):
             raise ValueError("a time that is no number")
     except DAMAGES as problem:
-        raise _damaged(path, problem) from problem
+        raise damaged(path, problem) from problem
     return {
         "seconds": sum(seconds) if seconds else None,
         "samples_a_second": speeds[len(speeds) // 2] if speeds else None,
@@ -176,17 +154,3 @@ def _whole(value: Any) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise TypeError(f"expected a whole number, not {type(value).__name__}")
     return value
-
-
-def _damaged(path: Path, problem: BaseException) -> InputError:
-    advice = "train it again" if path.name == RUN else "restore it, or remove it to do without it"
-    return InputError(
-        f"Expected {printable(str(path))} to describe a run, but it is damaged "
-        f"({type(problem).__name__}: {printable(str(problem))}); {advice}."
-    )
-
-
-def run_files(place: str) -> list[str]:
-    """Return the files of a run that a page must not overwrite: all but HTML pages."""
-    found = (Path(root, name) for root, _, names in os.walk(place) for name in names)
-    return [str(path) for path in found if path.suffix.lower() not in (".html", ".htm")]

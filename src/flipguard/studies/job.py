@@ -16,9 +16,10 @@ from flipguard.data.readers import AbsentError
 from flipguard.errors import FlipguardError, InputError, listed
 from flipguard.formatting import format_seconds
 from flipguard.methods import method_of
+from flipguard.run_document import RUN
 from flipguard.runs.config import Config
 from flipguard.runs.folder import Run, read_lines
-from flipguard.runs.history import RUN, TIMING
+from flipguard.runs.history import TIMING
 from flipguard.runs.scope import Scope
 from flipguard.studies.plan import NotAtScaleError, StudyPlan, plan_study
 from flipguard.studies.read_study import studies, study_of

@@ -14,9 +14,9 @@ from flipguard.methods import METHODS, Method, OldModelInfo, method_of
 from flipguard.methods.needs import Needs, OldRun, RunFacts
 from flipguard.models import same_layout
 from flipguard.models.code import check_code
+from flipguard.run_document import RUN
 from flipguard.runs.config import Config, decisive, needs_of
 from flipguard.runs.folder import WRITTEN, Run, is_whole
-from flipguard.runs.history import RUN
 from flipguard.training.batches import calibrates, smallest_batch
 from flipguard.training.checkpoint import weight_mismatch
 from flipguard.training.members import FOLDER as MEMBERS

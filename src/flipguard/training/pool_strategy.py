@@ -21,9 +21,10 @@ import torch
 
 from flipguard.errors import DivergedError, InputError
 from flipguard.locks import InUseError
+from flipguard.run_document import DAMAGES
 from flipguard.runs.config import Config, Machine
 from flipguard.runs.folder import is_finished, read_lines
-from flipguard.runs.history import DAMAGES, HISTORY, TIMING, measured_split
+from flipguard.runs.history import HISTORY, TIMING, measured_split
 from flipguard.training.devices import cores, peak_memory
 from flipguard.training.interrupting import interrupted, on_interrupt, stop_reason
 from flipguard.training.jobs import train_job_for

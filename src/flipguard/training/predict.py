@@ -16,8 +16,9 @@ from flipguard.errors import InputError, listed
 from flipguard.files import save
 from flipguard.locks import alone_in
 from flipguard.models.code import allowing_code
+from flipguard.run_document import RUN
 from flipguard.runs.folder import Run, predictions_path
-from flipguard.runs.history import RUN, SPLITS
+from flipguard.runs.history import SPLITS
 from flipguard.runs.targets import class_indices, written_targets
 from flipguard.training.batches import BatchSource, data_of
 from flipguard.training.checkpoint import load_model

@@ -19,9 +19,9 @@ from flipguard.files import atomic_write, sha256_of
 from flipguard.methods import method_of
 from flipguard.methods.base import Fact
 from flipguard.models import architecture
+from flipguard.run_document import RUN, SCHEMA
 from flipguard.runs.config import Config, as_dict
 from flipguard.runs.folder import MODEL, Run, is_finished
-from flipguard.runs.history import RUN, SCHEMA
 from flipguard.runs.key import run_key
 from flipguard.training.batches import input_shape_of
 from flipguard.training.starting import start_facts

@@ -9,9 +9,9 @@ from pathlib import Path
 from flipguard.data import DataSet
 from flipguard.errors import InputError, listed
 from flipguard.methods import Method, method_of
+from flipguard.run_document import RUN
 from flipguard.runs.config import Config
 from flipguard.runs.folder import MODEL, Run, is_finished
-from flipguard.runs.history import RUN
 from flipguard.training.batches import input_shape_of
 from flipguard.training.checkpoint import load_model
 from flipguard.training.members import member_count, reuse_count

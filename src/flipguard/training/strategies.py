@@ -13,9 +13,9 @@ from typing import Any
 from flipguard.data import DataSet
 from flipguard.errors import InputError, listed, printable
 from flipguard.locks import InUseError, alone_in
+from flipguard.run_document import RUN
 from flipguard.runs.config import Config, Machine
 from flipguard.runs.folder import CHECKPOINT, Run, is_finished
-from flipguard.runs.history import RUN
 from flipguard.training.batches import data_of, input_shape_of
 from flipguard.training.checkpoint import load_for
 from flipguard.training.fused import train_group

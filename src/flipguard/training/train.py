@@ -18,6 +18,7 @@ from flipguard.methods import Method, Objective
 from flipguard.models import checkpoint_blocks
 from flipguard.models.code import allowing_code
 from flipguard.references import Reference
+from flipguard.run_document import RUN
 from flipguard.runs.config import Config, as_dict, from_run
 from flipguard.runs.folder import (
     CHECKPOINT,
@@ -28,7 +29,7 @@ from flipguard.runs.folder import (
     is_whole,
     write_lines,
 )
-from flipguard.runs.history import HISTORY, RUN
+from flipguard.runs.history import HISTORY
 from flipguard.training.batches import EpochBatches, calibrates, check_tokens, data_of
 from flipguard.training.checkpoint import CheckpointStore, Progress, load_ensemble, state_digest
 from flipguard.training.checks import (

@@ -32,8 +32,8 @@ from flipguard.errors import InputError, printable
 from flipguard.files import atomic_write
 from flipguard.formatting import format_bytes
 from flipguard.locks import InUseError, alone_in
+from flipguard.run_document import DAMAGES
 from flipguard.runs.folder import remove_leftovers
-from flipguard.runs.history import DAMAGES
 from flipguard.training.interrupting import time_is_up
 
 SCHEMA = "flipguard.views/1"
