@@ -625,7 +625,12 @@ def test_arrays_that_hold_no_classes(arrays, told):
         ({"confidence": "0.95"}, "Expected `confidence` to be a number, but got '0.95'."),
         ({"confidence": None}, "Expected `confidence` to be a number, but got None."),
         ({"exponent": "1"}, "Expected `exponent` to be a number, but got '1'."),
-        ({"control": 5}, "Expected `control` to be Predictions or a list of them, but got int."),
+        (
+            {"control": 5},
+            "Expected `control` to be predictions, the path of a prediction file or a run, a "
+            "table, labels or scores, but got int; read a file with flipguard.read_predictions, "
+            "or give labels as an array.",
+        ),
         ({"by": 5}, "Expected `by` to be str or a list of them, but got int."),
     ],
     ids=str,

@@ -27,7 +27,7 @@ MOST_UNEVEN = 4
 def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
     """Yield one clause per unusual property of the files of a comparison."""
     if plan.old.id is None:
-        yield "the files have no ids, so rows were matched by their position" + _hint(
+        yield "there are no ids, so rows were matched by their position" + _hint(
             "id", (plan.old, plan.new)
         )
     counts = whole.counts

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO
 
 import numpy as np
 import polars as pl
@@ -38,10 +38,6 @@ NO_NUMBER = re.compile(
     r'\["(.*?)"(?:, "|\]|, …)',
     re.DOTALL,
 )
-
-# One side of a comparison: predictions, or the path of a file or of a run.
-PredictionSource: TypeAlias = Predictions | str | os.PathLike[str]
-SOURCES = (Predictions, str, os.PathLike)
 
 FAULTS: tuple[type[BaseException], ...] = (
     pl.exceptions.PolarsError,
@@ -87,18 +83,6 @@ def read_predictions(
         label=label,
         class_names=class_names,
         path=file,
-    )
-
-
-def predictions_from(given: PredictionSource, argument: str) -> Predictions:
-    """Return the predictions of one side: themselves, or those of a file or a run."""
-    if isinstance(given, Predictions):
-        return given
-    if isinstance(given, str | os.PathLike):
-        return read_predictions(given)
-    raise InputError(
-        f"Expected `{argument}` to be Predictions, or the path of a prediction file or a run, but "
-        f"got {type(given).__name__}; make one with Predictions.from_arrays or from_frame."
     )
 
 

@@ -68,19 +68,20 @@ class Predictions:
     def from_arrays(
         cls,
         *,
-        labels: Sequence[object] | Array | None = None,
+        labels: object = None,
         logits: Array | None = None,
         probabilities: Array | None = None,
-        targets: Sequence[object] | Array | None = None,
-        ids: Sequence[object] | Array | None = None,
+        targets: object = None,
+        ids: object = None,
         class_names: Sequence[object] | None = None,
-        slices: Mapping[str, Sequence[object] | Array] | None = None,
+        slices: Mapping[str, object] | None = None,
         name: str = "predictions",
     ) -> Predictions:
         """Predictions from arrays in memory; scores are used where they lie, without a copy.
 
         With `class_names`, integers in `targets` and `labels` are indices into it. Lists, numpy
-        and masked arrays and torch tensors are taken; what is masked, None or NaN is missing.
+        and masked arrays, Series of pandas and Polars, Arrow arrays and torch tensors are taken;
+        what is masked, None or NaN is missing.
 
         >>> import numpy as np
         >>> p = Predictions.from_arrays(labels=[0, 1, 1], targets=[0, 1, 0], ids=["a", "b", "c"])
@@ -135,13 +136,16 @@ class Predictions:
     ) -> Predictions:
         """Predictions from a Polars frame (eager or lazy), a pandas frame or an Arrow table.
 
+        The named levels of a pandas index are columns; `id="index"` is an index without a name.
+
         >>> import polars as pl
         >>> frame = pl.DataFrame({"id": ["a", "b"], "target": ["cat", "dog"],
         ...                       "logit_cat": [2.0, 0.1], "logit_dog": [0.5, 0.4]})
         >>> Predictions.from_frame(frame).class_names
         ('cat', 'dog')
         """
-        return with_roles(lazy_frame(frame, name), name=name, id=id, target=target, label=label)
+        table = lazy_frame(frame, name, id=id)
+        return with_roles(table, name=name, id=id, target=target, label=label)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
