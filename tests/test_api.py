@@ -27,6 +27,7 @@ PUBLIC = {
     "__version__",
     "check",
     "compare",
+    "compare_models",
     "ensemble",
     "matrix",
     "read_predictions",

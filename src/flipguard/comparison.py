@@ -17,6 +17,7 @@ from flipguard.counts import FLIP_KINDS, FlipCounts, StatisticsLayout
 from flipguard.engines import local
 from flipguard.engines.pairing import settled
 from flipguard.engines.plan import (
+    NOTHING_MORE,
     Counted,
     CountingPlan,
     Details,
@@ -31,7 +32,7 @@ from flipguard.estimates import Estimate
 from flipguard.formatting import json_text
 from flipguard.groups import Correction, Group, Grouping, counts_json, estimated_groups, grouping_of
 from flipguard.notes import notes
-from flipguard.predictions.sides import ColumnOrValues, Columns, Side
+from flipguard.predictions.sides import ColumnOrValues, Columns, GivenSide
 from flipguard.predictions.table import ScoreKind
 
 if TYPE_CHECKING:
@@ -42,6 +43,15 @@ SCHEMA = "flipguard.comparison/1"
 
 CORRECTIONS: tuple[Correction, ...] = ("holm", "benjamini-hochberg", "none")
 ENGINES = ("local", "spark")
+METRIC_COLUMNS = {
+    "by": pl.String,
+    "group": pl.String,
+    "metric": pl.String,
+    "value": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "n": pl.Int64,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -90,6 +100,35 @@ class Comparison:
     def to_markdown(self) -> str:
         """Return the comparison as Markdown for a pull request."""
         return self._display().markdown()
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return one row per metric, of all samples and then of each group."""
+        groups: list[tuple[str | None, str | None, Group]] = [(None, None, self.whole)]
+        groups += [(column, g.name, g) for column, grouping in self.by.items() for g in grouping]
+        rows = [
+            (column, name, metric, estimate.value, estimate.low, estimate.high, estimate.n)
+            for column, name, group in groups
+            for metric, estimate in group.items()
+        ]
+        return pl.DataFrame(rows, schema=METRIC_COLUMNS, orient="row")
+
+    def grouped_by(self, columns: Iterable[str]) -> Comparison:
+        """Return the comparison also by these columns; groups not counted yet are counted now."""
+        missing = tuple(column for column in dict.fromkeys(columns) if column not in self.by)
+        if not missing:
+            return self
+        if self.plan is None:
+            raise InputError(
+                f"This comparison has only counts and no rows; compare with by={list(missing)!r}."
+            )
+        by = (*self.plan.by, *missing)
+        plan, _ = settled(replace(self.plan, by=by, readings=None, progress=None))
+        counted = _count_with(self.engine)(plan, NOTHING_MORE)
+        correction: Correction = next((one.correction for one in self.by.values()), "holm")
+        grouped = comparison_from_counts(
+            counted, plan, confidence=self.confidence, correction=correction, engine=self.engine
+        )
+        return replace(self, by=grouped.by, plan=plan)
 
     def _display(self) -> ComparisonDisplay:
         # Rendering is built on comparisons, so this import goes up and is made when it is needed.
@@ -215,8 +254,8 @@ def _finite(value: float | None) -> float | None:
 
 def compare(
     *,
-    old: Side,
-    new: Side,
+    old: GivenSide,
+    new: GivenSide,
     target: ColumnOrValues = None,
     id: ColumnOrValues = None,
     label: str | None = None,
@@ -225,7 +264,7 @@ def compare(
     name_old: str | None = None,
     name_new: str | None = None,
     by: str | Sequence[str] | None = (),
-    control: Side | Sequence[Side] | None = (),
+    control: GivenSide | Sequence[GivenSide] | None = (),
     cluster: str | None = None,
     confidence: float = 0.95,
     correction: Correction = "holm",

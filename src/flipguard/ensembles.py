@@ -18,7 +18,7 @@ from flipguard.engines.unusable import refuse_unusable
 from flipguard.errors import InputError, listed
 from flipguard.predictions.read import name_any_file_on_error, name_file_on_error
 from flipguard.predictions.scores import reader, rows_per_read, spool_folder, width
-from flipguard.predictions.sides import Side, one_side
+from flipguard.predictions.sides import GivenSide, one_side
 from flipguard.predictions.table import Predictions, Scores
 
 Array = npt.NDArray[Any]
@@ -26,7 +26,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 def ensemble(
-    members: Sequence[Side],
+    members: Sequence[GivenSide],
     *,
     name: str = "ensemble",
     on_missing: Literal["error", "drop"] = "error",

@@ -23,7 +23,7 @@ from flipguard.formatting import json_text
 from flipguard.metric_kinds import divide_or_nan
 from flipguard.predictions.formats import COMPRESSIONS
 from flipguard.predictions.read import name_any_file_on_error
-from flipguard.predictions.sides import Side, one_side
+from flipguard.predictions.sides import GivenSide, one_side
 from flipguard.predictions.table import Predictions
 from flipguard.run_document import PREDICTIONS
 
@@ -67,7 +67,9 @@ class Matrix:
         return json_text(self.as_dict())
 
 
-def matrix(models: Sequence[Side], *, on_missing: Literal["error", "drop"] = "error") -> Matrix:
+def matrix(
+    models: Sequence[GivenSide], *, on_missing: Literal["error", "drop"] = "error"
+) -> Matrix:
     """Negative flips, churn and accuracy gain of every ordered pair of models.
 
     Each model is `Predictions`, the path of a prediction file or of a run, a table, or labels.

@@ -128,6 +128,11 @@ def has_index(values: object) -> bool:
     return library_of(values) == "pandas" and hasattr(values, "to_frame")
 
 
+def pandas_index(values: Any) -> Any:
+    """The index of a Series or a frame of pandas; None of anything else."""
+    return getattr(values, "index", None) if library_of(values) == "pandas" else None
+
+
 def library_of(value: object) -> str:
     """The name of the library that defines a value's type; nothing is imported to find it.
 

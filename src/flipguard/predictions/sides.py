@@ -17,12 +17,13 @@ from flipguard.predictions.from_python import (
     has_index,
     is_frame,
     is_series,
+    pandas_index,
 )
 from flipguard.predictions.read import read_predictions
 from flipguard.predictions.table import SCORE_KINDS, Predictions, ScoreKind
 
 # `Predictions`, a path of a file or a run, a table, labels, or scores of shape (samples, classes).
-Side: TypeAlias = Any
+GivenSide: TypeAlias = Any
 # The values of one column, or the name of a column.
 ColumnOrValues: TypeAlias = Any
 
@@ -45,7 +46,7 @@ class Columns:
     class_names: Sequence[object] | None = None
 
     def sides(
-        self, *, old: Side, new: Side, control: Any, names: tuple[str | None, str | None]
+        self, *, old: GivenSide, new: GivenSide, control: Any, names: tuple[str | None, str | None]
     ) -> dict[str, Any]:
         """Return `old`, `new` and `controls`; `names` are those of old and new in outputs."""
         given = {"old": old, "new": new, **_several(control, "control")}
@@ -57,7 +58,7 @@ class Columns:
             "controls": tuple(controls),
         }
 
-    def side(self, given: Side, argument: str) -> Predictions:
+    def side(self, given: GivenSide, argument: str) -> Predictions:
         """Return the predictions of one side, called as its argument if it has no name itself."""
         if isinstance(given, Predictions):
             return given
@@ -111,7 +112,7 @@ class Columns:
             )
         return target.loc[given.index]
 
-    def check(self, sides: Mapping[str, Side]) -> None:
+    def check(self, sides: Mapping[str, GivenSide]) -> None:
         """Refuse arguments that no side uses, and pandas objects whose rows do not correspond."""
         if self.scores is not None and self.scores not in SCORE_KINDS:
             raise InputError(
@@ -144,35 +145,34 @@ class Columns:
                     "scores by its columns, and Predictions have theirs."
                 )
         if not isinstance(self.id, str):
-            self._refuse_different_indexes(values)
-
-    def _refuse_different_indexes(self, values: Mapping[str, Any]) -> None:
-        """Refuse Series whose indexes differ: rows would be paired by their position."""
-        given = {**values, "target": self.target, "id": self.id}
-        indexes = {
-            name: value.index
-            for name, value in given.items()
-            if has_index(value) and hasattr(value, "index") and not _is_default(value.index)
-        }
-        for name, index in indexes.items():
-            first = next(iter(indexes))
-            if not indexes[first].equals(index):
-                raise InputError(
-                    f"Expected `{first}` and `{name}` to have one index, because rows without ids "
-                    "are matched by their position, but their indexes differ; give both in the "
-                    "same order, join on the index with id='index', or give .to_numpy() if the "
-                    "order is right."
-                )
+            refuse_different_indexes(
+                {**values, "target": self.target, "id": self.id},
+                way_out="give both in the same order, join on the index with id='index', or give "
+                ".to_numpy() if the order is right",
+            )
 
 
-def one_side(given: Side, argument: str) -> Predictions:
+def refuse_different_indexes(given: Mapping[str, Any], *, way_out: str) -> None:
+    """Refuse pandas objects whose indexes differ, where rows are paired by their position."""
+    indexes = {name: pandas_index(value) for name, value in given.items()}
+    told = {name: x for name, x in indexes.items() if x is not None and not _is_default(x)}
+    first = next(iter(told), "")
+    for name, index in told.items():
+        if not told[first].equals(index):
+            raise InputError(
+                f"Expected `{first}` and `{name}` to have one index, because their rows are "
+                f"matched by position, but their indexes differ; {way_out}."
+            )
+
+
+def one_side(given: GivenSide, argument: str) -> Predictions:
     """Return the predictions of a side without a description of its columns."""
     columns = Columns()
     columns.check({argument: given})
     return columns.side(given, argument)
 
 
-def _several(given: Any, argument: str) -> dict[str, Side]:
+def _several(given: Any, argument: str) -> dict[str, GivenSide]:
     """Return no side, one side, or the sides of a list or tuple, by the names that errors use."""
     if given is None:
         return {}
