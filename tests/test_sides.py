@@ -106,7 +106,7 @@ def test_forms_may_be_mixed_and_rows_are_matched_by_position() -> None:
         control=pa.array(CONTROL),
     )
     assert result_of(found) == result_of(expected())
-    assert found.notes[0] == "there are no ids, so rows were matched by their position"
+    assert found.notes[0] == "rows were matched by their position, not by an id"
 
 
 def test_several_controls() -> None:

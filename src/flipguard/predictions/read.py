@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,13 +24,22 @@ from flipguard.predictions.formats import (
     format_of,
 )
 from flipguard.predictions.json_lines import scan_json_lines
-from flipguard.predictions.names import exactly
+from flipguard.predictions.names import RECOGNISED, ROW, column_of, exactly
 from flipguard.predictions.parquet_footer import column_names, read_parquet_footer
-from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, with_roles
+from flipguard.predictions.table import (
+    SCORE_KINDS,
+    Predictions,
+    recognised,
+    wide_columns,
+    with_roles,
+)
 from flipguard.predictions.text import FormatError, check_separated, refuse_doubles
 from flipguard.run_document import RUN, is_run, predictions_of, run_name
 
-NPZ_NAMES = ("ids", "targets", "labels", "id", "target", "label", "class_names", *SCORE_KINDS)
+NPZ_NAMES = (
+    *("ids", "targets", "labels", "class_names", *SCORE_KINDS),
+    *(name for names in RECOGNISED.values() for name in names),
+)
 
 # The words of Polars for text in a column of scores, and the first such text.
 NO_NUMBER = re.compile(
@@ -151,7 +160,7 @@ def scan_separated(source: Path | IO[bytes], separator: str, names: list[str]) -
     # Polars leaves quotation marks in a header as they are written; those without a name it names.
     found = frame.collect_schema().names()
     frame = frame.rename({a: b for a, b in zip(found, names, strict=True) if b and a != b})
-    wide = [c for c in names if c.startswith(tuple(WIDE_PREFIX.values()))]
+    wide = [c for kind in SCORE_KINDS for c in wide_columns(kind, names, str(source))[1]]
     lists = [c for c in names if c in SCORE_KINDS]
     numbers = [exactly(c).cast(pl.Float64) for c in wide]
     numbers += [_numbers_in(exactly(c)).alias(c) for c in lists]
@@ -243,18 +252,14 @@ _LAZY: dict[str, Reader] = {
 def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | None) -> Predictions:
     asked = {name for name in (id, target, label) if name is not None}
     arrays = read_arrays(path, always={*NPZ_NAMES, *asked})
+    given = {"id": id, "target": target, "label": label}
+    roles: dict[str, str | None] = {}
+    for role in given:
+        roles[role] = _array_of(role, arrays, {**given, **roles}, path)
     taken: dict[str, Array | None] = {}
-    for usual, name in {"ids": id, "targets": target, "labels": label}.items():
-        if name is not None and name not in arrays:
-            raise InputError(
-                f"{path} has no array '{name}', which --{usual.removesuffix('s')} asks for; "
-                f"its arrays are {listed(array_names(path), most=12)}."
-            )
-        # The tables' names, without the s, are understood too: an id that is overlooked would leave
-        # rows to be matched by their position.
-        found = name or (usual if usual in arrays else usual.removesuffix("s"))
-        taken[usual] = arrays.pop(found, None)
-        _check_values(path, found, taken[usual])
+    for role, found in roles.items():
+        taken[f"{role}s"] = None if found is None else arrays.pop(found)
+        _check_values(path, str(found), taken[f"{role}s"])
     logits = arrays.pop("logits", None)
     probabilities = arrays.pop("probabilities", None)
     class_names = arrays.pop("class_names", None)
@@ -264,7 +269,7 @@ def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | No
         raise InputError(
             f"{path} has neither labels nor logits nor probabilities (arrays: "
             f"{listed(array_names(path), most=8)}); name the array of predicted classes with "
-            "--label."
+            "`label=`."
         )
     if main.ndim and not len(main):
         raise InputError(f"{path} has columns but no rows; give at least one row.")
@@ -283,7 +288,23 @@ def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | No
         slices=slices,
         name=str(path),
     )
-    return replace(predictions, path=path)
+    return replace(predictions, path=path, recognised=recognised(roles, given))
+
+
+def _array_of(
+    role: str, arrays: Mapping[str, Array], given: Mapping[str, str | None], path: Path
+) -> str | None:
+    """Return the name of the array in a role: the one asked for, or one with a well-known name."""
+    name = given[role]
+    if role == "id" and name == ROW and ROW not in arrays:
+        return None
+    if name is not None and name not in arrays:
+        raise InputError(
+            f"{path} has no array '{name}', which `{role}=` asks for; "
+            f"its arrays are {listed(array_names(path), most=12)}."
+        )
+    # An id that is overlooked would leave rows to be matched by their position.
+    return name or column_of(role, arrays, given, str(path), also=f"{role}s")
 
 
 def _is_plain(array: Array) -> bool:
