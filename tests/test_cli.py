@@ -120,6 +120,7 @@ def lines_wider_than(text: str, columns: int) -> list[str]:
 
 # Names that users and scripts rely on. A change here is a change of the product.
 COLUMNS_OF_TABLES = {"--id", "--target", "--label"}
+SIDES = {"--label-old", "--label-new", "--name-old", "--name-new"} | COLUMNS_OF_TABLES
 COMMANDS = {
     "compare": {
         "--all",
@@ -137,7 +138,7 @@ COMMANDS = {
         "--correction",
         "--exponent",
         "--engine",
-        *COLUMNS_OF_TABLES,
+        *SIDES,
     },
     "gate": {
         "--policy",
@@ -154,7 +155,7 @@ COMMANDS = {
         "--correction",
         "--exponent",
         "--engine",
-        *COLUMNS_OF_TABLES,
+        *SIDES,
     },
     "report": {
         "--out",

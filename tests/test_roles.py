@@ -212,3 +212,64 @@ def test_the_command_line_recognises_columns(save: Save, tmp_path: Path) -> None
     done = flipguard("compare", "both.csv", "new.csv", *given, folder=tmp_path)
     assert done.code == 0, done.err
     assert "matched by their position" in " ".join(done.out.split())
+
+
+# -- two models in one file ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_two_models_in_one_file(suffix: str, save: Save, tmp_path: Path) -> None:
+    scores = {"probability_a": [0.5] * 8, "probability_b": [0.5] * 8} if suffix != ".npz" else {}
+    both = save(f"both{suffix}", {"uid": IDS, "gold": TARGET, "v1": OLD, "v2": NEW, **scores})
+    old = save("old.csv", {"id": IDS, "target": TARGET, "label": OLD})
+    new = save("new.csv", {"id": IDS, "target": TARGET, "label": NEW})
+    given = ("--label-old", "v1", "--label-new", "v2", "--json", "one.json")
+    done = flipguard("compare", both.name, *given, folder=tmp_path)
+    assert done.code == 0, done.err
+    document = json.loads((tmp_path / "one.json").read_text())
+    expected = compare(old=old, new=new).as_dict()
+    assert (document["old"], document["new"]) == (f"{both.name}:v1", f"{both.name}:v2")
+    assert document["counts"] == expected["counts"]
+    assert document["metrics"].keys() == expected["metrics"].keys()
+    names = ("--name-old", "in service", "--name-new", "candidate")
+    done = flipguard("compare", both.name, *given, *names, folder=tmp_path)
+    document = json.loads((tmp_path / "one.json").read_text())
+    assert (document["old"], document["new"]) == ("in service", "candidate")
+    assert "in service → candidate" in done.out
+
+
+def test_a_gate_over_two_columns_of_one_file(save: Save, tmp_path: Path) -> None:
+    save("both.csv", {"id": IDS, "target": TARGET, "v1": TARGET, "v2": TARGET})
+    (tmp_path / "gate.toml").write_text('[[rule]]\nmetric = "churn"\nmax = 0.9\njudge = "point"\n')
+    labels = ("--label-old", "v1", "--label-new", "v2", "--policy", "gate.toml")
+    assert flipguard("gate", "both.csv", *labels, folder=tmp_path).code == 0
+    done = flipguard("gate", "both.csv", *labels, "--json", "both.csv", folder=tmp_path)
+    assert done.code == 2
+    assert "both.csv is one of the input files" in done.err
+
+
+def test_two_files_with_a_column_each(save: Save, tmp_path: Path) -> None:
+    save("old.csv", {"id": IDS, "target": TARGET, "v1": OLD})
+    save("new.csv", {"id": IDS, "target": TARGET, "v2": NEW})
+    given = ("old.csv", "new.csv", "--label-old", "v1", "--label-new", "v2")
+    done = flipguard("compare", *given, "--json", "-", folder=tmp_path)
+    assert json.loads(done.out)["n"] == 8
+
+
+@pytest.mark.parametrize("labels", [(), ("--label-old", "v1"), ("--label", "v1")], ids=str)
+def test_one_file_needs_two_labels(labels: tuple[str, ...], save: Save, tmp_path: Path) -> None:
+    save("both.csv", {"id": IDS, "target": TARGET, "v1": OLD, "v2": NEW})
+    done = flipguard("compare", "both.csv", *labels, folder=tmp_path)
+    assert done.code == 2
+    assert done.err == (
+        "flipguard: Missing argument NEW. Usage: OLD NEW, or OLD --label-old COL --label-new COL "
+        "if both models are columns of one file.\n"
+    )
+
+
+def test_a_label_of_one_side_that_is_not_there(save: Save, tmp_path: Path) -> None:
+    save("both.csv", {"id": IDS, "target": TARGET, "v1": OLD, "v2": NEW})
+    labels = ("--label-old", "v1", "--label-new", "v3")
+    done = flipguard("compare", "both.csv", *labels, folder=tmp_path)
+    assert done.code == 2
+    assert "both.csv has no column 'v3', which --label-new asks for" in done.err

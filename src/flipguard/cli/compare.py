@@ -18,11 +18,13 @@ from flipguard.cli.output import (
     write_outputs,
 )
 from flipguard.cli.progress import progress
+from flipguard.errors import InputError
 
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
     from flipguard.engines.plan import Want
     from flipguard.policy import Policy
+    from flipguard.predictions.table import Predictions
 
 
 All = Annotated[bool, typer.Option("--all", help="Show all metrics, not only the key ones.")]
@@ -34,17 +36,16 @@ def register(app: typer.Typer) -> None:
 
 
 @options.with_outputs
+@options.with_sides
 def compare_command(
     old: options.Old,
-    new: options.New,
+    new: options.New = None,
     by: options.By = None,
     control: options.Control = None,
     cluster: options.Cluster = None,
     samples: options.Samples = None,
     samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
-    id: options.Id = None,
-    target: options.Target = None,
-    label: options.Label = None,
+    sides: options.SideFlags = options.NO_FLAGS,
     on_missing: options.OnMissingOption = options.OnMissing.error,
     confidence: options.Confidence = 0.95,
     correction: options.Correction = options.CorrectionChoice.holm,
@@ -57,7 +58,9 @@ def compare_command(
 
     Example: [bold]flipguard compare old.parquet new.parquet --by target --flips flips.csv[/bold]
     """
-    check_destinations([old, new, *(control or []), *([samples] if samples else [])], **outputs)
+    check_destinations(
+        [old, new or old, *(control or []), *([samples] if samples else [])], **outputs
+    )
     check_samples(samples, samples_budget, outputs["html"])
     result = compared(
         old,
@@ -65,9 +68,7 @@ def compare_command(
         by=by,
         control=control,
         cluster=cluster,
-        id=id,
-        target=target,
-        label=label,
+        sides=sides,
         on_missing=on_missing,
         confidence=confidence,
         correction=correction,
@@ -83,14 +84,12 @@ def compare_command(
 
 def compared(
     old: str,
-    new: str,
+    new: str | None,
     *,
     by: list[str] | None,
     control: list[str] | None,
     cluster: str | None,
-    id: str | None,
-    target: str | None,
-    label: str | None,
+    sides: options.SideFlags,
     on_missing: options.OnMissing,
     confidence: float,
     correction: options.CorrectionChoice,
@@ -104,8 +103,8 @@ def compared(
     from flipguard.policy_checks import check_columns
     from flipguard.predictions.read import read_predictions
 
-    read = partial(read_predictions, id=id, target=target, label=label)
-    in_service, replacement = read(old), read(new)
+    in_service, replacement = _sides(old, new, sides)
+    read = partial(read_predictions, id=sides.id, target=sides.target, label=sides.label)
     if rules is not None:
         check_columns(rules, old=in_service, new=replacement)
     with progress("comparing") as told:
@@ -124,3 +123,31 @@ def compared(
             progress=told,
         )
     return replace(result, notes=tuple(map(with_flags, result.notes)))
+
+
+def _sides(old: str, new: str | None, flags: options.SideFlags) -> tuple[Predictions, Predictions]:
+    """Read both models, from two files or from two columns of one."""
+    from flipguard.predictions.read import read_predictions
+
+    if new is None and (flags.label_old is None or flags.label_new is None):
+        raise InputError(
+            "Missing argument NEW. Usage: OLD NEW, or OLD --label-old COL --label-new COL if both "
+            "models are columns of one file."
+        )
+    found = []
+    for path, label, name, flag in (
+        (old, flags.label_old, flags.name_old, "--label-old"),
+        (new or old, flags.label_new, flags.name_new, "--label-new"),
+    ):
+        columns = {"id": flags.id, "target": flags.target, "label": label or flags.label}
+        try:
+            side = read_predictions(path, **columns)
+        except InputError as problem:
+            if label is None:
+                raise
+            raise InputError(str(problem).replace("`label=`", flag)) from problem
+        if new is None:
+            # Scores in the file are of one model, and nothing says of which.
+            side = replace(side, scores=None, name=f"{path}:{label}")
+        found.append(side if name is None else replace(side, name=name))
+    return found[0], found[1]

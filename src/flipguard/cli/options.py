@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -37,7 +39,14 @@ class CorrectionChoice(StrEnum):
 DEFAULT_BUDGET = "4MB"
 
 Old = Annotated[str, typer.Argument(metavar="OLD", help="Model in service: predictions or a run.")]
-New = Annotated[str, typer.Argument(metavar="NEW", help="Its replacement: predictions or a run.")]
+New = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NEW",
+        help="Its replacement: predictions or a run. Left out if both models are columns of OLD.",
+        show_default=False,
+    ),
+]
 Files = Annotated[list[str], typer.Argument(metavar="MODEL…", help="Prediction files or runs.")]
 By = Annotated[
     list[str] | None,
@@ -59,12 +68,33 @@ Cluster = Annotated[
         help="Column of clusters: rows that belong together, such as one user's.",
     ),
 ]
-Id = Annotated[str | None, typer.Option("--id", metavar="COL", help="Column of ids.")]
+Id = Annotated[
+    str | None,
+    typer.Option("--id", metavar="COL", help="Column of ids; row: match rows by position."),
+]
 Target = Annotated[
     str | None, typer.Option("--target", metavar="COL", help="Column of true classes.")
 ]
 Label = Annotated[
     str | None, typer.Option("--label", metavar="COL", help="Column of predicted classes.")
+]
+LabelOld = Annotated[
+    str | None,
+    typer.Option(
+        "--label-old", metavar="COL", help="Column of classes that the old model predicts."
+    ),
+]
+LabelNew = Annotated[
+    str | None,
+    typer.Option(
+        "--label-new", metavar="COL", help="Column of classes that the new model predicts."
+    ),
+]
+NameOld = Annotated[
+    str | None, typer.Option("--name-old", metavar="NAME", help="Name of the old model in outputs.")
+]
+NameNew = Annotated[
+    str | None, typer.Option("--name-new", metavar="NAME", help="Name of the new model in outputs.")
 ]
 OnMissingOption = Annotated[
     OnMissing,
@@ -106,6 +136,48 @@ AllowCode = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideFlags:
+    """The flags that say what the columns of OLD and NEW mean, and what the models are called."""
+
+    id: Id = None
+    target: Target = None
+    label: Label = None
+    label_old: LabelOld = None
+    label_new: LabelNew = None
+    name_old: NameOld = None
+    name_new: NameNew = None
+
+
+NO_FLAGS = SideFlags()
+
+
+def with_sides(command: Callable[..., None]) -> Callable[..., None]:
+    """Show the flags of `SideFlags` in the signature of a command that takes them as `sides`."""
+    own, flags = (
+        inspect.signature(command, eval_str=True),
+        inspect.signature(SideFlags, eval_str=True),
+    )
+    shown = [p for p in own.parameters.values() if p.name != "sides"]
+    place = [p.name for p in own.parameters.values()].index("sides")
+    shown[place:place] = flags.parameters.values()
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        sides = SideFlags(**{name: given.pop(name) for name in flags.parameters})
+        command(sides=sides, **given)
+
+    _show(run, shown)
+    return run
+
+
+def _show(command: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> None:
+    """Give a command the signature that typer reads; it passes every value by name."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    named = [p if p.kind is p.VAR_KEYWORD else p.replace(kind=kind) for p in parameters]
+    command.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+
+
 def with_outputs(command: Callable[..., None]) -> Callable[..., None]:
     """Show one flag per row of `OUTPUTS` in the signature of a command that takes ``**outputs``."""
     own = inspect.signature(command, eval_str=True)
@@ -121,5 +193,5 @@ def with_outputs(command: Callable[..., None]) -> Callable[..., None]:
         )
         for flag, option in OUTPUT_FLAGS.items()
     ]
-    command.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+    _show(command, shown)
     return command
