@@ -23,6 +23,7 @@ FLAGS = frozenset(
         "exponent",
         "on_missing",
         "engine",
+        "out",
     }
 )
 

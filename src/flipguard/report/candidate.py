@@ -197,7 +197,7 @@ def _flips_note(table: FlipTable) -> str:
     )
     return (
         f"This page holds the worst {len(table):,} of {table.total:,} ({parts}). "
-        "Use --flips to write all of them to a file."
+        "All of them: `--flips FILE`, or `result.flips()` in Python."
     )
 
 
