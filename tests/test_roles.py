@@ -20,9 +20,9 @@ TARGET = [*"abcabcab"]
 OLD = [*"abcabbbb"]
 NEW = [*"abcccbab"]
 NAMES = {
-    "id": ("sample_id", "doc_id", "uid", "ID", "Sample_ID"),
-    "target": ("y_true", "gold", "ground_truth", "Target"),
-    "label": ("y_pred", "pred", "prediction", "predicted", "Label"),
+    "id": ("sample_id", "doc_id", "uid"),
+    "target": ("y_true", "gold", "ground_truth"),
+    "label": ("y_pred", "pred", "prediction", "predicted"),
 }
 VALUES = {"id": IDS, "target": TARGET, "label": OLD}
 
@@ -69,6 +69,14 @@ def test_each_name_is_taken_and_told(role: str, name: str, suffix: str, save: Sa
     # A column that is named is not told.
     named = read_predictions(path, **{role: name})
     assert notes_about(compare(old=named, new=usual)) == []
+
+
+def test_names_are_taken_as_written(save: Save) -> None:
+    path = save("t.csv", {**VALUES, "ID": IDS[::-1], "Target": OLD, "Prediction": NEW})
+    found = read_predictions(path)
+    assert (found.id, found.target, found.label) == ("id", "target", "label")
+    with pytest.raises(InputError, match="try: `id='ID'`"):
+        read_predictions(save("u.csv", {"ID": IDS, "label": OLD}))
 
 
 def test_one_note_for_all_sides_alike(save: Save) -> None:

@@ -63,7 +63,7 @@ def compare_models(
     >>> old, new = (lambda x: (x > 1.5).astype(int)), (lambda x: (x > 2.5).astype(int))
     >>> result = compare_models(old=old, new=new, inputs=inputs, target=[0, 1, 1, 1])
     >>> result.flips("negative")["id"].to_list()
-    ['1']
+    [1]
     """
     given = {"old": old, "new": new}
     if control is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +37,6 @@ def register(app: typer.Typer) -> None:
 
 
 @options.with_outputs
-@options.with_sides
 def compare_command(
     old: options.Old,
     new: options.New = None,
@@ -45,19 +45,19 @@ def compare_command(
     cluster: options.Cluster = None,
     samples: options.Samples = None,
     samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
-    sides: options.SideFlags = options.NO_FLAGS,
     on_missing: options.OnMissingOption = options.OnMissing.error,
     confidence: options.Confidence = 0.95,
     correction: options.Correction = options.CorrectionChoice.holm,
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
     all: All = False,
-    **outputs: str | None,
+    **flags: str | None,
 ) -> None:
     """Show what the update from OLD to NEW breaks and fixes.
 
     Example: [bold]flipguard compare old.parquet new.parquet --by target --flips flips.csv[/bold]
     """
+    sides, outputs = options.parted(flags)
     check_destinations(
         [old, new or old, *(control or []), *([samples] if samples else [])], **outputs
     )
@@ -103,7 +103,11 @@ def compared(
     from flipguard.policy_checks import check_columns
     from flipguard.predictions.read import read_predictions
 
-    in_service, replacement = _sides(old, new, sides)
+    found = []
+    for side in _sides_of(old, new, sides):
+        with side.naming_flag():
+            found.append(side.called(read_predictions(side.path, **side.columns)))
+    in_service, replacement = found
     read = partial(read_predictions, id=sides.id, target=sides.target, label=sides.label)
     if rules is not None:
         check_columns(rules, old=in_service, new=replacement)
@@ -125,29 +129,49 @@ def compared(
     return replace(result, notes=tuple(map(with_flags, result.notes)))
 
 
-def _sides(old: str, new: str | None, flags: options.SideFlags) -> tuple[Predictions, Predictions]:
-    """Read both models, from two files or from two columns of one."""
-    from flipguard.predictions.read import read_predictions
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """How one side is read and called; `flag` names its column of classes, if it has one alone."""
 
+    path: str
+    columns: dict[str, str | None]
+    flag: str | None
+    name: str | None
+    shared: bool
+
+    @contextmanager
+    def naming_flag(self) -> Iterator[None]:
+        try:
+            yield
+        except InputError as problem:
+            if self.flag is None:
+                raise
+            raise InputError(str(problem).replace("`label=`", self.flag)) from problem
+
+    def called(self, side: Predictions) -> Predictions:
+        if self.shared:
+            # Scores in the file are of one model, and nothing says of which.
+            side = replace(side, scores=None, name=f"{self.path}:{self.columns['label']}")
+        return side if self.name is None else replace(side, name=self.name)
+
+
+def _sides_of(old: str, new: str | None, flags: options.SideFlags) -> list[_Side]:
+    """Return how both models are read, from two files or from two columns of one."""
     if new is None and (flags.label_old is None or flags.label_new is None):
         raise InputError(
             "Missing argument NEW. Usage: OLD NEW, or OLD --label-old COL --label-new COL if both "
             "models are columns of one file."
         )
-    found = []
-    for path, label, name, flag in (
-        (old, flags.label_old, flags.name_old, "--label-old"),
-        (new or old, flags.label_new, flags.name_new, "--label-new"),
-    ):
-        columns = {"id": flags.id, "target": flags.target, "label": label or flags.label}
-        try:
-            side = read_predictions(path, **columns)
-        except InputError as problem:
-            if label is None:
-                raise
-            raise InputError(str(problem).replace("`label=`", flag)) from problem
-        if new is None:
-            # Scores in the file are of one model, and nothing says of which.
-            side = replace(side, scores=None, name=f"{path}:{label}")
-        found.append(side if name is None else replace(side, name=name))
-    return found[0], found[1]
+    return [
+        _Side(
+            path=path,
+            columns={"id": flags.id, "target": flags.target, "label": label or flags.label},
+            flag=None if label is None else flag,
+            name=name,
+            shared=new is None,
+        )
+        for path, label, name, flag in (
+            (old, flags.label_old, flags.name_old, "--label-old"),
+            (new or old, flags.label_new, flags.name_new, "--label-new"),
+        )
+    ]

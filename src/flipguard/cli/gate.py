@@ -26,7 +26,6 @@ def register(app: typer.Typer) -> None:
 
 
 @options.with_outputs
-@options.with_sides
 def gate_command(
     old: options.Old,
     new: options.New = None,
@@ -37,12 +36,11 @@ def gate_command(
     cluster: options.Cluster = None,
     samples: options.Samples = None,
     samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
-    sides: options.SideFlags = options.NO_FLAGS,
     on_missing: options.OnMissingOption = options.OnMissing.error,
     correction: options.Correction = options.CorrectionChoice.holm,
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
-    **outputs: str | None,
+    **flags: str | None,
 ) -> None:
     """Judge by a policy whether NEW may replace OLD.
 
@@ -50,6 +48,7 @@ def gate_command(
 
     Example: [bold]flipguard gate old.parquet new.parquet --policy gate.toml[/bold]
     """
+    sides, outputs = options.parted(flags)
     inputs = [old, new or old, policy, *(control or []), *([samples] if samples else [])]
     check_destinations(inputs, **outputs)
     check_samples(samples, samples_budget, outputs["html"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -149,49 +148,33 @@ class SideFlags:
     name_new: NameNew = None
 
 
-NO_FLAGS = SideFlags()
-
-
-def with_sides(command: Callable[..., None]) -> Callable[..., None]:
-    """Show the flags of `SideFlags` in the signature of a command that takes them as `sides`."""
-    own, flags = (
-        inspect.signature(command, eval_str=True),
-        inspect.signature(SideFlags, eval_str=True),
-    )
-    shown = [p for p in own.parameters.values() if p.name != "sides"]
-    place = [p.name for p in own.parameters.values()].index("sides")
-    shown[place:place] = flags.parameters.values()
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        sides = SideFlags(**{name: given.pop(name) for name in flags.parameters})
-        command(sides=sides, **given)
-
-    _show(run, shown)
-    return run
-
-
-def _show(command: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> None:
-    """Give a command the signature that typer reads; it passes every value by name."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    named = [p if p.kind is p.VAR_KEYWORD else p.replace(kind=kind) for p in parameters]
-    command.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
-
-
 def with_outputs(command: Callable[..., None]) -> Callable[..., None]:
-    """Show one flag per row of `OUTPUTS` in the signature of a command that takes ``**outputs``."""
+    """Show the flags of `SideFlags` and `OUTPUTS` in a command that takes them as ``**flags``."""
     own = inspect.signature(command, eval_str=True)
     shown = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    # The options of the report follow the flag that writes it.
-    place = [p.name for p in shown].index("samples")
-    shown[place:place] = [
+    sides = inspect.signature(SideFlags, eval_str=True).parameters.values()
+    outputs = [
         inspect.Parameter(
             flag,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.KEYWORD_ONLY,
             default=None,
             annotation=Annotated[str | None, option],
         )
         for flag, option in OUTPUT_FLAGS.items()
     ]
-    _show(command, shown)
+    # The options of the report follow the flag that writes it.
+    place = [p.name for p in shown].index("samples")
+    shown[place:place] = outputs
+    place = [p.name for p in shown].index("on_missing")
+    shown[place:place] = sides
+    # Typer passes every value by name.
+    named = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in shown]
+    command.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]
     return command
+
+
+def parted(flags: dict[str, str | None]) -> tuple[SideFlags, dict[str, str | None]]:
+    """Return the flags of the sides, and those of the outputs."""
+    outputs = {name: value for name, value in flags.items() if name in OUTPUT_FLAGS}
+    sides = {name: value for name, value in flags.items() if name not in OUTPUT_FLAGS}
+    return SideFlags(**sides), outputs

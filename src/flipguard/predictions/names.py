@@ -135,12 +135,12 @@ def column_of(
     """
     named = {column for column in asked.values() if column is not None}
     names = (*RECOGNISED[role], also)
-    found = [c for c in columns if c.lower() in names and c not in named]
+    found = [c for c in columns if c in names and c not in named]
     if len(found) < 2:
         return next(iter(found), None)
     ways = [f"`{role}={column!r}`" for column in found]
     if role == "label" and asked.get("target") is None:
-        truth = next((c for c in found if c.lower() in ("label", also)), None)
+        truth = next((c for c in found if c in ("label", also)), None)
         if truth is not None:
             other = next(column for column in found if column != truth)
             ways = [f"`target={truth!r}, label={other!r}` if {truth!r} is the true class", *ways]

@@ -164,7 +164,7 @@ def _refuse_clashes(predictions: Predictions, slices: list[str], kind: str, path
         prefixes = tuple(p for s in sought for p in (WIDE_PREFIX[s], *OTHER_PREFIXES[s]))
     taken = {name for names in RECOGNISED.values() for name in names}
     for name in slices:
-        if name in kept or name.lower() in taken or name.startswith(prefixes):
+        if name in kept or name in taken or name.startswith(prefixes):
             raise InputError(
                 f"{predictions.name} has a further column '{name}', a name that {path} would keep "
                 "for the table itself; rename the column, or leave it out."
