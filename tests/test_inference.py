@@ -77,7 +77,11 @@ def test_scikit_learn_in_batches_of_any_size(batch_size: int) -> None:
     ],
     ids=["one of them without scores", "labels", "pipeline"],
 )
-@pytest.mark.parametrize("target", [Y, NAMES[Y], Y.astype(float), Y == 0], ids=str)
+@pytest.mark.parametrize(
+    "target",
+    [Y, NAMES[Y], Y.astype(float), Y == 0],
+    ids=["integers", "names", "floats", "Booleans"],
+)
 def test_kinds_of_models_and_of_classes(old: Any, new: Any, target: np.ndarray) -> None:
     old, new = (fitted(model, target) for model in (old, new))
     found = fg.compare_models(old=old, new=new, inputs=X[TEST], target=target[TEST])
@@ -309,7 +313,6 @@ def test_functions_of_a_batch() -> None:
         ({"target": "y"}, "Expected `target` to be values, one per input"),
         ({"target": Y[:5]}, r"old has arrays of different lengths \(id 300, target 5"),
     ],
-    ids=str,
 )
 def test_what_cannot_be_compared(given: dict[str, Any], sentence: str) -> None:
     usual = {"old": OLD, "new": NEW, "inputs": X[TEST], "target": Y[TEST]}

@@ -310,7 +310,6 @@ SCORES = np.eye(4)[OLD]
         ({"label": "says"}, "Expected `label` to be values"),
         ({"scores": "softmax"}, "Expected `scores` to be probabilities or logits, but got 'softma"),
     ],
-    ids=str,
 )
 def test_what_is_no_side(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence) as caught:
@@ -327,7 +326,6 @@ def test_what_is_no_side(given: dict[str, Any], sentence: str) -> None:
         ({"class_names": ["a"]}, "Expected no `class_names`, because no side is an array"),
         ({"id": "nokey"}, "old has no column 'nokey', which `id=` asks for"),
     ],
-    ids=str,
 )
 def test_what_does_not_describe_tables(given: dict[str, Any], sentence: str) -> None:
     sides = {"old": table(OLD), "new": table(NEW)}
