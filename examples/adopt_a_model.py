@@ -7,8 +7,9 @@ run. Then a new model is trained twice, as usual and with focal distillation fro
 et al., "Positive-Congruent Training", 2021; FD-LM), and `flipguard gate` judges both.
 
 Everything is generated here: the images, in folders by class, and the model of these authors. The
-limit of the policy was set when both results were known, so that the example shows two verdicts. In
-your project, set it before you train.
+limit of the policy was set between both results when these were known; the digits differ from
+machine to machine, so either verdict may be inconclusive. In your project, set the limit before you
+train.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 
+import polars as pl
 import pytest
 
 import flipguard
@@ -145,3 +146,43 @@ def test_a_printed_verdict_begins_with_the_verdict():
 def test_the_summary_of_a_comparison_can_show_all_metrics():
     assert "mcnemar_p" not in compared().summary()
     assert "mcnemar_p" in compared().summary(all_metrics=True)
+
+
+def test_unknown_metrics_columns_and_groups_are_told_with_those_there_are():
+    table = flipguard.Predictions.from_arrays(
+        labels=[0, 1, 1], targets=[0, 1, 0], slices={"site": ["north", "south", "south"]}
+    )
+    result = flipguard.compare(old=table, new=table, by="site")
+    for ask, told in (
+        (lambda: result.by["sight"], "There are no groups by 'sight' in this comparison; did you "),
+        (lambda: result.by["target"], "comparison; the columns are 'site'."),
+        (
+            lambda: result.by["site"]["nroth"],
+            "There is no group 'nroth' of column 'site'; did you mean north or south? "
+            "the groups are 'north', 'south'.",
+        ),
+        (lambda: result["chrun"], "There is no metric 'chrun'; did you mean churn? the metrics "),
+        (lambda: result.by["site"]["north"]["chrun"], "There is no metric 'chrun'; did you mean "),
+        (
+            lambda: flipguard.compare(old=table, new=table).by["site"],
+            "There are no groups by 'site', because this comparison has no group-by columns; "
+            "compare with by=['site'].",
+        ),
+    ):
+        with pytest.raises(flipguard.InputError) as refused:
+            ask()
+        assert told in str(refused.value)
+        assert isinstance(refused.value, KeyError)
+    assert ("sight" in result.by, result.by.get("sight")) == (False, None)
+    assert "chrun" not in result.whole
+
+
+def test_predictions_are_described_in_one_line():
+    names = ["cat", "dog"]
+    table = flipguard.Predictions.from_arrays(
+        ids=[1, 2], targets=names, logits=[[1.0, 2.0]] * 2, class_names=names, name="v1.csv"
+    )
+    assert repr(table) == "<Predictions 'v1.csv': id, target, logits of 2 classes>"
+    frame = {"key": [1, 2], "truth": [0, 1], "label": [0, 0]}
+    renamed = flipguard.Predictions.from_frame(pl.DataFrame(frame), id="key", target="truth")
+    assert repr(renamed) == "<Predictions 'predictions': id in 'key', target in 'truth', label>"

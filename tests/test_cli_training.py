@@ -122,8 +122,10 @@ def test_what_is_said_at_resume_is_all_that_may_differ(runs):
 
 def test_the_printed_way_on_does_not_stop_in_time_again(runs):
     stopped = flipguard(runs, "train", *TINY, "--out", "on", "--set", "machine.minutes=0")
+    assert stopped.code == 3
     (way_on,) = re.findall("continue with: flipguard (.*)", stopped.out)
-    assert "on: finished" in flipguard(runs, *way_on.split()).out
+    finished = flipguard(runs, *way_on.split())
+    assert (finished.code, "on: finished" in finished.out) == (0, True)
 
 
 def test_an_interrupted_run_says_how_it_goes_on(runs):

@@ -54,9 +54,12 @@ def test_how_little_few_controls_show_is_told() -> None:
     assert rate.shows == pytest.approx(rate.high - 1 / N)
     assert 0 < rate.five_show < rate.shows
     told = what_controls_show(two)
-    assert told.startswith("With 2 controls, only changes of more than about 2.00, 2.00 and ")
-    assert f"{100 * rate.five_show:.2f}" in told
-    assert "With 2 controls, only changes of" in comparison_markdown(two)
+    seen, five = told.split("; with five controls that vary as much: ")
+    assert seen.startswith("With 2 controls, the smallest changes that can be told from noise, in ")
+    for floor in two.noise_floor:
+        assert f"{floor.metric} {100 * floor.shows:.2f}" in seen
+        assert f"{floor.metric} {100 * floor.five_show:.2f}" in five
+    assert told in comparison_markdown(two).replace("\\", "")
     found = json.loads(two.to_json())["noise_floor"]["negative_flip_rate"]
     assert found["shows"] == pytest.approx(rate.shows)
     assert what_controls_show(update(model(50), *(model(60 + i) for i in range(5)))) == ""

@@ -274,3 +274,9 @@ def test_many_models_at_once_are_quick() -> None:
     start = perf_counter()
     matrix(made)
     assert perf_counter() - start < 5.0
+
+
+def test_a_matrix_is_named_in_one_line() -> None:
+    assert repr(matrix(models(shuffled=False)[:2])) == (
+        "<Matrix of 2 models, n=200: 'model0', 'model1'>"
+    )

@@ -465,6 +465,49 @@ def test_frames_of_pandas_and_arrow(tmp_path):
         assert compare(old=table, new=table).counts == expected
 
 
+def test_columns_of_pandas_are_read_without_pyarrow(monkeypatch):
+    pd = pytest.importorskip("pandas")
+    # As on a machine without pyarrow: neither library may ask it for help.
+    monkeypatch.setattr(pl, "from_pandas", None)
+    day = "2026-03-01"
+    frame = pd.DataFrame(
+        {
+            "text": pd.Series(["a", None, "c"], dtype=object),
+            "string": pd.Series(["a", None, "c"], dtype=pd.StringDtype("python")),
+            "category": pd.Categorical(["x", None, "y"]),
+            "nothing": pd.Series([None] * 3, dtype=object),
+            "whole": pd.array([1, None, 3], dtype="Int64"),
+            "maybe": pd.array([True, None, False], dtype="boolean"),
+            "float": [1.5, float("nan"), 3.0],
+            "small": pd.Series([1, 2, 3], dtype="int8"),
+            "logits": [np.float32([1, 2]), np.float32([3, 4]), None],
+            "mixed": pd.Series([1, True, "a"], dtype=object),
+            "one_or_true": pd.Series([1, True, None], dtype=object),
+            "seconds": np.array([day, "NaT", day], dtype="datetime64[s]"),
+            "zone": pd.to_datetime([day, None, day]).tz_localize("Europe/Berlin"),
+            "offset": pd.to_datetime([day, None, day]).tz_localize("+02:00"),
+            "odd": pd.Series([1, {}, [2]], dtype=object),
+        }
+    )
+    table = Predictions.from_frame(frame.assign(id=[1, 2, 3], label=[0, 1, 2]))
+    found = table.frame.collect()
+    assert found["text"].to_list() == found["string"].to_list() == ["a", None, "c"]
+    assert found["category"].to_list() == ["x", None, "y"]
+    assert found["nothing"].dtype == pl.String
+    assert found["whole"].to_list() == [1, None, 3]
+    assert found["maybe"].to_list() == [True, None, False]
+    assert found["float"].to_list() == [1.5, None, 3.0]
+    assert found["small"].dtype == pl.Int8
+    assert found["mixed"].to_list() == ["1", "true", "a"]
+    assert found["one_or_true"].to_list() == ["1", "true", None]
+    assert [str(day) for day in found["seconds"].dt.date()] == [day, "None", day]
+    assert found["zone"].dt.hour().to_list() == [0, None, 0]
+    assert found["offset"].dt.hour().to_list() == [22, None, 22]
+    assert found["logits"].to_list() == [[1, 2], [3, 4], None]
+    assert found["logits"].dtype == pl.List(pl.Float32)
+    assert found["odd"].dtype == pl.Object
+
+
 def test_reading_is_by_name_and_upper_case_is_no_other_name(tmp_path):
     path = write(tmp_path / "t.csv", {"id": [1], "label": [1]})
     path = path.rename(tmp_path / "My.Predictions.CSV")

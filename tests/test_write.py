@@ -292,6 +292,15 @@ def test_a_failing_disk_leaves_the_old_file(
     assert os.listdir(tmp_path) == [file.name]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".jsonl.zst", ".parquet", ".arrow"])
+def test_a_full_device_is_named(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"new{suffix}").symlink_to("/dev/full")
+    told = r"cannot be written \(No space left on device( \(os error 28\))?\); check free space"
+    with pytest.raises(InputError, match=told):
+        write_predictions(labels(), tmp_path / f"new{suffix}")
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl.zst", ".parquet", ".arrow", ".npz"])
 def test_a_broken_source_leaves_the_old_file(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"new{suffix}"

@@ -16,7 +16,7 @@ from flipguard.worker_process import JobContext
 
 # What looks like progress or like a message, but is neither.
 CHATTER = (
-    "epoch 7/9  task 1.000  test error 5.00%  1,000 samples/s  10 MiB memory  3 s left",
+    "epoch 7/9  task 1.000  test error 5.00 %  1,000 samples/s  10 MiB memory  3 s left",
     "  epoch 8/9",
     "finished",
     '{"ready": true}',

@@ -27,10 +27,17 @@ from flipguard.engines.plan import (
     checked_wants,
 )
 from flipguard.engines.strangers import odd_spellings, refuse_strangers
-from flipguard.errors import InputError
+from flipguard.errors import InputError, MissingExtraError
 from flipguard.estimates import Estimate
 from flipguard.formatting import json_text
-from flipguard.groups import Correction, Group, Grouping, counts_json, estimated_groups, grouping_of
+from flipguard.groups import (
+    Correction,
+    Group,
+    Groupings,
+    counts_json,
+    estimated_groups,
+    grouping_of,
+)
 from flipguard.notes import notes
 from flipguard.predictions.sides import ColumnOrValues, Columns, GivenSide
 from flipguard.predictions.table import ScoreKind
@@ -67,7 +74,7 @@ class Comparison:
     confidence: float
     whole: Group
     rows: RowCounts
-    by: dict[str, Grouping]
+    by: Groupings
     noise_floor: tuple[NoiseFloor, ...]
     cluster: str | None
     clusters: int | None
@@ -362,7 +369,11 @@ def check_choices(
 def _count_with(engine: str) -> Callable[[CountingPlan, frozenset[Want]], Counted]:
     """Return the function with which an engine counts."""
     if engine == "spark":
-        from flipguard.engines import spark
+        try:
+            from flipguard.engines import spark
+        except ModuleNotFoundError as problem:
+            package = problem.name or "pyarrow"
+            raise MissingExtraError("The Spark engine", package=package, extra="spark") from problem
 
         return spark.count
     return local.count
@@ -379,10 +390,10 @@ def comparison_from_counts(
     """Return the comparison with the estimates of these counts."""
     clustered = plan.cluster is not None
     whole = estimated_groups(counted.whole, confidence, clustered=clustered)[0]
-    by = {
-        column: grouping_of(column, groups, confidence, correction, clustered=clustered)
+    by = Groupings(
+        (column, grouping_of(column, groups, confidence, correction, clustered=clustered))
         for column, groups in counted.by.items()
-    }
+    )
     return Comparison(
         old=plan.old.name,
         new=plan.new.name,

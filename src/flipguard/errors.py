@@ -4,6 +4,7 @@
 
     FlipguardError            the base class; the text says what is wrong and what to do
     ├── InputError            a prediction table that cannot be read, or two that cannot be compared
+    │   ├── UnknownNameError  a metric, column or group that a result does not have; also a KeyError
     │   └── DivergedError     a training run whose loss or weights are no longer finite
     ├── PolicyError           a gate policy that cannot be read, or does not fit the comparison
     └── MissingExtraError     an optional dependency that this call needs is not installed
@@ -25,6 +26,13 @@ class FlipguardError(Exception):
 
 class InputError(FlipguardError):
     """A prediction table cannot be read, or two of them cannot be compared."""
+
+
+class UnknownNameError(InputError, KeyError):
+    """A metric, a column or a group is asked for that a result does not have."""
+
+    # A `KeyError` would show its sentence in quotation marks.
+    __str__ = InputError.__str__
 
 
 class DivergedError(InputError):

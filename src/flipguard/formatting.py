@@ -31,6 +31,15 @@ def finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def format_percent(share: float, *, decimals: int = 2) -> str:
+    """A share in percent.
+
+    >>> format_percent(0.0625), format_percent(0.85, decimals=0)
+    ('6.25 %', '85 %')
+    """
+    return f"{100 * share:.{decimals}f} %"
+
+
 def format_seconds(seconds: float) -> str:
     """A duration in a readable unit.
 

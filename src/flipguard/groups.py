@@ -14,7 +14,7 @@ import numpy as np
 from flipguard import statistics
 from flipguard.counts import CELLS, UNLABELLED, FlipCounts, FloatArray
 from flipguard.engines.plan import Groups
-from flipguard.errors import listed
+from flipguard.errors import UnknownNameError, listed, nearest
 from flipguard.estimates import (
     REPLICATES,
     REPLICATES_A_GROUP,
@@ -47,9 +47,8 @@ class Group(Mapping[str, Estimate]):
         try:
             return self.estimates[metric]
         except KeyError:
-            raise KeyError(
-                f"There is no metric '{metric}'; use one of {', '.join(METRICS)}."
-            ) from None
+            told = nearest(str(metric), METRICS, all_in=f"the metrics are {', '.join(METRICS)}")
+            raise UnknownNameError(f"There is no metric '{metric}'; {told}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.estimates)
@@ -93,8 +92,9 @@ class Grouping:
         for group in self.groups:
             if group.name == str(name):
                 return group
-        known = listed([group.name for group in self.groups], most=8)
-        raise KeyError(f"There is no group '{name}' in '{self.column}'; use one of {known}.")
+        known = [group.name for group in self.groups]
+        told = nearest(str(name), known, all_in=f"the groups are {listed(known, most=8)}")
+        raise UnknownNameError(f"There is no group '{name}' of column '{self.column}'; {told}")
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self.groups)
@@ -107,6 +107,19 @@ class Grouping:
         if not self.p_adjusted.get(group.name, 1.0) <= self.alpha:
             return None
         return "regressed" if group["accuracy_gain"].value < 0 else "improved"
+
+
+class Groupings(dict[str, Grouping]):
+    """The groups by column: `result.by["target"]`."""
+
+    def __missing__(self, column: str) -> Grouping:
+        if not self:
+            raise UnknownNameError(
+                f"There are no groups by '{column}', because this comparison has no group-by "
+                f"columns; compare with by=[{column!r}]."
+            )
+        told = nearest(str(column), self, all_in=f"the columns are {listed(self, most=8)}")
+        raise UnknownNameError(f"There are no groups by '{column}' in this comparison; {told}")
 
 
 def counts_json(counts: FlipCounts) -> dict[str, int | None]:

@@ -18,7 +18,7 @@ from flipguard.engines.outcomes import is_right
 from flipguard.engines.pairing import Pairing, settled
 from flipguard.engines.plan import NEW, OLD, TARGET, CountingPlan, RowCounts, control_column
 from flipguard.engines.strangers import refuse_strangers
-from flipguard.errors import InputError
+from flipguard.errors import InputError, listed
 from flipguard.formatting import json_text
 from flipguard.metric_kinds import divide_or_nan
 from flipguard.predictions.formats import COMPRESSIONS
@@ -33,7 +33,7 @@ IntArray = npt.NDArray[np.int64]
 SCHEMA = "flipguard.matrix/1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Matrix:
     """The metrics of every ordered pair: [i, j] is the update from model i to model j.
 
@@ -48,6 +48,9 @@ class Matrix:
     churn: FloatArray
     accuracy_gain: FloatArray
     left_out: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Matrix of {len(self.names)} models, n={self.n:,}: {listed(self.names, most=8)}>"
 
     def as_dict(self) -> dict[str, Any]:
         """The matrix as a dictionary for JSON."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from flipguard.errors import InputError, MissingExtraError
 from flipguard.files import replacing
+from flipguard.formatting import format_percent
 
 if TYPE_CHECKING:
     from flipguard.matrices import Matrix
@@ -265,7 +266,10 @@ def _signed(number: str) -> str:
 
 def _with_error_rates(names: list[str], rates: FloatArray) -> list[str]:
     text = zip(names, rates, strict=True)
-    return [name if np.isnan(rate) else f"{name}  {rate:.1%}" for name, rate in text]
+    return [
+        name if np.isnan(rate) else f"{name}  {format_percent(rate, decimals=1)}"
+        for name, rate in text
+    ]
 
 
 def _short_names(names: list[str]) -> list[str]:

@@ -86,6 +86,20 @@ def test_runs_on_the_command_line(run: Run, runs: Path, tmp_path: Path) -> None:
     assert run("compare", "runs/old", "both.npz").code == 0
 
 
+def test_commands_say_which_files_they_wrote(run: Run, runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "gate.toml").write_text(made.POLICY)
+    sides, files = ("runs/old", "runs/new"), ("--json", "a.json", "--flips", "a.csv")
+    for command in (("compare", *sides), ("gate", *sides, "--policy", "gate.toml")):
+        ran = run(*command, *files, "--html", "a.html")
+        assert ran.out.endswith("\nWritten: a.json, a.csv, a.html\n")
+        assert ran.err == ""
+        assert "Written" not in run(*command).out
+        ran = run(*command, "--json", "-", "--flips", "a.csv")
+        json.loads(ran.out)
+        assert ran.err == ""
+    assert run("matrix", *sides, "--json", "m.json").out.endswith("\nWritten: m.json\n")
+
+
 @pytest.mark.parametrize("name", ["run.json", "predictions/test.npz", "history.jsonl"])
 def test_no_file_of_a_run_is_overwritten(run: Run, runs: Path, name: str) -> None:
     before = (runs / "old" / name).read_bytes()

@@ -28,6 +28,7 @@ from flipguard.studies.run_graph import key_in_name
 ID = "pct.table2a"
 SMALL = ["--set", "recipe.epochs=2", "--set", "data=mnist1d:train=200,test=300"]
 SMALL += ["--seeds", "2", "--members", "2"]
+NEWS = ("--scale", "agnews", "--set", "model=.", "--plan")
 # Old, five updates, and two members and their mean on both sides; for each of two seeds.
 RUNS = 2 * (1 + 5 + 2 * (2 + 1))
 
@@ -237,10 +238,12 @@ def test_a_plan_trains_nothing(tmp_path: Path) -> None:
     large = flipguard("run", "elodi.table1", "--scale", "imagenet", "--plan")
     assert "timm:resnet50" in large.out
     told = " ".join(large.out.split())
+    assert "an unknown time; `--plan --time` runs a few steps of each model" in told
+    guessed = flipguard("run", ID, "--scale", "tinyimagenet", "--plan")
     assert re.search(
-        r"about \S+ days on a large GPU; "
+        r"about \S+ \w+ on a large GPU; "
         r"with \d+ process(es)? on cpu far longer, for an unknown time",
-        told,
+        " ".join(guessed.out.split()),
     )
     assert "Data is missing: Expected `imagenet` to be " in told
     there = flipguard("run", ID, "--plan", "--out", str(tmp_path / "new"))
@@ -271,7 +274,7 @@ def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         (["run", ID, "--members", "0"], "`--members` to be at least 1"),
         (["run", ID, "--minutes", "0"], "`--minutes` to be above 0"),
         (["run", ID, "elodi.table99"], "Expected a study"),
-        (["run", ID, "elodi.table6", "--scale", "cifar10-450"], "Expected elodi.table6 to have"),
+        (["run", ID, "elodi.table6", *NEWS], "Expected elodi.table6 to have"),
         (["run", "all", "--scale", "agnews"], "Expected `--set model=…`"),
         (
             ["run", "elodi.table4", "--scale", "agnews", "--set", "model=no/such"],
@@ -296,7 +299,9 @@ def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         (["run", ID, "--plan", "--out", __file__], f"but {__file__} is a file; name another one."),
         (["show", ID, "--out", __file__], f"but {__file__} is a file; name another one."),
         (["run", "churn.table3", "--scale", "imagenet"], "stands for ImageNet"),
-        (["run", "elodi.table6", "--scale", "cifar10-450"], "none can be trained"),
+        (["run", "elodi.table6", "--scale", "cifar10-450"], "stands for CIFAR-10"),
+        (["run", "elodi.table6", *NEWS], "none can be trained"),
+        (["run", ID, "--time"], "Expected `--time` together with `--plan`"),
         (["show", ID, "--out", "nowhere"], "Expected the result nowhere/results"),
         (["show", "elodi.figure1b"], "there is none of elodi.figure1b"),
         (["show", ID, "--markdown", "no/such/page.md"], "is no folder"),

@@ -75,7 +75,7 @@ def test_all_tables_are_printed_and_counted_together(
         sum(document[name] for document in documents) for name in ("clear", "agree", "undecided")
     )
     told = " ".join(done.out.split())
-    share = "undecided" if undecided == clear else f"{agree / clear:.0%}"
+    share = "undecided" if undecided == clear else f"{100 * agree / clear:.0f} %"
     assert f"2 studies: {share}. Of {clear} pairs of rows" in told
 
 
@@ -234,7 +234,7 @@ def test_the_total_counts_pairs_and_not_studies() -> None:
     assert f", 0 the other order, and {alone[0].undecided} are" in overview_line([good])
     decided = total.agree / (total.agree + total.disagree)
     assert total.undecided
-    assert f" Of those that the seeds decide, {decided:.0%} agree." in told
+    assert f" Of those that the seeds decide, {100 * decided:.0f} % agree." in told
     # Nothing decided is not the same as nothing right.
     assert PairTally.of(
         [made_up([[0.10, 0.01], [0.01, 0.10], [0.1, 0.1], [0.1, 0.1]])]

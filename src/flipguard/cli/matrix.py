@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.output import check_destinations, show, write_text
+from flipguard.cli.output import check_destinations, say_written, show, write_text
 
 Plot = Annotated[
     str | None,
@@ -49,3 +49,4 @@ def matrix_command(
     show(matrix_parts(result), stdout_taken=json == "-")
     if plot is not None:
         plot_matrix(result, plot)
+    say_written([json, plot], stdout_taken=json == "-")

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # The exit code if there is no result, or if it could not be written.
 NOT_DELIVERED = 2
+# Of a training that a time limit stopped: neither done nor failed, like an inconclusive gate.
+TIME_IS_UP = 3
 MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
 # Plausible sizes of a terminal; rich takes any number, and prints nothing with 0 columns.
 COLUMNS, LINES = range(20, 1_001), range(1, 10_001)
@@ -257,16 +259,21 @@ def write_outputs(
         None,
         *((output, place) for output, place in given if output.last),
     ]
+    taken = "-" in [place for _, place in given]
+    written: list[str] = []
     failed: list[Exception] = []
     for step in steps:
         try:
             if step is None:
-                show(parts, stdout_taken="-" in [place for _, place in given])
+                show(parts, stdout_taken=taken)
             else:
                 output, place = step
                 output.write(output.content(finished), place)
+                written.append(place)
         except Exception as problem:
             failed.append(problem)
+    if not failed:
+        say_written(written, stdout_taken=taken)
     if len(failed) > 1 and all(isinstance(problem, FlipguardError) for problem in failed):
         raise InputError(" ".join(map(str, failed))) from failed[0]
     if failed:
@@ -310,13 +317,15 @@ def write_table(table: pl.DataFrame, destination: str) -> None:
 
 def _encoded(table: pl.DataFrame, kind: str, compression: str | None) -> bytes:
     """Return a table encoded in one of the formats for flips."""
+    from flipguard.predictions.compression import compressed
     from flipguard.predictions.formats import SEPARATORS
 
+    stream = io.BytesIO()
     if kind in SEPARATORS:
         text = table.write_csv(separator=SEPARATORS[kind])
-        return _compressed(text.encode(), compression)
-    stream = io.BytesIO()
-    if kind == "jsonl":
+        with compressed(stream, compression) as out:
+            out.write(text.encode())
+    elif kind == "jsonl":
         table.write_ndjson(stream)
     elif kind == "parquet":
         table.write_parquet(stream)
@@ -325,19 +334,8 @@ def _encoded(table: pl.DataFrame, kind: str, compression: str | None) -> bytes:
     return stream.getvalue()
 
 
-def _compressed(content: bytes, codec: str | None) -> bytes:
-    if codec is None:
-        return content
-    import pyarrow as pa
-
-    stream = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(stream, codec) as squeezed:
-        squeezed.write(content)
-    return bytes(stream.getvalue())
-
-
 def _table_format(destination: str) -> tuple[str, str | None]:
-    from flipguard.predictions.formats import CODECS, FORMATS, SEPARATORS, suffixes_of
+    from flipguard.predictions.formats import FORMATS, SEPARATORS, suffixes_of
 
     suffixes = Path(destination.lower()).suffixes
     compression = suffixes.pop() if suffixes[-1:] in ([".gz"], [".zst"]) else None
@@ -348,7 +346,14 @@ def _table_format(destination: str) -> tuple[str, str | None]:
             f"{destination} cannot hold the flips; use {suffixes_of(SEPARATORS.keys())} (these "
             "also .gz or .zst), .jsonl, .parquet or .arrow."
         )
-    return str(kind), None if compression is None else CODECS[compression]
+    return str(kind), compression
+
+
+def say_written(places: Iterable[str | None], *, stdout_taken: bool) -> None:
+    """Print which files were written, except if standard output carries a document."""
+    files = [place for place in places if place not in (None, "-")]
+    if files and not stdout_taken:
+        line(f"Written: {', '.join(map(str, files))}")
 
 
 def line(text: str) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from flipguard.cli.output import say
+from flipguard.formatting import format_percent
 from flipguard.progress import bar_on_terminal
 
 if TYPE_CHECKING:
@@ -34,6 +35,6 @@ def _lines(what: str) -> Progress:
         if now - last >= SECONDS_PER_LINE and done:
             last = now
             left = (now - started) * (total - done) / done
-            say(f"{what}: {done / total:.0%}, about {left:.0f} s left")
+            say(f"{what}: {format_percent(done / total, decimals=0)}, about {left:.0f} s left")
 
     return line

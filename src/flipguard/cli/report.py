@@ -159,7 +159,7 @@ def _compared(
         if rules is not None:
             check_columns(rules, old=in_service, new=candidate)
         with progress(f"comparing {name}") as text:
-            results[name] = compare(
+            result = compare(
                 old=in_service,
                 new=candidate,
                 # The control is a candidate too, but is not its own control.
@@ -170,4 +170,5 @@ def _compared(
                 wants=WANTS,
                 progress=text,
             )
+        results[name] = replace(result, notes=tuple(map(with_renames, result.notes)))
     return results

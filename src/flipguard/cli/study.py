@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flipguard.cli import options
-from flipguard.cli.output import check_destinations, say, show, typed, write_text
+from flipguard.cli.output import TIME_IS_UP, check_destinations, say, show, typed, write_text
 from flipguard.cli.progress import progress
 from flipguard.errors import InputError, MissingExtraError
 
@@ -28,7 +28,6 @@ HELP = """Reproduce the papers' tables and figures at a scale of your choice.
 
 Example: [bold]flipguard study run elodi.table1 --scale mnist1d --seeds 3[/bold]
 """
-TIME_IS_UP = 3  # neither done nor failed, like an inconclusive gate
 DEFAULT_OUT, DEFAULT_SCALE = Path("flipguard-studies"), "mnist1d"
 
 Id = Annotated[
@@ -106,6 +105,10 @@ Minutes = Annotated[
 PlanOnly = Annotated[
     bool,
     typer.Option("--plan", help="Show what would be trained and how long it takes; train nothing."),
+]
+Time = Annotated[
+    bool,
+    typer.Option("--time", help="With --plan: run a few steps of each model to time it here."),
 ]
 Plot = Annotated[
     str | None,
@@ -191,7 +194,8 @@ def plan_parts(task: StudyJob) -> list[RenderableType]:
 
 def _plan_head(task: StudyJob) -> str:
     first = task.plans[0]
-    seeds = f"{len(first.seeds)} seed{'s' * (len(first.seeds) != 1)}"
+    counts = sorted({len(plan.seeds) for plan in task.plans})
+    seeds = f"{' to '.join(map(str, counts[:: len(counts) - 1 or 1]))} seed{'s' * (counts != [1])}"
     if len(task.plans) > 1:
         names = ", ".join(plan.study.id for plan in task.plans)
         return f"{named(task)} at {first.scale.name}, {seeds}: {names}."
@@ -265,6 +269,7 @@ def run_command(
     fuse: Fuse = "auto",
     minutes: Minutes = None,
     plan: PlanOnly = False,
+    time: Time = False,
 ) -> None:
     """Train what studies need, and print their numbers next to those of the papers.
 
@@ -280,8 +285,7 @@ def run_command(
             "Running a study", package=problem.name or "torch", extra="train"
         ) from problem
 
-    if minutes is not None and not 0 < minutes < float("inf"):
-        raise InputError(f"Expected `--minutes` to be above 0, but got {minutes:g}.")
+    _check_times(minutes, time=time, plan=plan)
     task = prepare_job(
         ids,
         scale=scale,
@@ -295,6 +299,7 @@ def run_command(
         devices=devices,
         fuse=fuse,
         plan_only=plan,
+        timed=time,
     )
     if plan:
         show(plan_parts(task), stdout_taken=False)
@@ -310,6 +315,13 @@ def run_command(
     if outcome.missing:
         _tell(what_is_left(task, outcome))
         raise typer.Exit(TIME_IS_UP)
+
+
+def _check_times(minutes: float | None, *, time: bool, plan: bool) -> None:
+    if time and not plan:
+        raise InputError("Expected `--time` together with `--plan`, but got it alone; add it.")
+    if minutes is not None and not 0 < minutes < float("inf"):
+        raise InputError(f"Expected `--minutes` to be above 0, but got {minutes:g}.")
 
 
 def _tell(line: str) -> None:

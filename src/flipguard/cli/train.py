@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flipguard.cli.options import AllowCode
-from flipguard.cli.output import line, say
+from flipguard.cli.output import TIME_IS_UP, line, say
 from flipguard.errors import InputError, MissingExtraError, printable
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ def train_command(
 ) -> None:
     """Train a model by a method, into a folder that can be resumed, compared and audited.
 
-    Settings come from --config, then from the other flags, then from --set.
+    Settings come from --config, then from the other flags, then from --set. If machine.minutes
+    stops the training, the exit code is 3.
 
     Example: [bold]flipguard train --method fd-lm --old runs/v1 --seed 2 --out runs/v2[/bold]
     """
@@ -135,7 +136,7 @@ def train_command(
 def _say_how_it_ended(run: Run, out: Path) -> None:
     if not run.finished:
         line(f"{out}: time limit reached; continue with: flipguard train --out {out} --resume")
-        return
+        raise typer.Exit(TIME_IS_UP)
     line(f"{out}: finished; predictions of the test set are in {out}/predictions/test.npz")
     if run.config.scope.validation is not None:
         line(f"predictions of the validation set are in {out}/predictions/validation.npz")

@@ -166,6 +166,15 @@ class Method:
         return found
 
     @property
+    def printed_formula(self) -> dict[str, Scalar]:
+        """The paper's values of the options that change an equation, not just a strength."""
+        return {
+            option.name: option.printed.value
+            for option in self.options
+            if option.printed is not None and option.printed.formula
+        }
+
+    @property
     def key_defaults(self) -> dict[str, Scalar]:
         """The values at which options are left out of a run's key."""
         return {option.name: option.key_default for option in self.options}

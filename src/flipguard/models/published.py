@@ -317,8 +317,14 @@ def _torchvision_model(
             f"Expected '{spec}' to have published weights, but torchvision has none; name a file "
             "by --weights."
         )
-    with refusing(spec, expected="a model with published weights on this machine"):
-        model = models.get_model(name, weights=chosen, progress=False)
+    # Without their auxiliary heads, which models that are built anew have, they would not fit.
+    asked = {"aux_logits": True} if name in SCALED_INSIDE else {}
+    with (
+        refusing(spec, expected="a model with published weights on this machine"),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", message="auxiliary heads", category=UserWarning)
+        model = models.get_model(name, weights=chosen, progress=False, **asked)
     categories = chosen.meta.get("categories")
     labels = None if categories is None else _with_synsets(categories)
     return model, labels, f"torchvision's published weights {chosen.name}"

@@ -38,7 +38,7 @@ def read_arrow_footer(path: Path) -> tuple[list[str], dict[str, str]]:
         if not 0 < length <= size - 18:
             raise FormatError(f"its footer claims {length:,} bytes, but the file has {size:,}")
         file.seek(size - 10 - length)
-        footer = _Table.root(file.read(length))
+        footer = FlatTable.root(file.read(length))
     try:
         for offset, description, content in footer.blocks(BATCHES):
             if min(offset, description, content) < 0 or offset + description + content > size:
@@ -59,7 +59,7 @@ def _refuse_relatives(path: Path, start: bytes) -> None:
             )
 
 
-class _Table:
+class FlatTable:
     """A table of FlatBuffers: its fields are offsets from where it begins."""
 
     def __init__(self, data: bytes, at: int) -> None:
@@ -67,7 +67,7 @@ class _Table:
         self._at = at
 
     @classmethod
-    def root(cls, data: bytes) -> _Table:
+    def root(cls, data: bytes) -> FlatTable:
         """The table that a buffer holds."""
         return cls(data, int.from_bytes(data[:4], "little"))
 
@@ -87,12 +87,21 @@ class _Table:
     def _followed(self, at: int) -> int:
         return at + self._read("<I", at)
 
-    def table(self, number: int) -> _Table:
-        """The table in a field."""
+    def followed(self, number: int) -> int:
+        """The index of the byte to which a field points."""
         at = self._field(number)
         if at is None:
             raise ValueError("A table is missing.")
-        return _Table(self._data, self._followed(at))
+        return self._followed(at)
+
+    def table(self, number: int) -> FlatTable:
+        """The table in a field."""
+        return FlatTable(self._data, self.followed(number))
+
+    def number(self, number: int, form: str) -> int:
+        """The number in a field; 0 if the table does not have it."""
+        at = self._field(number)
+        return 0 if at is None else self._read(form, at)
 
     def _vector(self, number: int) -> tuple[int, int]:
         """Where the elements of a field begin, and how many there are."""
@@ -105,10 +114,10 @@ class _Table:
             raise ValueError("A list is longer than the footer.")
         return at + 4, count
 
-    def tables(self, number: int) -> list[_Table]:
+    def tables(self, number: int) -> list[FlatTable]:
         """The tables in a field."""
         at, count = self._vector(number)
-        return [_Table(self._data, self._followed(at + 4 * i)) for i in range(count)]
+        return [FlatTable(self._data, self._followed(at + 4 * i)) for i in range(count)]
 
     def blocks(self, number: int) -> list[tuple[int, ...]]:
         """The blocks in a field."""

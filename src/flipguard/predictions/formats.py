@@ -29,8 +29,6 @@ SEPARATORS = {"csv": ",", "tsv": "\t"}
 TEXT_FORMATS = frozenset({*SEPARATORS, "jsonl"})
 CLASS_NAMES_KEY = "flipguard.class_names"
 
-CODECS = {".gz": "gzip", ".zst": "zstd"}
-
 
 def format_of(path: Path) -> tuple[str, str | None]:
     """The format and the compression of a file by its name.

@@ -148,8 +148,7 @@ def _as_series(column: str, values: Any, name: str) -> pl.Series | None:
         return None
     if has_index(values):
         values = values.to_series() if not hasattr(values, "index") else values
-        found = _from_objects(column, values, name) if values.dtype == object else None
-        series = _series(column, values) if found is None else found
+        series = _series(column, values, name)
     else:
         try:
             series = pl.Series(column, values)
@@ -260,27 +259,50 @@ def _from_pandas(frame: Any, name: str, id: str | None) -> pl.DataFrame:
             given.append((column, frame.index.get_level_values(i).to_series()))
     columns = []
     for column, values in given:
-        if values.dtype == object:
-            columns.append(_from_objects(column, values, name))
-        else:
-            columns.append(_series(column, values))
+        columns.append(_series(column, values, name))
     return pl.DataFrame(columns)
 
 
-def _series(column: str, values: Any) -> pl.Series:
-    return pl.from_pandas(values.to_frame("0")).to_series().alias(column)
-
-
-def _from_objects(column: str, values: Any, name: str) -> pl.Series:
+def _series(column: str, values: Any, name: str) -> pl.Series:
+    """A column of pandas; pyarrow, which not everyone has, is needed only for its own types."""
+    dtype = values.dtype
+    if hasattr(dtype, "pyarrow_dtype") or getattr(dtype, "storage", None) == "pyarrow":
+        return pl.from_pandas(values.to_frame("0")).to_series().alias(column)
+    if getattr(dtype, "tz", None) is not None:
+        return _times_in_zone(column, values)
+    if isinstance(dtype, np.dtype) and dtype.kind in "iufb":
+        return pl.Series(column, values.to_numpy(), nan_to_null=True)
+    if isinstance(dtype, np.dtype) and dtype.kind in "mM":
+        return pl.Series(column, values.dt.as_unit(_unit(values)).to_numpy())
+    items = values.to_numpy(dtype=object, na_value=None).tolist()
+    items = [pl.Series(item) if isinstance(item, np.ndarray) else item for item in items]
+    if len({type(item) for item in items if item is not None}) <= 1:
+        try:
+            found = pl.Series(column, items)
+            return found.cast(pl.String) if found.dtype == pl.Null else found
+        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+            pass
     try:
-        return _series(column, values)
-    except (TypeError, ValueError, OverflowError):
-        pass  # Values of several types: names and numbers mixed are names.
-    try:
-        return as_column(column, values.to_numpy(), name)
+        # Values of several types: names and numbers mixed are names.
+        return as_column(column, _as_objects(items), name)
     except InputError:
         # It can be no id, class or group, and is refused only if it is asked for as one.
-        return pl.Series(column, values.tolist(), dtype=pl.Object)
+        return pl.Series(column, items, dtype=pl.Object)
+
+
+def _times_in_zone(column: str, values: Any) -> pl.Series:
+    plain = values.dt.tz_convert("UTC").dt.tz_localize(None).dt.as_unit(_unit(values))
+    times = pl.Series(column, plain.to_numpy()).dt.replace_time_zone("UTC")
+    try:
+        return times.dt.convert_time_zone(str(values.dtype.tz))
+    except pl.exceptions.PolarsError:
+        return times  # Polars knows no zone without a name; the same times in UTC are as good.
+
+
+def _unit(values: Any) -> str:
+    """The unit of times in pandas, or milliseconds if it is one that Polars does not know."""
+    unit: str = values.dt.unit
+    return "ms" if unit == "s" else unit
 
 
 def _from_arrow(frame: Any, name: str) -> pl.DataFrame:

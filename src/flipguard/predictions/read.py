@@ -18,6 +18,7 @@ import polars as pl
 from flipguard.archives import Array, array_names, first_sentence, read_arrays
 from flipguard.errors import InputError, listed
 from flipguard.predictions.arrow_footer import read_arrow_footer
+from flipguard.predictions.compression import DAMAGE
 from flipguard.predictions.formats import (
     CLASS_NAMES_KEY,
     SEPARATORS,
@@ -51,9 +52,9 @@ NO_NUMBER = re.compile(
 FAULTS: tuple[type[BaseException], ...] = (
     pl.exceptions.PolarsError,
     pl.exceptions.PanicException,
-    OSError,
     UnicodeDecodeError,
     FormatError,
+    *DAMAGE,
 )
 
 

@@ -53,7 +53,7 @@ class Scores:
         return list(self.wide_columns or ())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Predictions:
     """One model's predictions: a lazy table and the roles of its columns.
 
@@ -71,6 +71,18 @@ class Predictions:
     path: Path | None = None
     # What columns with well-known names were taken for, by these names.
     recognised: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        roles = {"id": self.id, "target": self.target, "label": self.label}
+        told = [
+            role if column == role else f"{role} in {column!r}"
+            for role, column in roles.items()
+            if column is not None
+        ]
+        if self.scores is not None:
+            names = self.class_names
+            told.append(self.scores.kind + (f" of {len(names):,} classes" if names else ""))
+        return f"<Predictions {self.name!r}: {', '.join(told)}>"
 
     @classmethod
     def from_arrays(

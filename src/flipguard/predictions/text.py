@@ -13,19 +13,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from flipguard.errors import InputError, listed
+from flipguard.predictions.compression import open_text
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
 # The index of a byte in its piece, and what is wrong there.
 Fault = tuple[int, InputError]
 
-MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 BOM = b"\xef\xbb\xbf"
 # Small enough to stay in a core's cache, where a look at every byte is cheap.
 PIECE = 1 << 16
@@ -38,19 +38,6 @@ NEWLINE, RETURN, QUOTE = ord("\n"), ord("\r"), ord('"')
 
 class FormatError(ValueError):
     """Content that the format of a text file does not allow."""
-
-
-def open_text(path: Path) -> IO[bytes]:
-    """The file's text as bytes; compression is detected from the first bytes."""
-    with path.open("rb") as file:
-        start = file.read(4)
-    for magic, codec in MAGIC.items():
-        if start.startswith(magic):
-            import pyarrow as pa
-
-            stream: IO[bytes] = pa.input_stream(str(path), compression=codec)
-            return stream
-    return path.open("rb")
 
 
 def check_lines(path: Path) -> bool:

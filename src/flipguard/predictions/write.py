@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -13,13 +12,15 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from flipguard.archives import write_npz
 from flipguard.errors import InputError
 from flipguard.files import replacing
+from flipguard.predictions.arrow_writer import write_arrow
+from flipguard.predictions.compression import compressed
 from flipguard.predictions.formats import (
     CLASS_NAMES_KEY,
-    CODECS,
     SEPARATORS,
     TEXT_FORMATS,
     format_of,
@@ -119,6 +120,12 @@ class _Outgoing:
     def scores(self) -> Scores | None:
         return self.predictions.scores
 
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What a file with metadata stores: the names of the classes, if they have any."""
+        names = None if self.scores is None else self.scores.class_names
+        return {} if names is None else {CLASS_NAMES_KEY: json.dumps(names)}
+
     def pieces(self) -> Iterator[pl.DataFrame]:
         """The whole table in order, the scores after the other columns."""
         rows, source, at = MOST_ROWS_PER_PIECE, self._source(), 0
@@ -178,9 +185,10 @@ def _is_flat(dtype: pl.DataType) -> bool:
 def _as_slice(column: str, dtype: pl.DataType, kind: str) -> pl.Expr:
     """A column in a type that the format holds."""
     expression = exactly(column)
-    if isinstance(dtype, pl.Categorical | pl.Enum):
-        # Dictionaries that change from piece to piece are more than an Arrow file can hold.
-        return expression.cast(pl.String)
+    # Dictionaries that change from piece to piece are more than an Arrow file can hold.
+    plain = _without_categories(dtype)
+    if plain != dtype:
+        return expression.cast(plain)
     if kind in ("parquet", "arrow"):
         return expression
     if dtype == pl.Duration:
@@ -188,6 +196,18 @@ def _as_slice(column: str, dtype: pl.DataType, kind: str) -> pl.Expr:
     if dtype.is_temporal() or dtype.is_decimal():
         return expression.cast(pl.String)
     return expression
+
+
+def _without_categories(dtype: pl.DataType) -> pl.DataType:
+    if isinstance(dtype, pl.Categorical | pl.Enum):
+        return pl.String()
+    if isinstance(dtype, pl.List):
+        return pl.List(_without_categories(dtype.inner))  # type: ignore[arg-type]
+    if isinstance(dtype, pl.Array):
+        return pl.Array(_without_categories(dtype.inner), dtype.size)  # type: ignore[arg-type]
+    if isinstance(dtype, pl.Struct):
+        return pl.Struct({f.name: _without_categories(f.dtype) for f in dtype.fields})  # type: ignore[arg-type]
+    return dtype
 
 
 def _as_class(column: str, dtype: pl.DataType, kind: str) -> pl.Expr:
@@ -217,20 +237,9 @@ def _in_pieces(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
 _Writer = Callable[[_Outgoing, IO[bytes], str | None], None]
 
 
-@contextmanager
-def _compressed(stream: IO[bytes], compression: str | None) -> Iterator[Any]:
-    if compression is None:
-        yield stream
-        return
-    import pyarrow as pa
-
-    with pa.CompressedOutputStream(stream, CODECS[compression]) as squeezed:
-        yield squeezed
-
-
 def _separated(separator: str) -> _Writer:
     def write(table: _Outgoing, stream: IO[bytes], compression: str | None) -> None:
-        with _compressed(stream, compression) as out:
+        with compressed(stream, compression) as out:
             for i, piece in enumerate(table.pieces()):
                 text = piece.write_csv(separator=separator, include_header=i == 0)
                 out.write(text.encode())
@@ -239,40 +248,30 @@ def _separated(separator: str) -> _Writer:
 
 
 def _json_lines(table: _Outgoing, stream: IO[bytes], compression: str | None) -> None:
-    with _compressed(stream, compression) as out:
+    with compressed(stream, compression) as out:
         for piece in table.pieces():
             out.write(piece.write_ndjson().encode())
 
 
 def _parquet(table: _Outgoing, stream: IO[bytes], _: str | None) -> None:
-    import pyarrow.parquet as pq
+    pieces = table.pieces()
+    first = next(pieces)
 
-    tables = _arrow_tables(table)
-    first = next(tables)
-    # No two scores are alike, so a dictionary of them would be built in vain.
-    plain = [c for c in first.column_names if c not in SCORE_KINDS]
-    with pq.ParquetWriter(stream, first.schema, compression="zstd", use_dictionary=plain) as writer:
-        writer.write_table(first)
-        for piece in tables:
-            writer.write_table(piece)
+    def all_pieces(*_: object) -> Iterator[pl.DataFrame]:
+        yield first
+        yield from pieces
+
+    frame = register_io_source(all_pieces, schema=first.schema)
+    try:
+        frame.sink_parquet(stream, row_group_size=first.height, metadata=table.metadata)
+    except pl.exceptions.ComputeError as problem:
+        # Errors of the table itself are InputErrors already; this one is the disk's, which Polars
+        # puts last.
+        raise OSError(str(problem).rpartition(": ")[2]) from problem
 
 
 def _arrow(table: _Outgoing, stream: IO[bytes], _: str | None) -> None:
-    import pyarrow as pa
-
-    tables = _arrow_tables(table)
-    first = next(tables)
-    with pa.ipc.new_file(stream, first.schema) as writer:
-        writer.write_table(first)
-        for piece in tables:
-            writer.write_table(piece)
-
-
-def _arrow_tables(table: _Outgoing) -> Iterator[Any]:
-    names = table.scores.class_names if table.scores is not None else None
-    stored = None if names is None else {CLASS_NAMES_KEY: json.dumps(names)}
-    for piece in table.pieces():
-        yield piece.to_arrow().replace_schema_metadata(stored)
+    write_arrow(table.pieces(), stream, table.metadata)
 
 
 def _write_npz(table: _Outgoing, path: Path) -> None:

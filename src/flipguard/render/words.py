@@ -95,7 +95,7 @@ def compared_with_retrains(floor: NoiseFloor) -> str:
 
 
 def what_controls_show(result: Comparison) -> str:
-    """Return the smallest change that these controls can show, and the smallest with five of them.
+    """Return the smallest changes that these controls can show, and the smallest with five of them.
 
     The text is empty with five or more controls, because further ones add little.
     """
@@ -105,17 +105,12 @@ def what_controls_show(result: Comparison) -> str:
         return ""
     if any((floor.low, floor.high) == METRICS[floor.metric].range for floor in floors):
         return f"{k} controls that differ this much cannot show any change; give more controls."
-    seen = _listed([f"{100 * floor.shows:.2f}" for floor in floors])
-    five = _listed([f"{100 * floor.five_show:.2f}" for floor in floors])
-    names = _listed([floor.metric for floor in floors])
+    seen = ", ".join(f"{floor.metric} {100 * floor.shows:.2f}" for floor in floors)
+    five = ", ".join(f"{floor.metric} {100 * floor.five_show:.2f}" for floor in floors)
     return (
-        f"With {k} controls, only changes of more than about {seen} points ({names}) can be told "
-        f"from noise; with five controls that vary as much, changes of more than {five}."
+        f"With {k} controls, the smallest changes that can be told from noise, in points, are "
+        f"about: {seen}; with five controls that vary as much: {five}."
     )
-
-
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def what_ratios_say(result: Comparison) -> str:

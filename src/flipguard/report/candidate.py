@@ -197,7 +197,8 @@ def _flips_note(table: FlipTable) -> str:
     )
     return (
         f"This page holds the worst {len(table):,} of {table.total:,} ({parts}). "
-        "All of them: `--flips FILE`, or `result.flips()` in Python."
+        "flipguard compare --flips FILE writes all of them to a file, and result.flips() in Python "
+        "returns them."
     )
 
 

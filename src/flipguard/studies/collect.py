@@ -12,6 +12,7 @@ from flipguard.methods import method_of
 from flipguard.runs.config import Config
 from flipguard.runs.folder import Run, read_lines
 from flipguard.runs.history import HISTORY, SPLITS, measured_split
+from flipguard.runs.presets import PRESETS
 from flipguard.runs.scope import Scope
 from flipguard.studies.analyses import Analysed, analyses_of
 from flipguard.studies.measure import measured
@@ -20,13 +21,6 @@ from flipguard.studies.results import Row
 from flipguard.studies.study import DEFAULT_METRICS, ModelSpec, Scalar, StudyRow
 
 LIBRARIES: Final = ("timm:", "torchvision:")
-# The data sets of the paper-sized scales, as the papers call them.
-NAMES: Final = {
-    "cifar10": {"CIFAR-10"},
-    "cifar100": {"CIFAR-100"},
-    "imagenet": {"ImageNet", "ILSVRC12"},
-    "inaturalist": {"iNaturalist", "iNaturalist 2017"},
-}
 PAPERS_PRESETS: Final = ("pct-", "elodi-", "churn-")
 
 DIGITS = 10
@@ -63,12 +57,15 @@ def differences(plan: StudyPlan) -> list[str]:
 def _changed(model: ModelSpec, config: Config) -> Iterator[str]:
     method, named = method_of(config.method)
     defaults = {option.name: option.default for option in method.options}
+    papers = {option.name: option.printed.value for option in method.options if option.printed}
     stated = {**model.printed, **model.options, **named}
     for name, value in config.options.items():
         # None means all classes, as the paper's K = 1000 does.
         if value is None or value == stated.get(name, defaults.get(name)):
             continue
         text = f"{method.name}: {name} = {_as_text(value)}"
+        if name not in stated and value == papers.get(name):
+            continue
         if name in stated:
             yield f"{text} for {_as_text(stated[name])}"
         else:
@@ -117,26 +114,35 @@ def _plain(name: str) -> str:
 
 
 def _of_data(plan: StudyPlan) -> Iterator[str]:
+    """Yield the user's data, if they replace the scale's."""
     scale = plan.scale
-    data = scale.data.partition(":")[0]
-    for line in _lines(plan):
-        named = line.data or plan.study.table.data
-        if named not in NAMES.get(data, set()):
-            yield f"data: {data} with {scale.classes:,} classes for {named}"
+    if any(text.startswith("data=") for text in scale.given):
+        named = dict.fromkeys(line.data or plan.study.table.data for line in _lines(plan))
+        yield f"data: {scale.data} with {scale.classes:,} classes for {', '.join(named)}"
 
 
 def _of_recipe(plan: StudyPlan) -> Iterator[str]:
-    """Yield differences in the recipe that no preset can set."""
-    if not all(node.config.recipe.decay_biases_and_norms for node in plan.nodes):
+    """Yield differences in the recipe and in the images."""
+    trained = [node.config for node in plan.nodes if not node.adopted]
+    if not all(config.recipe.decay_biases_and_norms for config in trained):
         yield "recipe: weight decay leaves out biases and norms"
-    yield "recipe: the last incomplete batch of every epoch is dropped"
-    yield "inputs: pixels from -1 to 1, not by each channel's mean and deviation"
-    if plan.scale.precision != "32-true":
-        yield f"precision: {plan.scale.precision} on a GPU"
-    for node in plan.nodes:
-        method, named = method_of(node.config.method)
-        for one in method.unlike_at({**node.config.options, **named}, plan.scale.classes):
-            yield f"{node.config.method}: {one}"
+    for spec in dict.fromkeys(config.model for config in trained):
+        ours = plan.scale.recipe_of(spec)
+        common = {**PRESETS.get(plan.scale.preset or "", {}), **plan.scale.recipe}
+        if changes := [f"{k} = {v}" for k, v in ours.items() if v != common.get(k)]:
+            yield f"recipe of {spec}: {', '.join(changes)}"
+    if trained:
+        yield "recipe: the last incomplete batch of every epoch is dropped"
+    if any(config.preprocessing.mean is None for config in trained):
+        yield "inputs: pixels from -1 to 1, not by each channel's mean and deviation"
+    for precision in dict.fromkeys(config.machine.precision for config in trained):
+        if precision != "32-true":
+            yield f"precision: {precision}"
+    for config in trained:
+        method, named = method_of(config.method)
+        for one in method.unlike_at({**config.options, **named}, plan.scale.classes):
+            yield f"{config.method}: {one}"
+    yield from plan.scale.unlike
 
 
 def _lines(plan: StudyPlan) -> list[StudyRow]:
@@ -160,10 +166,12 @@ def setting_of(plan: StudyPlan) -> dict[str, Any]:
             names |= {line.old.role or "": line.paper.old or line.old.role or ""}
             names |= {line.new.role or "": line.paper.new or line.new.role or ""}
     used = {node.role for node in plan.nodes}
+    # A model that is adopted has no recipe.
+    trained = [node for node in plan.nodes if not node.adopted] or plan.nodes
     return {
         "data": scale.data,
         "samples": samples_of(plan),
-        "epochs": max(node.config.recipe.epochs for node in plan.nodes),
+        "epochs": max(node.config.recipe.epochs for node in trained),
         "recipe": recipe_of(plan),
         "models": {
             names.get(role, role): " or ".join(scale.models(role))
@@ -176,9 +184,10 @@ def setting_of(plan: StudyPlan) -> dict[str, Any]:
 def recipe_of(plan: StudyPlan) -> dict[str, Any]:
     """Return the optimizer and the scale's recipe, except the number of epochs."""
     scale = plan.scale
+    trained = next((node for node in plan.nodes if not node.adopted), plan.nodes[0])
     return {
         **({} if scale.preset is None else {"preset": scale.preset}),
-        "optimizer": plan.nodes[0].config.recipe.optimizer,
+        "optimizer": trained.config.recipe.optimizer,
         **{name: value for name, value in scale.recipe.items() if name != "epochs"},
     }
 
@@ -199,7 +208,7 @@ def collect_rows(plan: StudyPlan, known: Updates | None = None) -> tuple[Row, ..
         dict.fromkeys((*DEFAULT_METRICS, *(n for n in study.metrics if n not in counted)))
     )
     rows = []
-    for place in study.chosen(plan.scale.stands_for):
+    for place in study.chosen(plan.scale.stands_for, exact=plan.scale.exact):
         if place in plan.left_out:
             rows.append(Row(place=place, values={}, why_not=plan.left_out[place]))
             continue

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from flipguard.data import load_data
 from flipguard.data.dataset import DataSet
 from flipguard.data.readers import AbsentError
-from flipguard.errors import FlipguardError, InputError, listed
+from flipguard.errors import InputError, listed
 from flipguard.formatting import format_seconds
-from flipguard.methods import method_of
-from flipguard.run_document import RUN
-from flipguard.runs.config import Config
-from flipguard.runs.folder import Run, read_lines
-from flipguard.runs.history import TIMING
 from flipguard.runs.scope import Scope
+from flipguard.studies.costs import Costs, time_models
 from flipguard.studies.plan import NotAtScaleError, StudyPlan, plan_study
 from flipguard.studies.read_study import studies, study_of
 from flipguard.studies.results import check_out
@@ -29,13 +24,9 @@ from flipguard.studies.scales import Scale, scale_of
 from flipguard.studies.study import Study
 from flipguard.training.checks import check_data, check_numbers
 from flipguard.training.devices import cores
-from flipguard.training.members import FOLDER, member_count
+from flipguard.training.members import FOLDER
 from flipguard.training.scoping import scoped
 from flipguard.worker_pool import PoolSettings
-
-Kind: TypeAlias = tuple[str, str, str, str]
-
-AVERAGING = 2.0  # seconds: an ensemble only loads its members
 
 ALL = "all"
 """Instead of names: every study that a scale allows."""
@@ -43,73 +34,7 @@ ALL = "all"
 # Small nets leave room on a GPU; more than two processes may be faster (`--processes`).
 PROCESSES_A_GPU = 2
 UNKNOWN_SECONDS = 60.0
-
-
-@dataclass(slots=True)
-class Costs:
-    """Seconds of an epoch, from finished runs and from a scale."""
-
-    scale: Scale
-    seen: dict[Kind, list[float]] = field(default_factory=lambda: defaultdict(list))
-
-    @classmethod
-    def of(cls, scale: Scale, folders: Iterable[Path]) -> Costs:
-        """Return the costs of a scale, with the times of the runs in some folders."""
-        costs = cls(scale)
-        for folder in folders:
-            for path in sorted(folder.glob(f"*/{RUN}")):
-                costs.learn(path.parent)
-        return costs
-
-    def learn(self, folder: Path) -> None:
-        """Add the time of a run's epochs."""
-        try:
-            rows = read_lines(folder / TIMING)
-            if rows:
-                # The mean, because only some epochs include a measurement, which takes long.
-                seconds = statistics.fmean(float(row["seconds"]) for row in rows)
-                self.seen[_kind(Run.read(folder).config)].append(seconds)
-        except (FlipguardError, OSError, ValueError, KeyError):
-            return  # a damaged run is ignored here, and reported when it is needed
-
-    def measured(self, node: PlannedRun) -> bool:
-        """Return whether runs like this one were timed."""
-        return bool(self.seen.get(_kind(node.config)))
-
-    def seconds(self, node: PlannedRun) -> float | None:
-        """Return the seconds that a run takes; None if they are unknown."""
-        config = node.config
-        if method_of(config.method)[0].is_mean:
-            return AVERAGING
-        if found := self.seen.get(_kind(config)):
-            return statistics.fmean(found) * config.recipe.epochs
-        plain = self.scale.seconds.get(node.role)
-        if plain is None:
-            return None
-        return plain * _factor(config) * config.scope.samples * config.recipe.epochs
-
-
-def trained_seconds(folder: Path) -> float:
-    """Return the seconds of all epochs of a run."""
-    return sum(float(row["seconds"]) for row in read_lines(folder / TIMING))
-
-
-def _kind(config: Config) -> Kind:
-    members = member_count(config) or ""
-    scope = f"{config.scope.samples:g}/{config.scope.classes}"
-    return (
-        f"{config.data}/{config.machine.device}/{config.recipe.batch_size}"
-        f"/{config.recipe.optimizer}/{config.recipe.augment}",
-        config.model,
-        f"{config.method}/{members}/{len(config.old)}",
-        scope,
-    )
-
-
-def _factor(config: Config) -> float:
-    """Return the cost of a method in training runs without a method."""
-    references = len(config.old) + (len(config.guides) or member_count(config))
-    return method_of(config.method)[0].cost(config.options, references)
+TIME_THEM = "`--plan --time` runs a few steps of each model here and says how long all take"
 
 
 def check_data_of(nodes: Sequence[PlannedRun]) -> None:
@@ -195,10 +120,12 @@ def prepare_job(
     devices: str | None = None,
     fuse: str = "auto",
     plan_only: bool = False,
+    timed: bool = False,
 ) -> StudyJob:
     """Return the job of some studies; raise on any bad input before training.
 
-    With `plan_only`, the device may be missing, because nothing is trained.
+    With `plan_only`, the device may be missing, because nothing is trained. With `timed`, a few
+    steps of each model are, to say how long all runs take.
     """
     chosen = (
         list(studies().values()) if ALL in ids else [study_of(one) for one in dict.fromkeys(ids)]
@@ -207,28 +134,25 @@ def prepare_job(
     check_out(out)
     numbers = {"--seeds": seeds, "--members": members, "--processes": processes}
     _check_flags(numbers, first_seed=first_seed, fuse=fuse)
-    kind, pool = _pool(device, devices, processes, needed=not plan_only)
-    chosen_seeds = _seeds(first_seed, size.seeds if seeds is None else seeds)
-    if not plan_only:
+    trains = timed or not plan_only
+    kind, pool = _pool(device, devices, processes, needed=trains)
+    if trains:
         _check_model(settings)
     machine = {"device": kind, "fuse": fuse, "threads": pool.threads, **size.precision_on(kind)}
     plans, left_out = _plans(
         chosen,
         size.set(settings),
         skips=ALL in ids,
-        seeds=chosen_seeds,
+        first_seed=first_seed,
+        seeds=seeds,
         out=out,
         machine=machine,
         most_members=members,
     )
     nodes, costs = _merged(plans, out)
-    no_data = None
-    try:
-        check_data_of(nodes)
-    except AbsentError as problem:
-        if not plan_only:
-            raise
-        no_data = str(problem)
+    no_data = _no_data_of(nodes, needed=trains)
+    if timed:
+        time_models(nodes, costs)
     return StudyJob(
         plans=tuple(plans),
         nodes=nodes,
@@ -240,6 +164,17 @@ def prepare_job(
         left_out=left_out,
         no_data=no_data,
     )
+
+
+def _no_data_of(nodes: Sequence[PlannedRun], *, needed: bool) -> str | None:
+    """Return why data are missing, or raise if they are needed; None if they are there."""
+    try:
+        check_data_of(nodes)
+    except AbsentError as problem:
+        if needed:
+            raise
+        return str(problem)
+    return None
 
 
 def _pool(
@@ -277,14 +212,21 @@ def _seeds(first: int, count: int) -> range:
 
 
 def _plans(
-    chosen: Sequence[Study], scale: Scale, *, skips: bool, **settings: Any
+    chosen: Sequence[Study],
+    scale: Scale,
+    *,
+    skips: bool,
+    first_seed: int,
+    seeds: int | None,
+    **settings: Any,
 ) -> tuple[list[StudyPlan], dict[str, str]]:
     """Return the plans of studies, and with `skips` why the scale does not allow others."""
     plans: list[StudyPlan] = []
     left_out: dict[str, str] = {}
     for study in chosen:
+        count = scale.of_study(study.paper, study.id).seeds if seeds is None else seeds
         try:
-            plan = plan_study(study, scale, **settings)
+            plan = plan_study(study, scale, seeds=_seeds(first_seed, count), **settings)
         except NotAtScaleError as problem:
             if not skips:
                 raise
@@ -321,7 +263,7 @@ def plan_rows(task: StudyJob) -> Iterator[tuple[str, str, int, int, str, str]]:
     runs: Counter[tuple[str, str]] = Counter()
     left: dict[tuple[str, str], list[PlannedRun]] = defaultdict(list)
     for node in task.nodes:
-        kind = (node.config.method, node.config.model)
+        kind = ("adopted" if node.adopted else node.config.method, node.config.model)
         runs[kind] += 1
         if not node.is_finished:
             left[kind].append(node)
@@ -330,7 +272,8 @@ def plan_rows(task: StudyJob) -> Iterator[tuple[str, str, int, int, str, str]]:
         known = [task.costs[node.folder].seconds(node) for node in todo]
         total = sum(seconds for seconds in known if seconds is not None)
         each = format_seconds(total / len(todo)) if todo and None not in known else "?"
-        yield (*kind, count, count - len(todo), each if todo else "", format_seconds(total))
+        of_all = "?" if None in known else format_seconds(total)
+        yield (*kind, count, count - len(todo), each if todo else "", of_all)
 
 
 def plan_summary(task: StudyJob) -> str:
@@ -342,23 +285,27 @@ def plan_summary(task: StudyJob) -> str:
         return f"{text}: nothing to train."
     processes = task.pool.processes
     with_what = f"{processes} process{'es' * (processes != 1)} on {task.device}"
-    measured = sum(task.costs[node.folder].measured(node) for node in left)
-    scale = task.scale
-    timed_on = scale.timed_on.removesuffix(", guessed")
-    guess = f"a guess, for {timed_on}"
-    if not measured and "CPU" not in timed_on and task.device == "cpu":
+    known = [node for node in left if task.costs[node.folder].seconds(node) is not None]
+    timed = sum(task.costs[node.folder].timed(node) for node in known)
+    guessed = sum(task.costs[node.folder].guessed(node) for node in known)
+    timed_on = task.scale.timed_on.removesuffix(", guessed")
+    about = format_seconds(task.seconds(known))
+    if len(known) < len(left):
+        rest = f"about {about} with {with_what} for {len(known)} of them, and for the others "
+        return f"{text}: {rest if known else ''}an unknown time; {TIME_THEM}."
+    if guessed and not timed and "CPU" not in timed_on and task.device == "cpu":
         return (
-            f"{text}: about {format_seconds(task.seconds(left))} on {timed_on}; with {with_what} "
-            "far longer, for an unknown time."
+            f"{text}: about {about} on {timed_on}; with {with_what} far longer, for an unknown "
+            f"time; {TIME_THEM}."
         )
     basis = (
-        "timed by similar finished runs"
-        if measured == len(left)
-        else guess
-        if not measured
-        else f"{measured} of them timed by similar runs, the others guessed"
+        "timed here, by similar runs or a few steps"
+        if not guessed
+        else f"a guess, for {timed_on}"
+        if not timed
+        else f"{timed} of them timed here, the others guessed"
     )
-    return f"{text}: about {format_seconds(task.seconds(left))} with {with_what} ({basis})."
+    return f"{text}: about {about} with {with_what} ({basis})."
 
 
 def _check_model(settings: Sequence[str]) -> None:

@@ -71,7 +71,7 @@ def plan_study(
     most_members: int | None = None,
 ) -> StudyPlan:
     """Return the plan of a study at a scale; `most_members` replaces the scale's limit."""
-    places = study.chosen(scale.stands_for)
+    places = study.chosen(scale.stands_for, exact=scale.exact)
     scale = scale.of_study(study.paper, study.id)
     if most_members is not None:
         scale = dataclasses.replace(scale, members=most_members)

@@ -50,8 +50,9 @@ def matrix_lines(roles: Sequence[str], table: PaperTable) -> Iterator[StudyRow]:
             label=f"{old} to {new}",
             group=MATRIX,
             block=(table.data, MATRIX, old, new),
-            old=ModelSpec(role=old, generation=1),
-            new=ModelSpec(role=new, generation=0),
+            # Published weights exist once, so that a model and itself are two trainings.
+            old=ModelSpec(role=old, generation=1, trained=old == new),
+            new=ModelSpec(role=new, generation=0, trained=old == new),
             pair=(old, new),
         )
 

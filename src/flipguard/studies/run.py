@@ -11,7 +11,8 @@ from pathlib import Path
 from flipguard.errors import InputError
 from flipguard.locks import alone_in
 from flipguard.studies.collect import Updates, collect_rows, differences, setting_of
-from flipguard.studies.job import StudyJob, trained_seconds
+from flipguard.studies.costs import trained_seconds
+from flipguard.studies.job import StudyJob
 from flipguard.studies.merge_seeds import merge_with_existing
 from flipguard.studies.plan import StudyPlan
 from flipguard.studies.results import Result, read_result, result_facts, result_path, write_result

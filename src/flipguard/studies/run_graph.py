@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.methods import Method, method_of
-from flipguard.runs.config import Config, fix_randomness, from_dict
+from flipguard.runs.config import Config, Machine, fix_randomness, from_dict
 from flipguard.runs.folder import is_finished
-from flipguard.runs.key import run_key
+from flipguard.runs.key import digest_of, run_key
 from flipguard.studies.scales import Scale
 from flipguard.studies.study import OLD, ModelSpec, Scalar, Study
 from flipguard.training.checks import complete_config
@@ -40,6 +40,7 @@ class PlannedRun:
     role: str
     seed: int
     members: tuple[Path, ...] = ()  # those that it trains, in order
+    adopted: bool = False  # it is not trained: its weights are published
     changes: tuple[str, ...] = ()  # changes of its method's formula that apply to this run
 
     @property
@@ -78,6 +79,8 @@ class Graph:
         """Add the run of a model and a seed, and all runs that it needs; return the run."""
         if follower is not None:
             model = _inherited(model, follower)
+        if self._is_published(model.role) and not model.trained and model.method == "none":
+            return self._published(self._scale.roles[model.role or ""], model.role, seed)
         method, named = method_of(model.method)
         options = self._options(model, method, named)
         olds: list[PlannedRun] = []
@@ -112,6 +115,31 @@ class Graph:
             return []
         return list(self._guides(model, method, self._options(model, method, named), seed))
 
+    def _is_published(self, role: str | None) -> bool:
+        return role in self._scale.published
+
+    def _published(self, spec: str, role: str | None, seed: int) -> PlannedRun:
+        """Add the run of a model that is adopted with its published weights; no seed changes it."""
+        scale = self._scale
+        config = Config(
+            data=scale.data,
+            data_root=scale.data_root,
+            model=spec,
+            machine=Machine(device=self._machine.get("device", "auto")),
+        )
+        key = run_key(config, option_defaults={}, key_of_run=key_in_name)
+        # A run that is trained with these settings is another one.
+        folder = self._runs / digest_of([key, "published"])
+        node = PlannedRun(
+            folder=folder,
+            config=config,
+            after=frozenset(),
+            role=role or "",
+            seed=seed,
+            adopted=True,
+        )
+        return self.nodes.setdefault(folder, node)
+
     def _keep(
         self,
         folder: Path,
@@ -138,7 +166,8 @@ class Graph:
     ) -> dict[str, Scalar]:
         """Return all options: the paper's, changed by the scale, then those of the study."""
         scale, base = self._scale, method.name
-        printed = {name: scale.option(base, name, v) for name, v in model.printed.items()}
+        printed = method.printed_formula if scale.exact else {}
+        printed |= {name: scale.option(base, name, v) for name, v in model.printed.items()}
         options = method.complete({**printed, **scale.defaults(base), **model.options, **named})
         options = method.at_most(options, members=scale.members, classes=scale.classes)
         return {name: value for name, value in options.items() if name not in named}
@@ -153,17 +182,20 @@ class Graph:
         spec: str | None = None,
     ) -> Config:
         scale = self._scale
+        spec = scale.roles[model.role or ""] if spec is None else spec
         values: dict[str, Any] = {
             "method": model.method,
             "options": dict(options),
             "data": scale.data,
             "data_root": scale.data_root,
-            "model": scale.roles[model.role or ""] if spec is None else spec,
+            "model": spec,
             "pretrained": scale.pretrained,
+            "weights": scale.weights,
+            "preprocessing": scale.preprocessing,
             "old": [str(folder) for folder in old],
             "guides": [str(folder) for folder in guides],
             "fine_tune": model.fine_tune,
-            "recipe": {"preset": scale.preset, **scale.recipe, **model.recipe},
+            "recipe": {"preset": scale.preset, **scale.recipe_of(spec), **model.recipe},
             "scope": self._scope(model, seed),
             "seeds": {"seed": SEEDS_A_GENERATION * (model.generation or 0) + seed},
             "machine": {**self._machine, **scale.machine, **self._every_epoch},
@@ -202,6 +234,9 @@ class Graph:
             for index in range(share):
                 # With many architectures, each seed starts with another one, and none is repeated.
                 spec = specs[(first + index) % len(specs)]
+                if self._is_published(guide.role) and not guide.trained:
+                    yield self._published(spec, guide.role, seed)
+                    continue
                 _, config = complete_config(self._config(plain, options, seed, [], [], spec))
                 # By its index, so that members of two architectures have different sample orders.
                 yield self._member(config, index, guide.role, seed)

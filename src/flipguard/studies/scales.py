@@ -23,7 +23,7 @@ BLANK = re.compile(r"\{(\w+)\}")
 # The settings of `scope` that a study's rows do not state.
 SCOPE = ("validation", "seed", "class_choice", "per_class")
 FORMS = (
-    *("recipe.NAME", "machine.NAME", "roles.NAME", "options.METHOD.NAME"),
+    *("recipe.NAME", "machine.NAME", "preprocessing.NAME", "roles.NAME", "options.METHOD.NAME"),
     *("data", "data_root", "classes", *(f"scope.{name}" for name in SCOPE)),
 )
 
@@ -40,8 +40,9 @@ class Scale:
     members: int
     seeds: int
     roles: Mapping[str, str]
-    seconds: Mapping[str, float]
-    timed_on: str
+    # Time per epoch by role, and on what; where it is not known, a plan can time the models.
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    timed_on: str = ""
     recipe: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
@@ -52,15 +53,27 @@ class Scale:
     preset: str | None = None
     precision: str = "32-true"
     pretrained: bool = False
+    # Torchvision's name of the weights that models start from, if they are not its newest ones.
+    weights: str | None = None
     data_root: str | None = None
     # By role: several architectures of about the same accuracy, for ensembles of them.
     many: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # Changes of the recipe for the models whose specs start with a text.
+    families: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)
+    # Roles whose models are not trained: they have the weights that their libraries publish.
+    published: Sequence[str] = ()
+    # Whether it is the papers' own: only tables of its data, with the equations as printed.
+    exact: bool = False
+    unlike: Sequence[str] = ()  # differences from the paper that no setting shows
     given: tuple[str, ...] = ()
 
     def of_study(self, paper: str, study: str) -> Scale:
         """Return the scale for a study of a paper; the user's settings come last."""
-        own = {**self.papers.get(paper, {}), **self.studies.get(study, {})}
-        scale = dataclasses.replace(self, **own, papers={}, studies={})
+        tables = self.papers.get(paper, {}), self.studies.get(study, {})
+        own: dict[str, Any] = {**tables[0], **tables[1]}
+        unlike = [*self.unlike, *(one for table in tables for one in table.get("unlike", ()))]
+        scale = dataclasses.replace(self, **{**own, "unlike": unlike}, papers={}, studies={})
         for text in self.given:
             if re.split(r"[.=]", text)[0] in own:
                 scale = scale._set(text)
@@ -87,6 +100,19 @@ class Scale:
                 f"Expected `--set {blank[0]}=…` at scale {self.name}, but it was not given; name "
                 "a folder with a pretrained model of Transformers."
             )
+
+    def recipe_of(self, spec: str) -> dict[str, Any]:
+        """Return the recipe of a model: the scale's, with the changes for its family.
+
+        >>> scale_of("imagenet").recipe_of("timm:vgg13")["learning_rate"]
+        0.01
+        """
+        found = dict(self.recipe)
+        for start, changes in self.families.items():
+            if spec.startswith(start):
+                found |= changes
+        told = [text.partition("=")[0].removeprefix("recipe.") for text in self.given]
+        return {**found, **{name: self.recipe[name] for name in told if name in self.recipe}}
 
     def option(self, method: str, name: str, printed: Scalar) -> Scalar:
         """Return this scale's value of an option, which may replace the value in a paper's row."""
@@ -143,7 +169,7 @@ class Scale:
             _check_option(method, option)
             ours = {**self.options.get(method, {}), option: _parsed(text)}
             return dataclasses.replace(self, options={**self.options, method: ours})
-        if table in ("recipe", "machine") and name:
+        if table in ("recipe", "machine", "preprocessing") and name:
             changed = {table: {**getattr(self, table), name: _parsed(text)}}
             return dataclasses.replace(self, **changed)
         if table == "scope" and name in SCOPE:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flipguard.formatting import format_seconds
+from flipguard.formatting import format_percent, format_seconds
 from flipguard.metrics import METRICS
 from flipguard.studies.agreement import Pair
 from flipguard.studies.claims import NOT_RUN
@@ -186,7 +186,7 @@ def verdict_lines(result: Result, *, most: int | None = MOST_CONTRADICTIONS) -> 
         yield text
     if found.pairs:
         none_decided = found.count("undecided") == len(found.pairs)
-        share = "undecided" if none_decided else f"{found.share:.0%}"
+        share = "undecided" if none_decided else format_percent(found.share, decimals=0)
         yield (
             f"Agreement: {share}. Of {len(found.pairs)} pairs of rows that the paper "
             f"separates clearly, {found.count('agree')} have the same order here, "

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from flipguard.formatting import format_percent
 from flipguard.studies.agreement import Agreement, Pair, Verdict
 from flipguard.studies.claims import NOT_RUN
 from flipguard.studies.explanations import contradictions
@@ -287,7 +288,7 @@ class PairTally:
         """The share as text."""
         if self.clear and self.undecided == self.clear:
             return "undecided"
-        return f"{self.share:.0%}" if self.clear else MISSING
+        return format_percent(self.share, decimals=0) if self.clear else MISSING
 
     @property
     def counts(self) -> tuple[str, ...]:
@@ -336,7 +337,8 @@ def overview_line(results: Sequence[Result]) -> str:
                 "table and are counted only there."
             )
         if found.undecided and (decided := found.agree + found.disagree):
-            text += f" Of those that the seeds decide, {found.agree / decided:.0%} agree."
+            share = format_percent(found.agree / decided, decimals=0)
+            text += f" Of those that the seeds decide, {share} agree."
     if found.claims:
         undecided = found.claims - found.holds - found.fails
         text += (

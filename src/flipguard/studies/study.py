@@ -86,6 +86,7 @@ class GuideSpec:
     count: int
     generation: int | None = None
     stands_for: str | None = None  # the paper's architecture
+    trained: bool = False  # even at scales where members of this role have published weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ class ModelSpec:
     watch: bool = False  # measured against old in every epoch, although it does not follow it
     fix: tuple[str, ...] = ()  # sources of randomness that no seed changes
     recipe: Mapping[str, Scalar] = field(default_factory=dict)
+    trained: bool = False  # even at scales where models of this role have published weights
     generation: int | None = None  # other generations have other seeds; None: the follower's
     # The share of the training samples that it sees, and of the classes that it knows; None: all,
     # or that of the follower.
@@ -210,11 +212,15 @@ class Study:
         """pct, elodi or churn."""
         return self.table.paper
 
-    def chosen(self, stands_for: tuple[str, ...]) -> tuple[int, ...]:
+    def chosen(self, stands_for: tuple[str, ...], *, exact: bool = False) -> tuple[int, ...]:
         """The lines that belong to one data set: the first of these that the table has.
 
-        A table of one data set is shown whole, whatever a scale stands for.
+        A table of one data set is shown whole, whatever a scale stands for. With `exact`, only
+        lines of these data sets are shown.
         """
+        own = [line.data or self.table.data for line in self.lines]
+        if exact:
+            return tuple(i for i, name in enumerate(own) if name in stands_for)
         data = {line.data for line in self.lines if line.data is not None}
         if len(data) <= 1:
             return tuple(range(len(self.lines)))

@@ -15,7 +15,7 @@ from flipguard.errors import InputError
 from flipguard.runs.config import Seeds, as_dict
 from flipguard.studies.run_graph import PlannedRun
 from flipguard.training.checks import check_folder
-from flipguard.training.jobs import train_job_for, train_several_job_for
+from flipguard.training.jobs import adopt_job_for, train_job_for, train_several_job_for
 from flipguard.worker_pool import Ending, Job, PoolMonitor, PoolSettings, WorkerPool
 
 ProgressCallback = Callable[[int, int], None]
@@ -161,6 +161,8 @@ def _job(group: Group, cost: Callable[[PlannedRun], float], deadline: float | No
     total = sum(map(cost, group))
     if len(group) == 1:
         (node,) = group
+        if node.adopted:
+            return adopt_job_for(node.config, node.folder, cost=total)
         return train_job_for(node.config, node.folder, after=after, cost=total, deadline=deadline)
     runs = [(node.config, node.folder) for node in group]
     return train_several_job_for(runs, after=after, cost=total, deadline=deadline)
@@ -182,7 +184,7 @@ def _groups(nodes: Sequence[PlannedRun], gpus: int) -> list[Group]:
 def _kind(node: PlannedRun) -> str:
     """Return the same text for runs that can be one network: they differ only by their seeds."""
     config = node.config
-    if config.method != "none" or config.old or config.fine_tune:
+    if node.adopted or config.method != "none" or config.old or config.fine_tune:
         return str(node.folder)  # a group of one
     return repr(as_dict(dataclasses.replace(config, seeds=Seeds())))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from torch import nn
 from flipguard.data import DataSet, TextSplit
 from flipguard.errors import InputError, listed, printable
 from flipguard.files import sha256_of
+from flipguard.formatting import format_percent
 from flipguard.locks import alone_in
 from flipguard.models import build_model
 from flipguard.models.classes import given_labels, rows_of_classes, tensors_by_class, with_classes
@@ -24,7 +26,7 @@ from flipguard.models.registry import check_spec
 from flipguard.models.shapes import Shape
 from flipguard.run_document import RUN
 from flipguard.runs.config import Config, Machine
-from flipguard.runs.folder import MODEL, Run, begun_or_nothing, check_place
+from flipguard.runs.folder import MODEL, Run, begun_or_nothing, check_place, forget
 from flipguard.runs.image_settings import ImageSettings
 from flipguard.runs.key import digest_of
 from flipguard.training.batches import BatchSource, data_of, input_shape_of
@@ -32,10 +34,12 @@ from flipguard.training.checkpoint import save_model
 from flipguard.training.checks import check_folder, check_model
 from flipguard.training.devices import fabric_of, to_device
 from flipguard.training.evaluate import logits_on
+from flipguard.training.jobs import run_of_job
 from flipguard.training.monitor import Report
 from flipguard.training.predict import write_test_predictions
 from flipguard.training.record import run_facts, write_run
 from flipguard.training.starting import as_seen, with_own_inputs, with_settings
+from flipguard.worker_process import JobContext
 
 SIGMAS = 3  # by which an error rate must be below chance
 FEW = 10  # with so many classes, twice the accuracy of chance is little
@@ -80,27 +84,50 @@ def adopt(
         allow_code: Whether ``python:`` may run code.
         report: Called with each line.
     """
-    check_place(out)
-    settings = preprocessing or ImageSettings()
     config = Config(
         data=data,
         model=model,
         data_root=data_root,
-        preprocessing=settings,
+        preprocessing=preprocessing or ImageSettings(),
         machine=Machine(device=device),
     )
+    names = given_labels(classes) if isinstance(classes, Path) else classes
+    with allowing_code(allow_code):
+        return _adopted(config, out, weights, names, report)
+
+
+def adopt_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
+    """Adopt the model of a job from `adopt_job_for`, in a worker process.
+
+    The run has the key that its folder is named after, because it was planned without weights.
+    """
+    config, folder = run_of_job(arguments, None)
+    forget(folder)  # of a process that was killed
+    _adopted(config, folder, None, None, context.note, key=folder.name)
+    return True
+
+
+def _adopted(
+    config: Config,
+    out: Path,
+    weights: str | None,
+    names: Sequence[str] | None,
+    report: Report,
+    *,
+    key: str | None = None,
+) -> Adopted:
+    check_place(out)
     if (out / RUN).exists():
         raise InputError(
             f"Expected {printable(str(out))} to be a new folder, but there is a run in it; choose "
             "another `--out`."
         )
     check_folder(out, config, resume=False)
-    check_spec(model)
-    names = given_labels(classes) if isinstance(classes, Path) else classes
-    with allowing_code(allow_code), alone_in(out, report=report), begun_or_nothing(out):
-        check_code(model)
+    check_spec(config.model)
+    with alone_in(out, report=report), begun_or_nothing(out):
+        check_code(config.model)
         found = _Adoption(config, data_of(config), weights, names)
-        return found.finish(out, report)
+        return found.finish(out, report, key)
 
 
 class _Adoption:
@@ -232,8 +259,8 @@ class _Adoption:
                 "argument `classes` in its function."
             )
 
-    def finish(self, out: Path, report: Report) -> Adopted:
-        """Write the folder of the run."""
+    def finish(self, out: Path, report: Report, key: str | None) -> Adopted:
+        """Write the folder of the run; without a key, it gets one by its weights."""
         device = fabric_of(self.config.machine).device
         model = to_device(self.model, device)
         self._try(model, device)
@@ -246,7 +273,7 @@ class _Adoption:
             "classes": self.classes,
             "notes": notes,
         }
-        facts["key"] = digest_of(
+        facts["key"] = key or digest_of(
             [facts["key"], self.found.sha256, facts["adopted"], facts.get("preprocessing")]
         )
         write_run(out, self.config, status="training", **facts)
@@ -258,7 +285,7 @@ class _Adoption:
         error = write_test_predictions(out, model, self.data, split="test", device=device)
         write_run(out, self.config, status="finished", **facts, weights=sha256_of(out / MODEL))
         count = len(self.data.test)
-        report(f"{out}: error rate {error:.1%} on the test set")
+        report(f"{out}: error rate {format_percent(error)} on the test set")
         if warning := near_chance(error, classes=len(self.class_names), samples=count):
             report(f"{out}: {warning}")
             notes.append(warning)
@@ -279,9 +306,9 @@ def near_chance(error: float, *, classes: int, samples: int) -> str | None:
     if classes < 2 or 1 - error > bound:
         return None
     return (
-        f"warning: that is about chance ({1 - chance:.1%} with {classes:,} classes). Usually the "
-        "classes are in another order (give --classes) or the images are scaled in another way "
-        "(give --mean, --std, --input-size)"
+        f"warning: that is about chance ({format_percent(1 - chance)} with {classes:,} classes). "
+        "Usually the classes are in another order (give --classes) or the images are scaled in "
+        "another way (give --mean, --std, --input-size)"
     )
 
 

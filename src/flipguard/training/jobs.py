@@ -15,6 +15,7 @@ from flipguard.worker_process import JobContext
 # Functions are given by name, because importing them here would be a cycle.
 TRAIN_JOB = "flipguard.training.train:train_job"
 TRAIN_SEVERAL_JOB = "flipguard.training.several:train_several_job"
+ADOPT_JOB = "flipguard.training.adopt:adopt_job"
 
 OneRun = tuple[Config, Path]
 
@@ -58,6 +59,11 @@ def train_several_job_for(
         makes=frozenset(str(folder) for _, folder in runs),
         cost=cost,
     )
+
+
+def adopt_job_for(config: Config, folder: Path, *, cost: float = 1.0) -> Job:
+    """Return the job that adopts a model with published weights; its key is the folder."""
+    return Job(key=str(folder), call=ADOPT_JOB, arguments=_run_values(config, folder), cost=cost)
 
 
 def run_of_job(values: Mapping[str, Any], deadline: float | None) -> OneRun:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from flipguard.formatting import format_percent
 from flipguard.runs.history import measured_split
 
 Report: TypeAlias = Callable[[str], None]
@@ -59,10 +60,10 @@ def _rates(rows: Sequence[Mapping[str, Any]]) -> str:
         return ""
     error = _mean([row[split]["error_rate"] for row in rows])
     if len(rows) > 1:
-        return f"  {split} error {error:.2%} on average"
+        return f"  {split} error {format_percent(error)} on average"
     flips = [rates["negative_flip_rate"] for rates in rows[0][split]["old"].values()]
-    return f"  {split} error {error:.2%}" + "".join(
-        f"  NFR {rate:.2%}" for rate in flips if rate is not None
+    return f"  {split} error {format_percent(error)}" + "".join(
+        f"  NFR {format_percent(rate)}" for rate in flips if rate is not None
     )
 
 

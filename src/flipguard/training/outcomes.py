@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from flipguard.training.interrupting import StopReason
@@ -25,7 +26,8 @@ class Declined:
     """The strategy trains no more members; the next strategy trains the rest."""
 
     reason: str | None = None  # None if there is nothing to explain
-    lines: tuple[str, ...] = ()  # what was reported while finding that out
+    # What a member that was begun has reported, by its index.
+    told: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
 
 Outcome: TypeAlias = Done | Stopped | Declined

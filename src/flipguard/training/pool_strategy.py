@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from flipguard.errors import DivergedError, InputError
+from flipguard.formatting import format_percent
 from flipguard.locks import InUseError
 from flipguard.run_document import DAMAGES
 from flipguard.runs.config import Config, Machine
@@ -90,12 +91,15 @@ class PoolStrategy(Strategy):
                 break
         else:
             return Declined()  # other processes train all of them, and are waited for
-        lines = [f"  member {first + 1}: {line}" for line in lines]
         if reason := stop_reason(deadline):
-            for line in lines:
-                report(line)
             # Every start trains an epoch at least: if not here, then one member after the other.
-            return Declined() if begun and not interrupted() else Stopped(reason)
+            if begun and not interrupted():
+                return Declined()
+            if lines:
+                report(f"member {first + 1} of {len(members)}: {members[first].folder}")
+            for line in lines:
+                report(f"  {line}")
+            return Stopped(reason)
         left = [i for i, member in enumerate(members) if not is_finished(member.folder)]
         processes = min(most, len(left), _fitting())
         seconds = _seconds_left(members, first, left, deadline)
@@ -116,7 +120,7 @@ class PoolStrategy(Strategy):
                 f"about {seconds:.0f} s for all of them; more processes would save less than their "
                 "start takes"
             )
-        return Declined(why, tuple(lines))
+        return Declined(why, {first: lines})
 
 
 def _seconds_left(
@@ -239,7 +243,9 @@ class MemberMonitor(PoolMonitor):
             return  # it was stopped before its first epoch
         rows = read_lines(folder / HISTORY)
         split = measured_split(rows[-1]) if rows else None
-        told = "" if split is None else f"  {split} error {rows[-1][split]['error_rate']:.2%}"
+        told = ""
+        if split is not None:
+            told = f"  {split} error {format_percent(rows[-1][split]['error_rate'])}"
         self._report(
             f"  member {index + 1} of {len(self._configs)}: epoch "
             f"{done}/{self._configs[index].recipe.epochs}{told}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -142,6 +142,9 @@ def _is_fresh(folder: Path) -> bool:
 class OneByOneStrategy(Strategy):
     """One member after the other, each as an ordinary run."""
 
+    def __init__(self, told: Mapping[int, Sequence[str]] | None = None) -> None:
+        self._told = told or {}  # what members have reported before, by their index
+
     def train(self, members: Sequence[Member], context: TrainingContext) -> Done | Stopped:
         """Train what is not finished; a finished member is checked and reported."""
         report = context.monitor.note
@@ -149,6 +152,8 @@ class OneByOneStrategy(Strategy):
             finished = is_finished(member.folder)
             ending = " is finished" * finished
             report(f"member {index + 1} of {len(members)}: {member.folder}{ending}")
+            for line in self._told.get(index, ()):
+                report(f"  {line}")
 
             def tell(line: str, finished: bool = finished) -> None:
                 if not finished:
@@ -210,7 +215,8 @@ class MemberPlan:
             if isinstance(outcome, Stopped):
                 return outcome
             explain(outcome, context.monitor)
-            return OneByOneStrategy().train(members, context)
+            told = outcome.told if isinstance(outcome, Declined) else None
+            return OneByOneStrategy(told).train(members, context)
 
     def runs(self) -> list[Run]:
         """Return all members, once they are finished.
@@ -222,11 +228,8 @@ class MemberPlan:
 
 def explain(outcome: Done | Declined, monitor: Monitor) -> None:
     """Report why a strategy does not apply."""
-    if isinstance(outcome, Declined):
-        if outcome.reason is not None:
-            monitor.note(f"members one by one: {outcome.reason}")
-        for line in outcome.lines:
-            monitor.note(line)
+    if isinstance(outcome, Declined) and outcome.reason is not None:
+        monitor.note(f"members one by one: {outcome.reason}")
 
 
 def plan_members(
