@@ -392,6 +392,6 @@ def test_the_command_line(tmp_path: Path) -> None:
         old=read_predictions(old, correct="ok"), new=read_predictions(new, correct="ok"), by="task"
     )
     assert document["metrics"] == json.loads(expected.to_json())["metrics"]
-    done = flipguard("compare", old, new, "--correct", "id")
+    done = flipguard("compare", old, new, "--correct", "task")
     assert done.code == 2
-    assert "has no grade in column 'id'" in done.err
+    assert "has no grade in column 'task'" in done.err

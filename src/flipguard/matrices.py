@@ -22,7 +22,8 @@ from flipguard.errors import InputError, listed
 from flipguard.formatting import json_text
 from flipguard.metric_kinds import divide_or_nan
 from flipguard.predictions.formats import COMPRESSIONS
-from flipguard.predictions.read import PredictionSource, name_any_file_on_error, predictions_from
+from flipguard.predictions.read import name_any_file_on_error
+from flipguard.predictions.sides import GivenSide, one_side
 from flipguard.predictions.table import Predictions
 from flipguard.run_document import PREDICTIONS
 
@@ -70,11 +71,11 @@ class Matrix:
 
 
 def matrix(
-    models: Sequence[PredictionSource], *, on_missing: Literal["error", "drop"] = "error"
+    models: Sequence[GivenSide], *, on_missing: Literal["error", "drop"] = "error"
 ) -> Matrix:
     """Negative flips, churn and accuracy gain of every ordered pair of models.
 
-    Each model is `Predictions`, or the path of a prediction file or of a run.
+    Each model is `Predictions`, the path of a prediction file or of a run, a table, or labels.
 
     >>> target = [0, 1, 1, 0]
     >>> first = Predictions.from_arrays(labels=[0, 1, 0, 1], targets=target, name="first")
@@ -87,7 +88,7 @@ def matrix(
         raise InputError(f"Expected at least 2 models to set side by side, but got {len(models)}.")
     if on_missing not in ("error", "drop"):
         raise InputError(f"Expected `on_missing` to be error or drop, but got '{on_missing}'.")
-    given = [predictions_from(model, "models") for model in models]
+    given = [one_side(model, f"model {i}") for i, model in enumerate(models, start=1)]
     with name_any_file_on_error(given):
         labelled = [_labelled(model) for model in given]
         plan, _ = settled(

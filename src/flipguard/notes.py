@@ -27,9 +27,10 @@ MOST_UNEVEN = 4
 def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
     """Yield one clause per unusual property of the files of a comparison."""
     if plan.old.id is None:
-        yield "the files have no ids, so rows were matched by their position" + _hint(
+        yield "rows were matched by their position, not by an id" + _hint(
             "id", (plan.old, plan.new)
         )
+    yield from _recognised(plan)
     counts = whole.counts
     if not counts.layout.has_target and (hint := _hint("target", plan.sides)):
         yield "there is no target column, so only churn is measured" + hint
@@ -56,6 +57,17 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
                 f"{name}: no prediction equals its target; check that predictions and targets "
                 "use the same class names (3 and cat are different names)"
             )
+
+
+def _recognised(plan: CountingPlan) -> Iterator[str]:
+    """Yield a note on the columns that were taken for a role by their names."""
+    sides: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for side in plan.sides:
+        sides.setdefault(side.recognised, []).append(side.name)
+    for columns, names in sides.items():
+        if columns:
+            told = ", ".join(f"{column!r} as {role}" for role, column in columns)
+            yield f"{', '.join(dict.fromkeys(names))}: took column {told}"
 
 
 def _infinite_ratios(whole: Group) -> Iterator[str]:

@@ -21,16 +21,15 @@ def check_columns(policy: Policy, *, old: Predictions, new: Predictions) -> None
         if rule.by is None:
             continue
         where = f"{policy.name}: rule {i} groups {rule.metric} by '{rule.by}'"
-        found = {side.name: side.column(rule.by) for side in (old, new)}
-        if all(column is None for column in found.values()):
+        found = [(side, side.column(rule.by)) for side in (old, new)]
+        if all(column is None for _, column in found):
             columns = dict.fromkeys((*old.columns, *new.columns))
             every = f"group by one of their columns: {listed(columns, most=12)}"
             raise PolicyError(
                 f"{where}, but neither {old.name} nor {new.name} has that column; "
                 + nearest(rule.by, columns, all_in=every)
             )
-        for side in (old, new):
-            column = found[side.name]
+        for side, column in found:
             dtype = None if column is None else side.frame.collect_schema()[column]
             if dtype is not None and not is_scalar(dtype):
                 raise PolicyError(

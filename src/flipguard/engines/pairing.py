@@ -15,6 +15,7 @@ import polars as pl
 
 from flipguard.engines.classes import spelled
 from flipguard.engines.grades import grade_of
+from flipguard.engines.near_ids import why_ids_differ
 from flipguard.engines.outcomes import (
     RowCheck,
     no_cluster,
@@ -303,8 +304,12 @@ class Pairing:
         ]
         return InputError(
             f"No id is in every file: {', '.join(shown)}; check that both are of the same test set "
-            "and that `id=` names the right column."
+            "and that `id=` names the right column." + self._why_ids_differ(0, 1)
         )
+
+    def _why_ids_differ(self, have: int, lack: int) -> str:
+        names = (self.sides[have].name, self.sides[lack].name)
+        return why_ids_differ(self.id_list(have), self.id_list(lack), names)
 
     def pairs_of_sides(self) -> list[tuple[int, int]]:
         """(have, lack): the order in which missing ids are reported."""
@@ -317,6 +322,7 @@ class Pairing:
             f"{self.sides[have].name} has {total:,} {_plural(total, 'id')} that "
             f"{self.sides[lack].name} lacks: {_named(ids, total)}; give the same "
             "samples in every file, or leave these out with `on_missing='drop'`."
+            + self._why_ids_differ(have, lack)
         )
 
 

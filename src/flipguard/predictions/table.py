@@ -12,8 +12,8 @@ import polars as pl
 
 from flipguard.errors import InputError, listed
 from flipguard.predictions.from_python import as_column, as_scores, by_name, lazy_frame
+from flipguard.predictions.names import ROW, column_of, missing_roles
 from flipguard.predictions.names import class_names as names_of
-from flipguard.predictions.names import missing_roles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +23,12 @@ ScoreKind = Literal["logits", "probabilities"]
 
 SCORE_KINDS: tuple[ScoreKind, ...] = ("logits", "probabilities")
 WIDE_PREFIX: dict[ScoreKind, str] = {"logits": "logit_", "probabilities": "probability_"}
+# Prefixes that other tools write, which are read where at least two columns have them.
+OTHER_PREFIXES: dict[ScoreKind, tuple[str, ...]] = {
+    "logits": (),
+    "probabilities": ("proba_", "prob_"),
+}
+PREFIXES = (*WIDE_PREFIX.values(), *(p for found in OTHER_PREFIXES.values() for p in found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +70,8 @@ class Predictions:
     scores: Scores | None
     path: Path | None = None
     correct: str | None = None
+    # What columns with well-known names were taken for, by these names.
+    recognised: tuple[tuple[str, str], ...] = ()
 
     def __repr__(self) -> str:
         roles = {"id": self.id, "target": self.target, "label": self.label}
@@ -81,14 +89,14 @@ class Predictions:
     def from_arrays(
         cls,
         *,
-        labels: Sequence[object] | Array | None = None,
+        labels: object = None,
         logits: Array | None = None,
         probabilities: Array | None = None,
-        targets: Sequence[object] | Array | None = None,
-        ids: Sequence[object] | Array | None = None,
+        targets: object = None,
+        ids: object = None,
         class_names: Sequence[object] | None = None,
-        correct: Sequence[object] | Array | None = None,
-        slices: Mapping[str, Sequence[object] | Array] | None = None,
+        correct: object = None,
+        slices: Mapping[str, object] | None = None,
         name: str = "predictions",
     ) -> Predictions:
         """Predictions from arrays in memory; scores are used where they lie, without a copy.
@@ -97,7 +105,8 @@ class Predictions:
         and unparsed count as not right), and not where the label is the target.
 
         With `class_names`, integers in `targets` and `labels` are indices into it. Lists, numpy
-        and masked arrays and torch tensors are taken; what is masked, None or NaN is missing.
+        and masked arrays, Series of pandas and Polars, Arrow arrays and torch tensors are taken;
+        what is masked, None or NaN is missing.
 
         >>> import numpy as np
         >>> p = Predictions.from_arrays(labels=[0, 1, 1], targets=[0, 1, 0], ids=["a", "b", "c"])
@@ -147,13 +156,15 @@ class Predictions:
     ) -> Predictions:
         """Predictions from a Polars frame (eager or lazy), a pandas frame or an Arrow table.
 
+        The named levels of a pandas index are columns; `id="index"` is an index without a name.
+
         >>> import polars as pl
         >>> frame = pl.DataFrame({"id": ["a", "b"], "target": ["cat", "dog"],
         ...                       "logit_cat": [2.0, 0.1], "logit_dog": [0.5, 0.4]})
         >>> Predictions.from_frame(frame).class_names
         ('cat', 'dog')
         """
-        table = lazy_frame(frame, name)
+        table = lazy_frame(frame, name, id=id)
         return with_roles(table, name=name, id=id, target=target, label=label, correct=correct)
 
     @property
@@ -223,26 +234,72 @@ def with_roles(
     """
     schema = frame.collect_schema()
     known = schema.names()
-    asked_for = {"id": id, "target": target, "label": label, "correct": correct}
-
-    def role(asked: str | None, usual: str) -> str | None:
-        if asked is not None and asked not in known:
+    asked = {"correct": correct, "id": id, "target": target, "label": label}
+    by_position = id == ROW and ROW not in known
+    roles: dict[str, str | None] = {}
+    for role, column in asked.items():
+        if role == "id" and by_position:
+            roles[role] = None
+        elif column is None:
+            roles[role] = (
+                None if role == "correct" else column_of(role, known, {**asked, **roles}, name)
+            )
+        elif column in known:
+            roles[role] = column
+        else:
             raise InputError(
-                f"{name} has no column '{asked}', which `{usual}=` asks for; "
+                f"{name} has no column '{column}', which `{role}=` asks for; "
                 f"its columns are {listed(known, most=12)}."
             )
-        found = usual if usual in known and usual != "correct" else None
-        return asked if asked is not None else found
-
-    roles = {usual: role(asked, usual) for usual, asked in asked_for.items()}
     scores = _column_scores(schema, class_names, name, has_label=roles["label"] is not None)
     predicts = scores is not None or any(roles[one] is not None for one in ("label", "correct"))
-    lacks = missing_roles(name, known, id=roles["id"], target=roles["target"], predicts=predicts)
+    found = ROW if by_position else roles["id"]
+    lacks = missing_roles(name, known, id=found, target=roles["target"], predicts=predicts)
     if lacks is not None:
         raise lacks
     if correct is not None:
         roles["target"] = None
-    return Predictions(name=name, frame=frame, **roles, scores=scores, path=path)
+    return Predictions(
+        name=name,
+        frame=frame,
+        **roles,
+        scores=scores,
+        path=path,
+        recognised=recognised(roles, asked, None if scores is None else scores.wide_columns),
+    )
+
+
+def recognised(
+    roles: Mapping[str, str | None],
+    asked: Mapping[str, str | None],
+    wide: Sequence[str] | None = None,
+) -> tuple[tuple[str, str], ...]:
+    """Return the columns whose roles were told by names other than those of the roles."""
+    found = [
+        (role, column)
+        for role, column in roles.items()
+        if column is not None and asked[role] is None and column not in (role, f"{role}s")
+    ]
+    prefix = next((p for p in PREFIXES if wide and wide[0].startswith(p)), "")
+    if prefix and prefix not in WIDE_PREFIX.values():
+        found.append(("probabilities", f"{prefix}*"))
+    return tuple(found)
+
+
+def wide_columns(kind: ScoreKind, columns: Sequence[str], name: str) -> tuple[str, tuple[str, ...]]:
+    """Return the prefix of the columns of scores, and these columns."""
+    found: dict[str, tuple[str, ...]] = {}
+    for prefix in (WIDE_PREFIX[kind], *OTHER_PREFIXES[kind]):
+        wide = tuple(column for column in columns if column.startswith(prefix))
+        if len(wide) > (prefix != WIDE_PREFIX[kind]):
+            found[prefix] = wide
+    if len(found) > 1:
+        shown = " and ".join(f"{prefix}*" for prefix in found)
+        raise InputError(
+            f"{name} has {kind} in the columns {shown}, and either may be the scores; rename the "
+            "columns that are not."
+        )
+    return next(iter(found.items()), ("", ()))
 
 
 def _column_scores(
@@ -259,8 +316,7 @@ def _column_scores(
                 )
             names = None if class_names is None else names_of(class_names, name)
             return Scores(kind=kind, list_column=kind, class_names=names)
-        prefix = WIDE_PREFIX[kind]
-        wide = tuple(column for column in schema.names() if column.startswith(prefix))
+        prefix, wide = wide_columns(kind, schema.names(), name)
         if len(wide) == 1 and has_label:
             continue  # Labels tell what is predicted; a note says that the column is not used.
         if wide:
