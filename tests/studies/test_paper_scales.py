@@ -121,6 +121,20 @@ def test_published_models_are_adopted_and_those_that_replace_themselves_trained(
         assert old.folder != new.folder
 
 
+def test_a_network_of_flipguard_is_trained_where_others_are_adopted() -> None:
+    plan = planned("pct.figure2", "imagenet", "roles.large=resnet32")
+    assert "resnet32" in models(plan) - models(plan, adopted=True)
+    assert "torchvision:alexnet" in models(plan, adopted=True)
+
+
+@pytest.mark.parametrize("setting", ["scope.validation=0.1", "preprocessing.input_size=[112]"])
+@pytest.mark.parametrize("study", ["pct.figure2", "elodi.figure2"])
+def test_settings_that_adopted_models_do_not_have_are_refused(study: str, setting: str) -> None:
+    with pytest.raises(NotAtScaleError, match=f"without `--set {setting.partition('=')[0]}`"):
+        planned(study, "imagenet", setting)
+    planned("pct.table2a", "imagenet", setting)
+
+
 def test_ensembles_of_many_architectures_are_those_of_elodis_table_9() -> None:
     plan = planned("elodi.table8", "imagenet")
     many = [spec for specs in plan.scale.many.values() for spec in specs]

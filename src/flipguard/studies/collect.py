@@ -20,7 +20,6 @@ from flipguard.studies.plan import ComparedPair, StudyPlan
 from flipguard.studies.results import Row
 from flipguard.studies.study import DEFAULT_METRICS, ModelSpec, Scalar, StudyRow
 
-LIBRARIES: Final = ("timm:", "torchvision:")
 PAPERS_PRESETS: Final = ("pct-", "elodi-", "churn-")
 
 DIGITS = 10

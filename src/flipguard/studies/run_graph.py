@@ -26,6 +26,7 @@ from flipguard.training.record import facts_for
 from flipguard.training.reuse import start_paths
 
 RUNS = "runs"
+LIBRARIES = ("timm:", "torchvision:", "hf:")  # their models have weights
 # Models of one generation and seed share their randomness; models of two generations never do.
 SEEDS_A_GENERATION = 1000
 
@@ -79,8 +80,10 @@ class Graph:
         """Add the run of a model and a seed, and all runs that it needs; return the run."""
         if follower is not None:
             model = _inherited(model, follower)
-        if self._is_published(model.role) and not model.trained and model.method == "none":
-            return self._published(self._scale.roles[model.role or ""], model.role, seed)
+        spec = self._scale.roles.get(model.role or "", "")
+        published = not model.trained and self._is_published(model.role, spec)
+        if published and model.method == "none":
+            return self._published(spec, model.role, seed)
         method, named = method_of(model.method)
         options = self._options(model, method, named)
         olds: list[PlannedRun] = []
@@ -115,8 +118,9 @@ class Graph:
             return []
         return list(self._guides(model, method, self._options(model, method, named), seed))
 
-    def _is_published(self, role: str | None) -> bool:
-        return role in self._scale.published
+    def _is_published(self, role: str | None, spec: str) -> bool:
+        # A network of flipguard that the user puts in a role has no published weights.
+        return role in self._scale.published and spec.startswith(LIBRARIES)
 
     def _published(self, spec: str, role: str | None, seed: int) -> PlannedRun:
         """Add the run of a model that is adopted with its published weights; no seed changes it."""
@@ -234,7 +238,7 @@ class Graph:
             for index in range(share):
                 # With many architectures, each seed starts with another one, and none is repeated.
                 spec = specs[(first + index) % len(specs)]
-                if self._is_published(guide.role) and not guide.trained:
+                if not guide.trained and self._is_published(guide.role, spec):
                     yield self._published(spec, guide.role, seed)
                     continue
                 _, config = complete_config(self._config(plain, options, seed, [], [], spec))
