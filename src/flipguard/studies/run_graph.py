@@ -221,7 +221,7 @@ class Graph:
     def _guides(
         self, model: ModelSpec, method: Method, options: Mapping[str, Scalar], seed: int
     ) -> Iterator[PlannedRun]:
-        """Yield given members: those that a student of the guides' role would train."""
+        """Yield the guides, with the settings of members."""
         members = method.needs(options).members
         if not model.guides or members is None:
             return
@@ -281,8 +281,8 @@ class Graph:
 def first_of(count: int, seed: int, generation: int) -> int:
     """Return the index of the architecture that an ensemble starts with.
 
-    New ensembles go forwards and old ones backwards, one step further after every round. Otherwise
-    each old ensemble would be compared with the same new one again and again.
+    With the seed, old ensembles go forwards and new ones backwards, and new ones shift by one after
+    each full cycle. Otherwise each old ensemble would always be compared with the same new one.
 
     >>> [(first_of(8, seed, 1), first_of(8, seed, 0)) for seed in (0, 1, 2, 8)]
     [(0, 0), (7, 1), (6, 2), (7, 0)]
