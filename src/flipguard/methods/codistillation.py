@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from flipguard.methods.base import Method, Option, Options, Printed, Revision
+from flipguard.methods.base import Method, Option, Printed, Revision
 from flipguard.methods.objective import (
     BuildContext,
     LossParts,
