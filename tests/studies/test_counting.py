@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from flipguard.studies.results import Result, Row, as_document, read_result
 from flipguard.studies.scales import scale_of
 from flipguard.studies.sentences import verdict_lines
 from flipguard.studies.show import PairTally, overview_line, pairs_of, title_of
+from flipguard.studies.study import ClaimSide
 
 COMMITTED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "studies"
 FINE_TUNED = ("pct.table2b", "elodi.table2", "elodi.table4")
@@ -141,7 +143,7 @@ def test_a_table_about_a_gpu_says_where_it_was_run() -> None:
     assert "no two of the rows" not in told
     assert "The paper separates 2 pairs of these rows clearly, but in each pair this device" in told
     assert (
-        "about the randomness of a GPU. This result was made on a CPU, so it shows nothing" in told
+        "about the randomness of a GPU. This result was made on a CPU, so it cannot confirm" in told
     )
     on_gpu = dataclasses.replace(result, facts={"device": {"kind": "cuda", "name": "a GPU"}})
     assert "This result was made on" not in "\n".join(verdict_lines(on_gpu))
@@ -206,8 +208,8 @@ def test_what_the_user_changes_differs() -> None:
     scale = scale_of("imagenet").set([*told, "machine.precision=bf16-mixed"])
     plan = plan_study(study_of("churn.table2"), scale, seeds=[0], out=Path(), machine={})
     found = differences(plan)
-    assert "recipe: weight decay leaves out biases and norms" in found
-    assert "data: cifar10 with 1,000 classes for ImageNet" in found
+    assert {f"set by the user: {setting}" for setting in scale.given} <= set(found)
+    assert "seeds: 1 instead of 10" in found
     assert "precision: bf16-mixed" in found
     assert any(one.startswith("skl: floor = 1e-07, 0.0 in the paper") for one in found)
     top = [(node.config.method, node.config.options.get("k")) for node in plan.nodes]
@@ -225,3 +227,19 @@ def test_every_table_with_bu_cr_says_that_it_learns_from_fewer_samples() -> None
         assert any("BU-CR" in note and "10 % fewer samples" in note for note in study.notes)
     document = json.loads((COMMITTED / "elodi.table1.mnist1d.json").read_text())
     assert "bu-cr: holds out 10% of the training samples" in document["differences"]
+
+
+def test_seeds_that_compare_the_same_runs_are_counted_once() -> None:
+    """Published models are the same for every seed, and so are ensembles of all of them."""
+    row = Row(
+        place=0,
+        values={"churn": (0.2, 0.2, 0.5)},
+        runs={"old": ("a+b", "b+a", "c"), "new": ("d", "d", "d")},
+    )
+    assert row.repeats == {1}
+    assert row.known("churn") == (0.2, 0.5)
+    assert row.mean("churn") == pytest.approx(0.35)
+    once = Row(place=0, values={"churn": (0.2, 0.2)}, runs={"old": ("a", "a"), "new": ("b", "b")})
+    assert once.mean("churn") == 0.2
+    assert math.isnan(once.error("churn"))
+    assert math.isnan(once.of_side(ClaimSide(places=(0,), metric="churn"))[1])

@@ -12,6 +12,7 @@ import pytest
 from tests.studies.made_up import as_in_the_paper
 from tests.studies.test_running import flipguard
 
+from flipguard.studies.collect import differences
 from flipguard.studies.document import CURVES
 from flipguard.studies.merge_seeds import merge_with_existing
 from flipguard.studies.plan import StudyPlan, plan_study
@@ -59,7 +60,9 @@ SETTING = {"data": "mnist1d", "epochs": 3, "models": {"small": "mlp:hidden=64"}}
 def made(tmp_path: Path) -> Made:
     """Results of some seeds, whose values tell the seed, and their plans."""
 
-    def make(*seeds: int, study: str = ID, **changes: Any) -> tuple[Result, StudyPlan]:
+    def make(
+        *seeds: int, study: str = ID, scale: str = "mnist1d", **changes: Any
+    ) -> tuple[Result, StudyPlan]:
         facts = {
             "device": {"kind": "cpu", "name": "a CPU"},
             "versions": {"torch": "2", "python": "3.11.7"},
@@ -70,9 +73,7 @@ def made(tmp_path: Path) -> Made:
             "seconds": 5.0,
             "written": "2026-01-31T12:00:00+00:00",
         }
-        plan = plan_study(
-            study_of(study), scale_of("mnist1d"), seeds=seeds, out=tmp_path, machine={}
-        )
+        plan = plan_study(study_of(study), scale_of(scale), seeds=seeds, out=tmp_path, machine={})
         given, rows = changes.pop("given", ()), changes.pop("rows", {})
         result = as_in_the_paper(study, seeds=seeds, facts=facts | changes)
 
@@ -162,6 +163,17 @@ def test_runs_that_a_method_or_scale_makes_otherwise_now_are_not_joined(
         assert joined.result is new
         assert "of runs that would be others now" in (joined.note or "")
         write_result(dataclasses.replace(before, rows=rows), path)
+
+
+def test_seeds_that_are_joined_may_be_as_many_as_the_scale_has(made: Made, tmp_path: Path) -> None:
+    before, _ = made(0, 1, 2, study="churn.table6", scale="cifar10-450")
+    path = tmp_path / "before.json"
+    write_result(before, path)
+    new, plan = made(3, 4, study="churn.table6", scale="cifar10-450")
+    assert "seeds: 2 instead of 5" in differences(plan)
+    joined = merge_with_existing(path, new, plan).result
+    assert joined.seeds == (0, 1, 2, 3, 4)
+    assert not [one for one in joined.facts["differences"] if " instead of " in one]
 
 
 def test_histograms_are_not_joined(made: Made, tmp_path: Path) -> None:

@@ -68,6 +68,18 @@ def test_runs_without_a_sample_in_common(tmp_path: Path) -> None:
         measured([old], [new], NAMES)
 
 
+def test_sides_of_different_splits_are_refused(tmp_path: Path) -> None:
+    targets = np.zeros(5, dtype=np.int64)
+    old, new = (
+        written(tmp_path / name, np.arange(5), ["a", "b"], targets, 1) for name in ("old", "new")
+    )
+    predictions = new / "predictions"
+    (predictions / "test.npz").rename(predictions / "validation.npz")
+    for sides in ([old], [new]), ([old, new], [old]):
+        with pytest.raises(InputError, match="predictions of the same split"):
+            measured(*sides, NAMES)
+
+
 def test_a_side_of_several_runs_is_the_mean_of_their_logits(tmp_path: Path) -> None:
     targets = np.random.default_rng(0).integers(0, 3, 200)
     classes = ["ant", "bee", "cat"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Iterable
@@ -121,6 +122,20 @@ def test_published_models_are_adopted_and_those_that_replace_themselves_trained(
         assert old.folder != new.folder
 
 
+def test_a_network_of_flipguard_is_trained_where_others_are_adopted() -> None:
+    plan = planned("pct.figure2", "imagenet", "roles.large=resnet32")
+    assert "resnet32" in models(plan) - models(plan, adopted=True)
+    assert "torchvision:alexnet" in models(plan, adopted=True)
+
+
+@pytest.mark.parametrize("setting", ["scope.validation=0.1", "preprocessing.input_size=[112]"])
+@pytest.mark.parametrize("study", ["pct.figure2", "elodi.figure2"])
+def test_settings_that_adopted_models_do_not_have_are_refused(study: str, setting: str) -> None:
+    with pytest.raises(NotAtScaleError, match=f"without `--set {setting.partition('=')[0]}`"):
+        planned(study, "imagenet", setting)
+    planned("pct.table2a", "imagenet", setting)
+
+
 def test_ensembles_of_many_architectures_are_those_of_elodis_table_9() -> None:
     plan = planned("elodi.table8", "imagenet")
     many = [spec for specs in plan.scale.many.values() for spec in specs]
@@ -156,6 +171,44 @@ def test_one_rate_does_not_train_all() -> None:
     # What the user sets comes last.
     mine = planned("elodi.table8", "imagenet", "recipe.learning_rate=0.5")
     assert {n.config.recipe.learning_rate for n in mine.nodes if not n.adopted} == {0.5}
+    # But a rate for SGD does not reach a model with AdamW.
+    for settings, rates_of_swin in (
+        (["recipe.learning_rate=0.5"], {0.001}),
+        (["recipe.learning_rate=0.5", "recipe.optimizer=sgd"], {0.5}),
+    ):
+        two = planned("elodi.table6", "imagenet", *settings, "recipe.epochs=9")
+        of_swin = [n.config.recipe for n in two.nodes if "swin" in n.config.model]
+        assert {recipe.learning_rate for recipe in of_swin} == rates_of_swin
+        assert {recipe.epochs for recipe in of_swin} == {9}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "recipe.epochs=9",
+        "recipe.learning_rate=0.5",
+        "recipe.preset=cifar-short",
+        "preprocessing.input_size=[112]",
+        "scope.validation=0.1",
+    ],
+)
+def test_what_the_user_sets_is_added_to_the_differences(setting: str) -> None:
+    as_is = differences(planned("pct.table2a", "imagenet"))
+    found = differences(planned("pct.table2a", "imagenet", setting))
+    assert [one for one in found if one not in as_is] == [f"set by the user: {setting}"]
+    assert set(as_is) < set(found)
+
+
+def test_what_a_paper_does_not_state_is_a_difference() -> None:
+    for scale in ("cifar10-450", "cifar100-450", "svhn"):
+        found = differences(planned("churn.table2", scale))
+        assert [one for one in found if one.startswith("inputs: ")] == [
+            "inputs: the paper does not say how pixels are scaled; here from -1 to 1"
+        ]
+        assert "seeds: 1 instead of 10" in found
+    assert any("year of iNaturalist" in o for o in differences(planned("pct.table2b", SCALES[1])))
+    assert any("256 models" in one for one in differences(planned("elodi.figure5", "imagenet")))
+    assert not any("top 10" in o for o in differences(planned("churn.table2", "imagenet")))
 
 
 @pytest.mark.parametrize("paper", ["pct.table2b", "elodi.table2", "churn.table2"])
@@ -329,6 +382,15 @@ def test_the_time_of_an_untreated_run_tells_that_of_a_treated_one(tmp_path: Path
     assert known.seconds(plain) == 9.0 * epochs
     # A step of distillation also calls the old model, which costs a third of a step.
     assert known.seconds(treated) == pytest.approx(9.0 * epochs * 4 / 3)
+
+
+def test_a_model_of_half_of_the_classes_takes_half_of_the_time() -> None:
+    plan = planned("pct.table5b", "imagenet")
+    by_classes = {n.config.scope.classes: n for n in plan.nodes if n.config.method == "none"}
+    known = costs.Costs(dataclasses.replace(plan.scale, seconds=dict.fromkeys(ROLES, 60.0)))
+    half, every = (known.seconds(by_classes[classes]) for classes in (500, None))
+    assert half is not None
+    assert every == pytest.approx(2 * half)
 
 
 def test_svhn(root: Path, tmp_path: Path) -> None:

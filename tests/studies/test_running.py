@@ -238,7 +238,7 @@ def test_a_plan_trains_nothing(tmp_path: Path) -> None:
     large = flipguard("run", "elodi.table1", "--scale", "imagenet", "--plan")
     assert "timm:resnet50" in large.out
     told = " ".join(large.out.split())
-    assert "an unknown time; `--plan --time` runs a few steps of each model" in told
+    assert "an unknown time; with the data, `--plan --time` times a few steps of each model" in told
     guessed = flipguard("run", ID, "--scale", "tinyimagenet", "--plan")
     assert re.search(
         r"about \S+ \w+ on a large GPU; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -18,10 +19,11 @@ from flipguard.errors import InputError
 from flipguard.studies import collect, run, train
 from flipguard.studies.collect import Updates
 from flipguard.studies.job import prepare_job
-from flipguard.studies.plan import StudyPlan
+from flipguard.studies.plan import NotAtScaleError, StudyPlan, plan_study
 from flipguard.studies.read_study import studies, study_of
 from flipguard.studies.results import Result, Row, read_result
 from flipguard.studies.run_graph import PlannedRun
+from flipguard.studies.scales import scale_of
 from flipguard.studies.sentences import verdict_lines
 from flipguard.studies.show import PairTally, overview_line
 
@@ -184,9 +186,12 @@ def test_all_leaves_out_what_the_scale_has_not(tmp_path: Path) -> None:
     task = prepare_job(["all"], scale="cifar10-450", out=tmp_path, seeds=1, plan_only=True)
     ids = [plan.study.id for plan in task.plans]
     assert sorted([*ids, *task.left_out]) == sorted(studies())
-    assert task.left_out["elodi.table6"] == "cifar10-450 has no model for the role larger."
+    assert task.left_out["elodi.table6"] == "It has no rows of CIFAR-10."
     done = flipguard("run", "all", "--scale", "cifar10-450", "--seeds", "1", "--plan")
-    assert "Left out: elodi.table6. cifar10-450 has no model for the role larger." in done.out
+    assert "Left out: elodi.table6. It has no rows of CIFAR-10." in done.out
+    whole = dataclasses.replace(scale_of("svhn"), exact=False)
+    with pytest.raises(NotAtScaleError, match="svhn has no model for the role large"):
+        plan_study(study_of("elodi.table6"), whole, seeds=[0], out=tmp_path, machine={})
     everything = prepare_job(["all"], scale="mnist1d", out=tmp_path, seeds=1)
     assert (len(everything.plans), everything.left_out) == (len(studies()), {})
 

@@ -122,8 +122,6 @@ class Method:
     # other models that the step calls.
     cost: Callable[[Options, int], float] = lambda _, others: 1 + FORWARD * others
     unlike: tuple[str, ...] = ()  # differences from the paper that no option changes
-    # Differences from the paper that depend on the number of classes.
-    unlike_at: Callable[[Options, int], tuple[str, ...]] = lambda *_: ()
     revisions: tuple[Revision, ...] = ()  # changes of its formula, oldest first
     # Removed options, with the only value that a run may still have. They stay part of a run's
     # name, so that the names of earlier runs do not change.

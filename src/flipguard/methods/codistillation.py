@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from flipguard.methods.base import Method, Option, Options, Printed, Revision
+from flipguard.methods.base import Method, Option, Printed, Revision
 from flipguard.methods.objective import (
     BuildContext,
     LossParts,
@@ -21,7 +21,6 @@ from flipguard.methods.objective import (
 )
 from flipguard.methods.without_old import FLOOR as FLOOR_ALONE
 from flipguard.methods.without_old import TOP as TOP_ALONE
-from flipguard.methods.without_old import of_all_classes
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -246,11 +245,6 @@ def _two_models(*_: object) -> float:
     return 2.0
 
 
-def _of_all_classes(options: Options, classes: int) -> tuple[str, ...]:
-    plus = str(PLUS.of(options))
-    return () if plus == "nothing" else of_all_classes(plus, options, classes)
-
-
 def _method(
     agreement: Agreement, *, sentence: str, paper: str, updates: str, ramp_kind: str
 ) -> Method:
@@ -264,7 +258,6 @@ def _method(
             *(PLUS, ALPHA, TOP, FLOOR),
         ),
         cost=_two_models,
-        unlike_at=_of_all_classes,
         revisions=(CLIPPING,),
     )
 

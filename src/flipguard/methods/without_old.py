@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import partial
 
 from flipguard.errors import InputError, listed
 from flipguard.methods.base import Method, Option, Options, Printed
@@ -71,7 +70,6 @@ TOP = Option(
     ),
     counts="classes",
 )
-MANY_CLASSES = 100  # with more, the paper takes only the 10 most probable ones
 
 
 def _with_rate(model: str, given: Options, options: Options) -> tuple[str, Options]:
@@ -141,13 +139,6 @@ ENSEMBLE = Method(
 )
 
 
-def of_all_classes(name: str, options: Options, classes: int) -> tuple[str, ...]:
-    """Return that a regulariser uses all classes where the paper uses the top 10; or nothing."""
-    if TOP.of(options) is not None or classes <= MANY_CLASSES:
-        return ()
-    return (f"{name} of all classes, where the paper has the top 10",)
-
-
 def _build_entropy(setting: BuildContext) -> Objective:
     from flipguard.losses import EntropyRegularizer
 
@@ -183,7 +174,6 @@ ENTROPY = Method(
     paper="Reproducibility, equation 6",
     build=_build_entropy,
     options=(ALPHA, TOP),
-    unlike_at=partial(of_all_classes, "entropy"),
 )
 SKL = Method(
     name="skl",
@@ -195,5 +185,4 @@ SKL = Method(
         TOP,
         FLOOR,
     ),
-    unlike_at=partial(of_all_classes, "skl"),
 )

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from flipguard.methods import method_of
 from flipguard.runs.config import Config
@@ -19,9 +19,6 @@ from flipguard.studies.measure import measured
 from flipguard.studies.plan import ComparedPair, StudyPlan
 from flipguard.studies.results import Row
 from flipguard.studies.study import DEFAULT_METRICS, ModelSpec, Scalar, StudyRow
-
-LIBRARIES: Final = ("timm:", "torchvision:")
-PAPERS_PRESETS: Final = ("pct-", "elodi-", "churn-")
 
 DIGITS = 10
 # Metrics of updates, by the runs of both sides and the names of metrics: studies share updates.
@@ -46,10 +43,9 @@ def differences(plan: StudyPlan) -> list[str]:
     for node in plan.nodes:
         found |= dict.fromkeys(_of_formula(node.config))
     found |= dict.fromkeys(_of_scope(plan))
-    presets = (node.config.recipe.preset or "" for node in plan.nodes)
-    if any(preset.startswith(PAPERS_PRESETS) for preset in presets):
+    if plan.scale.exact:
         found |= dict.fromkeys(_of_models(plan))
-        found |= dict.fromkeys(_of_data(plan))
+        found |= dict.fromkeys(_of_user(plan))
         found |= dict.fromkeys(_of_recipe(plan))
     return list(found)
 
@@ -113,19 +109,17 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _of_data(plan: StudyPlan) -> Iterator[str]:
-    """Yield the user's data, if they replace the scale's."""
-    scale = plan.scale
-    if any(text.startswith("data=") for text in scale.given):
-        named = dict.fromkeys(line.data or plan.study.table.data for line in _lines(plan))
-        yield f"data: {scale.data} with {scale.classes:,} classes for {', '.join(named)}"
+def _of_user(plan: StudyPlan) -> Iterator[str]:
+    """Yield what the user changed: settings, and fewer seeds than the scale has."""
+    for text in plan.scale.given_without_paths:
+        yield f"set by the user: {text}"
+    if (count := len(plan.seeds)) < (usual := plan.scale.seeds):
+        yield f"seeds: {count} instead of {usual}"
 
 
 def _of_recipe(plan: StudyPlan) -> Iterator[str]:
     """Yield differences in the recipe and in the images."""
     trained = [node.config for node in plan.nodes if not node.adopted]
-    if not all(config.recipe.decay_biases_and_norms for config in trained):
-        yield "recipe: weight decay leaves out biases and norms"
     for spec in dict.fromkeys(config.model for config in trained):
         ours = plan.scale.recipe_of(spec)
         common = {**PRESETS.get(plan.scale.preset or "", {}), **plan.scale.recipe}
@@ -133,15 +127,9 @@ def _of_recipe(plan: StudyPlan) -> Iterator[str]:
             yield f"recipe of {spec}: {', '.join(changes)}"
     if trained:
         yield "recipe: the last incomplete batch of every epoch is dropped"
-    if any(config.preprocessing.mean is None for config in trained):
-        yield "inputs: pixels from -1 to 1, not by each channel's mean and deviation"
     for precision in dict.fromkeys(config.machine.precision for config in trained):
         if precision != "32-true":
             yield f"precision: {precision}"
-    for config in trained:
-        method, named = method_of(config.method)
-        for one in method.unlike_at({**config.options, **named}, plan.scale.classes):
-            yield f"{config.method}: {one}"
     yield from plan.scale.unlike
 
 

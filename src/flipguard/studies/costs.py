@@ -77,7 +77,7 @@ class Costs:
         return bool(self.seen.get(kind) or self.plain.get(kind[:2]))
 
     def guessed(self, node: PlannedRun) -> bool:
-        """Return whether a run's time is not known by others; an average needs none."""
+        """Return whether no measured time exists; an average needs none."""
         is_mean = method_of(node.config.method)[0].is_mean
         return not is_mean and not self.timed(node)
 
@@ -94,7 +94,9 @@ class Costs:
         plain = statistics.fmean(timed) if timed else self.scale.seconds.get(node.role)
         if plain is None:
             return None
-        return plain * _factor(config) * config.scope.samples * config.recipe.epochs
+        classes = config.scope.classes or self.scale.classes
+        share = config.scope.samples * min(classes / self.scale.classes, 1)
+        return plain * _factor(config) * share * config.recipe.epochs
 
 
 def trained_seconds(folder: Path) -> float:
@@ -141,7 +143,7 @@ def time_models(nodes: Sequence[PlannedRun], costs: Mapping[Path, Costs]) -> Non
 
 
 def seconds_per_sample(config: Config, samples: int) -> float:
-    """Return the seconds that an untreated model trains on one of so many samples.
+    """Return the seconds per training sample of an untreated model.
 
     A run in a temporary folder trains for a few seconds, from new weights that do not change.
     """
@@ -164,7 +166,7 @@ def seconds_per_sample(config: Config, samples: int) -> float:
     timing = _Timing(batch)
     with TemporaryDirectory() as folder:
         train_with(None, plain, Path(folder) / "run", monitor=timing)
-    # The first epoch warms up; it is the only one of a model that takes long.
+    # The first epoch warms up. If it exceeds the limit, it is the only one.
     return statistics.median(timing.found[1:] or timing.found)
 
 

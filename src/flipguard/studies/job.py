@@ -34,7 +34,7 @@ ALL = "all"
 # Small nets leave room on a GPU; more than two processes may be faster (`--processes`).
 PROCESSES_A_GPU = 2
 UNKNOWN_SECONDS = 60.0
-TIME_THEM = "`--plan --time` runs a few steps of each model here and says how long all take"
+TIME_THEM = "`--plan --time` times a few steps of each model here and estimates the total"
 
 
 def check_data_of(nodes: Sequence[PlannedRun]) -> None:
@@ -290,13 +290,14 @@ def plan_summary(task: StudyJob) -> str:
     guessed = sum(task.costs[node.folder].guessed(node) for node in known)
     timed_on = task.scale.timed_on.removesuffix(", guessed")
     about = format_seconds(task.seconds(known))
+    advice = f"; {'with the data, ' if task.no_data else ''}{TIME_THEM}"
     if len(known) < len(left):
         rest = f"about {about} with {with_what} for {len(known)} of them, and for the others "
-        return f"{text}: {rest if known else ''}an unknown time; {TIME_THEM}."
+        return f"{text}: {rest if known else ''}an unknown time{advice}."
     if guessed and not timed and "CPU" not in timed_on and task.device == "cpu":
         return (
             f"{text}: about {about} on {timed_on}; with {with_what} far longer, for an unknown "
-            f"time; {TIME_THEM}."
+            f"time{advice}."
         )
     basis = (
         "timed here, by similar runs or a few steps"

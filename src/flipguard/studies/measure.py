@@ -31,6 +31,7 @@ class RunLogits:
     logits: Array
     targets: Array  # indices into the class names
     class_names: tuple[str, ...]
+    split: str = "test"  # ids of another split are other samples
 
     @property
     def predicted(self) -> Array:
@@ -66,7 +67,9 @@ def read_run_logits(folders: Sequence[Path]) -> RunLogits:
     # One after the other, because the logits of many classes take much memory.
     total = first.logits.astype(np.float64)
     for folder in folders[1:]:
-        total += _read(folder).logits
+        other = _read(folder)
+        _check_split(first, other)
+        total += other.logits
     return dataclasses.replace(first, logits=total / len(folders))
 
 
@@ -77,6 +80,7 @@ def member_folders(ensemble: Path) -> list[Path]:
 
 def align_on_ids(old: RunLogits, new: RunLogits) -> tuple[RunLogits, RunLogits]:
     """Return both on the samples that both have, in the same order."""
+    _check_split(old, new)
     if np.array_equal(old.ids, new.ids):
         return old, new
     _, first, second = np.intersect1d(old.ids, new.ids, assume_unique=True, return_indices=True)
@@ -85,11 +89,21 @@ def align_on_ids(old: RunLogits, new: RunLogits) -> tuple[RunLogits, RunLogits]:
     return old.at(first), new.at(second)
 
 
+def _check_split(one: RunLogits, other: RunLogits) -> None:
+    if one.split != other.split:
+        raise InputError(
+            f"Expected runs with predictions of the same split, but one has the {one.split} split "
+            f"and one the {other.split} split; train both with or without a validation split."
+        )
+
+
 def _read(folder: Path) -> RunLogits:
     # A run with a validation split is measured on it, so that the test split stays unused.
-    path = predictions_path(folder, "validation")
+    split = "validation"
+    path = predictions_path(folder, split)
     if not path.exists():
-        path = predictions_path(folder, "test")
+        split = "test"
+        path = predictions_path(folder, split)
     found = read_archive(path, kind="NPZ", write="train the run again")
     names = tuple(str(name) for name in found["class_names"])
     return RunLogits(
@@ -97,6 +111,7 @@ def _read(folder: Path) -> RunLogits:
         logits=found["logits"],
         targets=class_indices(found["targets"], names),
         class_names=names,
+        split=split,
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.errors import InputError
+from flipguard.studies.collect import differences
 from flipguard.studies.plan import StudyPlan, plan_study
 from flipguard.studies.results import Result, Row, archive_result, read_result
 
@@ -46,6 +47,9 @@ def merge_with_existing(path: Path, new: Result, plan: StudyPlan) -> Joined:
         return Joined(result=new)
     seeds = tuple(sorted({*before.seeds, *new.seeds}))
     added = not set(before.seeds) & set(new.seeds)
+    facts = _facts(before.facts, new.facts, added=added)
+    if added:  # together they may have as many seeds as the scale
+        facts["differences"] = differences(dataclasses.replace(plan, seeds=seeds))
     both = dataclasses.replace(
         new,
         seeds=seeds,
@@ -53,7 +57,7 @@ def merge_with_existing(path: Path, new: Result, plan: StudyPlan) -> Joined:
             _joined(earlier, later, (before.seeds, new.seeds), seeds)
             for earlier, later in zip(before.rows, new.rows, strict=True)
         ),
-        facts=_facts(before.facts, new.facts, added=added),
+        facts=facts,
     )
     listed = ", ".join(str(seed) for seed in seeds)
     return Joined(result=both, note=f"now has the seeds {listed}, with those of its result before")

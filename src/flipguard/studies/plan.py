@@ -100,6 +100,7 @@ def plan_study(
             f"{why}",
             why=why,
         )
+    _check_adopted(study, scale, graph)
     judges = {}
     if study.histogram is not None and study.histogram.judge is not None:
         judge = study.models[study.histogram.judge]
@@ -114,6 +115,23 @@ def plan_study(
         left_out=left_out,
         judges=judges,
     )
+
+
+def _check_adopted(study: Study, scale: Scale, graph: Graph) -> None:
+    """Raise if a setting would change the trained models of a study, but not the adopted ones."""
+    if not any(node.adopted for node in graph.nodes.values()):
+        return
+    given = [text.partition("=")[0] for text in scale.given]
+    refused = [name for name in given if name.startswith("preprocessing.")]
+    if scale.scope.get("validation") is not None:
+        refused.append("scope.validation")
+    if refused:
+        raise NotAtScaleError(
+            f"Expected {study.id} at scale {scale.name} without `--set {refused[0]}`, because its "
+            "published models are adopted with their own preprocessing, and predict the test "
+            "split; leave the setting out.",
+            why=f"`--set {refused[0]}` does not apply to its published models.",
+        )
 
 
 def _update(graph: Graph, place: int, line: StudyRow, seed: int) -> ComparedPair:

@@ -53,14 +53,32 @@ class Row:
     # Changes of the method's formula that came after these runs; empty for new runs.
     made_before: tuple[str, ...] = ()
 
+    @property
+    def repeats(self) -> frozenset[int]:
+        """The indices of seeds that compare the runs of an earlier seed, as published models do."""
+        seen: set[tuple[frozenset[str], ...]] = set()
+        found: set[int] = set()
+        for index, runs in enumerate(zip(*self.runs.values(), strict=False)):
+            # The order of the models in a mean does not matter.
+            models = tuple(frozenset(names.split("+")) for names in runs)
+            if models in seen:
+                found.add(index)
+            seen.add(models)
+        return frozenset(found)
+
+    def counted(self, metric: str) -> tuple[float, ...]:
+        """Return the value of each seed; nan for a seed that repeats the runs of an earlier one."""
+        values, repeats = self.values.get(metric, ()), self.repeats
+        return tuple(math.nan if i in repeats else value for i, value in enumerate(values))
+
     def known(self, metric: str) -> tuple[float, ...]:
         """Return the values of the seeds that have one; without flips there is no mean rank."""
-        return tuple(value for value in self.values.get(metric, ()) if not math.isnan(value))
+        return tuple(value for value in self.counted(metric) if not math.isnan(value))
 
     def of_side(self, side: ClaimSide) -> Sequence[float]:
         """Return the values of a claim's side for each seed: a metric, or a part of its curve."""
         if side.curve is None:
-            return self.values.get(side.metric, ())
+            return self.counted(side.metric)
         curves = self.curves.get(side.curve, {}).get(side.metric, ())
         epochs = slice(-1, None) if side.first is None else slice(side.first)
         rates = [[math.nan if rate is None else rate for rate in one[epochs]] for one in curves]

@@ -26,6 +26,7 @@ from flipguard.training.record import facts_for
 from flipguard.training.reuse import start_paths
 
 RUNS = "runs"
+LIBRARIES = ("timm:", "torchvision:", "hf:")  # their models have weights
 # Models of one generation and seed share their randomness; models of two generations never do.
 SEEDS_A_GENERATION = 1000
 
@@ -79,8 +80,10 @@ class Graph:
         """Add the run of a model and a seed, and all runs that it needs; return the run."""
         if follower is not None:
             model = _inherited(model, follower)
-        if self._is_published(model.role) and not model.trained and model.method == "none":
-            return self._published(self._scale.roles[model.role or ""], model.role, seed)
+        spec = self._scale.roles.get(model.role or "", "")
+        published = not model.trained and self._is_published(model.role, spec)
+        if published and model.method == "none":
+            return self._published(spec, model.role, seed)
         method, named = method_of(model.method)
         options = self._options(model, method, named)
         olds: list[PlannedRun] = []
@@ -115,8 +118,9 @@ class Graph:
             return []
         return list(self._guides(model, method, self._options(model, method, named), seed))
 
-    def _is_published(self, role: str | None) -> bool:
-        return role in self._scale.published
+    def _is_published(self, role: str | None, spec: str) -> bool:
+        # A network of flipguard that the user puts in a role has no published weights.
+        return role in self._scale.published and spec.startswith(LIBRARIES)
 
     def _published(self, spec: str, role: str | None, seed: int) -> PlannedRun:
         """Add the run of a model that is adopted with its published weights; no seed changes it."""
@@ -217,7 +221,7 @@ class Graph:
     def _guides(
         self, model: ModelSpec, method: Method, options: Mapping[str, Scalar], seed: int
     ) -> Iterator[PlannedRun]:
-        """Yield given members: those that a student of the guides' role would train."""
+        """Yield the guides, with the settings of members."""
         members = method.needs(options).members
         if not model.guides or members is None:
             return
@@ -234,7 +238,7 @@ class Graph:
             for index in range(share):
                 # With many architectures, each seed starts with another one, and none is repeated.
                 spec = specs[(first + index) % len(specs)]
-                if self._is_published(guide.role) and not guide.trained:
+                if not guide.trained and self._is_published(guide.role, spec):
                     yield self._published(spec, guide.role, seed)
                     continue
                 _, config = complete_config(self._config(plain, options, seed, [], [], spec))
@@ -277,8 +281,8 @@ class Graph:
 def first_of(count: int, seed: int, generation: int) -> int:
     """Return the index of the architecture that an ensemble starts with.
 
-    New ensembles go forwards and old ones backwards, one step further after every round. Otherwise
-    each old ensemble would be compared with the same new one again and again.
+    With the seed, old ensembles go forwards and new ones backwards, and new ones shift by one after
+    each full cycle. Otherwise each old ensemble would always be compared with the same new one.
 
     >>> [(first_of(8, seed, 1), first_of(8, seed, 0)) for seed in (0, 1, 2, 8)]
     [(0, 0), (7, 1), (6, 2), (7, 0)]

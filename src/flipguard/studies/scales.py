@@ -104,15 +104,19 @@ class Scale:
     def recipe_of(self, spec: str) -> dict[str, Any]:
         """Return the recipe of a model: the scale's, with the changes for its family.
 
+        The user's settings come last. A family with another optimizer keeps what it changes,
+        because a learning rate for SGD does not suit AdamW.
+
         >>> scale_of("imagenet").recipe_of("timm:vgg13")["learning_rate"]
         0.01
         """
+        told = {text.partition("=")[0].removeprefix("recipe.") for text in self.given}
         found = dict(self.recipe)
         for start, changes in self.families.items():
             if spec.startswith(start):
-                found |= changes
-        told = [text.partition("=")[0].removeprefix("recipe.") for text in self.given]
-        return {**found, **{name: self.recipe[name] for name in told if name in self.recipe}}
+                keeps = "optimizer" in changes and "optimizer" not in told
+                found |= {k: v for k, v in changes.items() if keeps or k not in told}
+        return found
 
     def option(self, method: str, name: str, printed: Scalar) -> Scalar:
         """Return this scale's value of an option, which may replace the value in a paper's row."""

@@ -310,7 +310,7 @@ def _of_device(result: Result) -> Iterator[str]:
     if ours is not None and result.study.device not in (None, ours):
         yield (
             f"The paper's table is about the randomness of a {result.study.device}. This result "
-            f"was made on a {ours}, so it shows nothing about a {result.study.device}."
+            f"was made on a {ours}, so it cannot confirm or contradict the paper."
         )
 
 
@@ -356,10 +356,15 @@ def _notes_of_rows(result: Result) -> Iterator[str]:
                 f"{name}: {failed} of {len(result.seeds)} seeds learned nothing: the new model is "
                 "no better than a guess."
             )
+        if row.repeats:
+            yield (
+                f"{name}: {len(row.repeats)} of {len(result.seeds)} seeds compare the same runs as "
+                "an earlier seed, and are counted once."
+            )
         lacking: dict[int, list[str]] = {}
         for metric in result.study.metrics:
             values = row.values.get(metric, ())
-            if missing := len(values) - len(row.known(metric)):
+            if missing := sum(map(math.isnan, values)):
                 lacking.setdefault(missing, []).append(short(metric))
         for missing, heads in lacking.items():
             yield (
