@@ -381,3 +381,58 @@ def test_a_matrix_of_given_classifiers(models: dict[str, int], folder: str, tmp_
         assert [value for value in row if value is not None] == pytest.approx(
             [v for v, x in zip(values, row, strict=True) if x is not None]
         )
+
+
+# An adoption that did not end
+
+
+def test_an_interrupted_adoption_is_never_trained(arrays: str, tmp_path: Path) -> None:
+    weights = saved(small(classes=3, input_shape=None), tmp_path / "w.safetensors")
+    out = tmp_path / "old"
+
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # after `run.json` was written
+        adopt(OWN, arrays, out, weights=weights, device="cpu", report=interrupt)
+    begun = Run.read(out)
+    assert begun.status == "training"
+    before = (out / "run.json").read_bytes()
+    again = "adopt it again with: flipguard adopt"
+    with pytest.raises(InputError, match=again):
+        load_model(begun)
+    with pytest.raises(InputError, match=again):
+        read_predictions(out)
+    with pytest.raises(InputError, match=again):
+        trained(update("fd-lm", arrays, begun), tmp_path / "new")
+    with pytest.raises(InputError, match=again):
+        trained(update("elodi", arrays, guides=(str(out),) * 2), tmp_path / "new")
+    for resume in (False, True):
+        with pytest.raises(InputError, match="adopt it again with `flipguard adopt`"):
+            train(begun.config, out, resume=resume)
+    assert (out / "run.json").read_bytes() == before
+    run = adopted(OWN, arrays, out, weights=weights)
+    assert run.finished
+    assert "adopted" in run.document
+    assert torch.equal(
+        load_model(run).state_dict()["out.weight"], small(classes=3, input_shape=None).out.weight
+    )
+
+
+def test_an_adoption_leaves_a_run_that_was_begun_alone(arrays: str, tmp_path: Path) -> None:
+    run = trained(update("none", arrays), tmp_path / "run")
+    document = {**run.document, "status": "stopped"}
+    (run.folder / "run.json").write_text(json.dumps(document))
+    before = bytes_of(run.folder)
+    with pytest.raises(InputError, match="there is a run in it"):
+        adopted(OWN, arrays, run.folder)
+    assert bytes_of(run.folder) == before
+
+
+def test_guides_with_other_classes_than_the_data(arrays: str, tmp_path: Path) -> None:
+    """Both guides have the same classes, but not those of the data."""
+    weights = saved(small(classes=2, input_shape=None), tmp_path / "two.safetensors")
+    run = adopted(OWN, arrays, tmp_path / "old", weights=weights, classes=["2", "0"])
+    guides = (str(run.folder),) * 2
+    with pytest.raises(InputError, match=r"`guides` to have the 3 classes .* lacks '1'; choose"):
+        trained(update("ensemble", arrays, guides=guides), tmp_path / "mean")

@@ -26,7 +26,7 @@ from flipguard.models.registry import check_spec
 from flipguard.models.shapes import Shape
 from flipguard.run_document import RUN
 from flipguard.runs.config import Config, Machine
-from flipguard.runs.folder import MODEL, Run, begun_or_nothing, check_place, forget
+from flipguard.runs.folder import MODEL, Run, begun_or_nothing, check_place, forget, remove_leftovers
 from flipguard.runs.image_settings import ImageSettings
 from flipguard.runs.key import digest_of
 from flipguard.training.batches import BatchSource, data_of, input_shape_of
@@ -102,7 +102,6 @@ def adopt_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
     The run has the key that its folder is named after, because it was planned without weights.
     """
     config, folder = run_of_job(arguments, None)
-    forget(folder)  # of a process that was killed
     _adopted(config, folder, None, None, context.note, key=folder.name)
     return True
 
@@ -117,17 +116,29 @@ def _adopted(
     key: str | None = None,
 ) -> Adopted:
     check_place(out)
-    if (out / RUN).exists():
+    _check_free(out, config)
+    check_spec(config.model)
+    with alone_in(out, report=report):
+        _check_free(out, config)  # another process may have adopted it in the meantime
+        remove_leftovers(out)
+        forget(out)  # of a process that was killed
+        with begun_or_nothing(out):
+            check_code(config.model)
+            found = _Adoption(config, data_of(config), weights, names)
+            return found.finish(out, report, key)
+
+
+def _check_free(out: Path, config: Config) -> None:
+    """Raise if a folder holds something else than a model whose adoption was interrupted."""
+    if not (out / RUN).exists():
+        check_folder(out, config, resume=False)
+        return
+    run = Run.read(out)
+    if run.finished or "adopted" not in run.document:
         raise InputError(
             f"Expected {printable(str(out))} to be a new folder, but there is a run in it; choose "
             "another `--out`."
         )
-    check_folder(out, config, resume=False)
-    check_spec(config.model)
-    with alone_in(out, report=report), begun_or_nothing(out):
-        check_code(config.model)
-        found = _Adoption(config, data_of(config), weights, names)
-        return found.finish(out, report, key)
 
 
 class _Adoption:

@@ -14,7 +14,7 @@ from flipguard.methods import METHODS, Method, OldModelInfo, method_of
 from flipguard.methods.needs import Needs, OldRun, RunFacts
 from flipguard.models import same_layout
 from flipguard.models.code import check_code
-from flipguard.run_document import RUN
+from flipguard.run_document import RUN, how_to_finish
 from flipguard.runs.config import Config, decisive, needs_of
 from flipguard.runs.folder import WRITTEN, Run, is_whole
 from flipguard.training.batches import calibrates, smallest_batch
@@ -194,12 +194,12 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
 
 def check_needs(method: Method, config: Config, olds: list[Run]) -> None:
     """Raise if a method lacks something that it needs, or is given something it cannot use."""
-    unfinished = [str(run.folder) for run in olds if not run.finished]
-    if unfinished:
-        raise InputError(
-            f"Expected `--old` to be a finished run, but {listed(unfinished)} is not; resume it "
-            "first."
-        )
+    for run in olds:
+        if not run.finished:
+            raise InputError(
+                f"Expected `--old` to be a finished run, but {printable(str(run.folder))} is "
+                f"{run.status}; {how_to_finish(run.folder, run.document)}."
+            )
     for spec in (config.model, *(run.config.model for run in olds)):
         check_code(spec)
     seen = [OldRun(folder=run.folder, members=len(run.document.get("members", ()))) for run in olds]

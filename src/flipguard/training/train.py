@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.data import DataSet, TextSplit
-from flipguard.errors import InputError, listed
+from flipguard.errors import InputError, listed, printable
 from flipguard.locks import InUseError, alone_in, tidy
 from flipguard.methods import Method, Objective
 from flipguard.models import checkpoint_blocks
@@ -158,8 +158,14 @@ def train_with(
 
 def _finished(config: Config, out: Path, *, resume: bool) -> Run | None:
     """Return the run in a folder if it is finished, else None; raise if it is another run."""
-    check_folder(out, config, resume=resume)
     run = Run.read(out) if (out / RUN).exists() else None
+    if run is not None and "adopted" in run.document and not is_whole(run):
+        # Training would begin with new weights.
+        raise InputError(
+            f"Expected a run to train, but {printable(str(out))} holds an adopted model without "
+            "all of its files; adopt it again with `flipguard adopt`, or choose another `--out`."
+        )
+    check_folder(out, config, resume=resume)
     return run if run is not None and is_whole(run) else None
 
 
