@@ -17,7 +17,7 @@ from flipguard.data import load_data
 from flipguard.errors import InputError
 from flipguard.models import classify
 from flipguard.models.preprocessing import preprocessing_of
-from flipguard.training import ImageSettings, Machine, Run, adopt, load_model, train
+from flipguard.training import ImageSettings, Machine, Run, Scope, adopt, load_model, train
 from flipguard.training.batches import BatchSource, data_of
 from flipguard.training.checkpoint import load_old_model
 from flipguard.training.evaluate import logits_on
@@ -436,3 +436,32 @@ def test_guides_with_other_classes_than_the_data(arrays: str, tmp_path: Path) ->
     guides = (str(run.folder),) * 2
     with pytest.raises(InputError, match=r"`guides` to have the 3 classes .* lacks '1'; choose"):
         trained(update("ensemble", arrays, guides=guides), tmp_path / "mean")
+
+
+# What it was trained on is not known
+
+
+def notes_of(config: Any, out: Path) -> str:
+    said: list[str] = []
+    train(config, out, report=said.append)
+    return "\n".join(line for line in said if "trained on" in line)
+
+
+def test_its_training_samples_are_not_known(
+    old: Run, larger: Run, arrays: str, tmp_path: Path
+) -> None:
+    unknown = f"it is not known whether {old.folder} was trained on samples of the validation split"
+    config = update("none", arrays, old, scope=Scope(validation=0.2))
+    assert notes_of(config, tmp_path / "new").startswith(unknown)
+    # Nor are those of a run that starts from it, except its own.
+    tuned = trained(
+        update("none", arrays, old, model=OWN, fine_tune=True, scope=Scope(validation=0.2)),
+        tmp_path / "tuned",
+    )
+    config = update("none", arrays, tuned, scope=Scope(validation=0.2))
+    assert notes_of(config, tmp_path / "newer").startswith("it is not known")
+    config = update("none", arrays, tuned, scope=Scope(validation=0.2, seed=1))
+    assert f"{tuned.folder} was trained on" in notes_of(config, tmp_path / "newest")
+    guides = (str(old.folder), str(larger.folder))
+    config = update("elodi", arrays, guides=guides, options={"guide": "calibrated"})
+    assert notes_of(config, tmp_path / "calibrated").count("held out to calibrate") == 2

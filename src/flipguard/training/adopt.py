@@ -26,7 +26,14 @@ from flipguard.models.registry import check_spec
 from flipguard.models.shapes import Shape
 from flipguard.run_document import RUN
 from flipguard.runs.config import Config, Machine
-from flipguard.runs.folder import MODEL, Run, begun_or_nothing, check_place, forget, remove_leftovers
+from flipguard.runs.folder import (
+    MODEL,
+    Run,
+    begun_or_nothing,
+    check_place,
+    forget,
+    remove_leftovers,
+)
 from flipguard.runs.image_settings import ImageSettings
 from flipguard.runs.key import digest_of
 from flipguard.training.batches import BatchSource, data_of, input_shape_of

@@ -41,6 +41,7 @@ from flipguard.training.checks import (
     check_needs,
     check_numbers,
     complete_config,
+    notes_on_calibration,
 )
 from flipguard.training.devices import (
     can_capture,
@@ -150,7 +151,8 @@ def train_with(
             return run
         data = as_seen(data_of(config), preprocessing_for(config))
         _check_data(config, out, old_runs, data)
-        for note in notes_on_validation(config, data, old_runs):
+        notes = notes_on_validation(config, data, old_runs)
+        for note in notes + notes_on_calibration(config, old_runs):
             report(note)
         stack.enter_context(kernel_settings(config.machine, fabric.device))
         return _train_one(fabric, config, method, out, data, old_runs, deadline, monitor)
