@@ -234,7 +234,9 @@ class _Adoption:
                 "data's; the data's order is assumed"
             )
             return in_order, "the data's classes in their order"
-        if len(lost) == len(names) or (lost and len(labels) == len(names)):
+        # As many names as classes, and not all equal: usually one is spelled in another way.
+        misspelled = lost and len(labels) == len(names) and not given
+        if len(lost) == len(names) or misspelled:
             raise InputError(
                 f"Expected the model to name the classes of {printable(self.config.data)}, but it "
                 f"has no {listed(lost)}; list its classes in order, by the data's names, with "
@@ -242,8 +244,9 @@ class _Adoption:
             )
         if lost:
             self.notes.append(
-                f"it does not know {listed(lost)}: the samples of these {len(lost)} classes are "
-                "left out of its predictions"
+                f"it does not know the class{'es' * (len(lost) > 1)} {listed(lost)}; its "
+                "predictions have no samples of "
+                f"{'it' if len(lost) == 1 else f'these {len(lost):,} classes'}"
             )
         if (spare := count - (len(names) - len(lost))) > 0:
             self.notes.append(f"its other {spare:,} classes are left out")
