@@ -237,8 +237,9 @@ class _Adoption:
         # As many names as classes, and not all equal: usually one is spelled in another way.
         misspelled = lost and len(labels) == len(names) and not given
         if len(lost) == len(names) or misspelled:
+            where = "but --classes" if given else "but it"
             raise InputError(
-                f"Expected the model to name the classes of {printable(self.config.data)}, but it "
+                f"Expected the model to name the classes of {printable(self.config.data)}, {where} "
                 f"has no {listed(lost)}; list its classes in order, by the data's names, with "
                 "--classes FILE."
             )
@@ -248,8 +249,8 @@ class _Adoption:
                 "predictions have no samples of "
                 f"{'it' if len(lost) == 1 else f'these {len(lost):,} classes'}"
             )
-        if (spare := count - (len(names) - len(lost))) > 0:
-            self.notes.append(f"its other {spare:,} classes are left out")
+        if spare := [one[0] for index, one in enumerate(labels) if index not in set(rows)]:
+            self.notes.append(f"its outputs for other classes are left out: {listed(spare)}")
         return rows, how
 
     def _model(self, rows: list[int]) -> nn.Module:
