@@ -196,6 +196,23 @@ def test_a_function_that_ignores_the_classes(tmp_path: Path) -> None:
         quietly(spec, data, tmp_path / "other", allow_code=True, classes=["2", "1", "0"])
 
 
+@pytest.mark.parametrize(
+    ("file", "resize"),
+    [("mobilenet_v2-b0353104.pth", 256), ("mobilenet_v2-7ebf99e0.pth", 232), ("mine.pth", 232)],
+)
+def test_the_preprocessing_of_the_weights_with_this_file_name(
+    file: str, resize: int, folder: Path, tmp_path: Path
+) -> None:
+    """Those of 2021 are resized in another way than the first ones."""
+    model = torchvision_model("mobilenet_v2")
+    torch.save(model.state_dict(), tmp_path / file)
+    spec, weights = "torchvision:mobilenet_v2", str(tmp_path / file)
+    done = quietly(spec, str(folder), tmp_path / "run", weights=weights)
+    assert done.run.document["preprocessing"]["resize"] == [resize]
+    assumed = [note for note in done.notes if "assumed to be that of IMAGENET1K_V2" in note]
+    assert len(assumed) == (file == "mine.pth")
+
+
 # Classes
 
 

@@ -21,7 +21,12 @@ from flipguard.models.classes import given_labels, rows_of_classes, tensors_by_c
 from flipguard.models.code import allowing_code, check_code
 from flipguard.models.libraries import refusing
 from flipguard.models.preprocessing import Preprocessing
-from flipguard.models.published import Published, published_preprocessing, published_weights
+from flipguard.models.published import (
+    Published,
+    assumed_preprocessing,
+    published_preprocessing,
+    published_weights,
+)
 from flipguard.models.registry import check_spec
 from flipguard.models.shapes import Shape
 from flipguard.run_document import RUN
@@ -193,7 +198,12 @@ class _Adoption:
                 )
             self.notes.append(
                 "its images are scaled to numbers from -1 to 1; give --mean and --std if it was "
-                "trained with others"
+                "trained with other values"
+            )
+        if (assumed := assumed_preprocessing(spec, weights)) is not None:
+            self.notes.append(
+                f"{assumed}; give --input-size, --resize, --mean and --std if it was trained with "
+                "other values"
             )
         return told
 

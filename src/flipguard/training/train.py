@@ -61,7 +61,7 @@ from flipguard.training.processes import train_in_processes
 from flipguard.training.record import changed_since, changes_since, model_facts, part_facts
 from flipguard.training.run_setup import RunSetup, set_up_run
 from flipguard.training.scoping import notes_on_validation
-from flipguard.training.starting import as_seen, preprocessing_for
+from flipguard.training.starting import as_seen, notes_on_preprocessing, preprocessing_for
 from flipguard.training.stored_views import ViewPlan
 from flipguard.training.strategies import plan_members
 from flipguard.training.strategy import TrainingContext
@@ -151,8 +151,11 @@ def train_with(
             return run
         data = as_seen(data_of(config), preprocessing_for(config))
         _check_data(config, out, old_runs, data)
-        notes = notes_on_validation(config, data, old_runs)
-        for note in notes + notes_on_calibration(config, old_runs):
+        for note in [
+            *notes_on_validation(config, data, old_runs),
+            *notes_on_calibration(config, old_runs),
+            *notes_on_preprocessing(config),
+        ]:
             report(note)
         stack.enter_context(kernel_settings(config.machine, fabric.device))
         return _train_one(fabric, config, method, out, data, old_runs, deadline, monitor)
