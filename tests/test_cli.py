@@ -194,6 +194,7 @@ COMMANDS = {
         "--interpolation",
         "--mean",
         "--std",
+        "--data-root",
         "--device",
         "--allow-code",
     },

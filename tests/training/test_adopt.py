@@ -404,6 +404,7 @@ def test_an_own_network_publishes_nothing(tmp_path: Path) -> None:
 def test_near_chance() -> None:
     assert near_chance(0.5, classes=2, samples=1000) is not None
     assert near_chance(0.4, classes=2, samples=1000) is None
+    assert "images" not in str(near_chance(0.5, classes=2, samples=1000, images=False))
     assert near_chance(0.85, classes=10, samples=10_000) is not None
     assert near_chance(0.75, classes=10, samples=10_000) is None
     assert near_chance(0.999, classes=1000, samples=50_000) is not None

@@ -332,6 +332,40 @@ def test_flags_that_make_no_sense(
     assert said in done.err
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ("--resize", "48"),
+            "image files for `--resize`, because images in arrays are not cropped",
+        ),
+        (("--interpolation", "cubic"), "Expected `--interpolation` to be one of nearest"),
+        (("--std", "0"), "Expected `--mean` to be numbers and `--std` to be numbers above 0"),
+        (("--data", "mnist"), "with `--data-root DIR` or FLIPGUARD_DATA"),
+        (("--data", "mnist", "--data-root", "there"), "`mnist` to be at there/mnist"),
+    ],
+)
+def test_errors_name_the_flags_of_the_command(
+    flags: tuple[str, ...], said: str, arrays: str, tmp_path: Path
+) -> None:
+    weights = saved(small(classes=3, input_shape=None), tmp_path / "w.safetensors")
+    given = ["adopt", "--model", OWN, "--weights", weights, "--data", arrays, "--allow-code"]
+    done = flipguard(tmp_path, *given, "--out", "run", *flags)
+    assert done.code == 2
+    assert said in " ".join(done.err.split())
+
+
+def test_arrays_are_not_said_to_be_cropped(arrays: str, tmp_path: Path) -> None:
+    """Also if the library's preprocessing crops image files."""
+    weights = saved(timm_model(), tmp_path / "w.safetensors")
+    said: list[str] = []
+    settings = ImageSettings(input_size=(SIDE, SIDE))
+    given = {"weights": weights, "preprocessing": settings, "device": "cpu"}
+    adopt("timm:resnet10t", arrays, tmp_path / "run", report=said.append, **given)
+    assert any("inputs of 3 x 32 x 32, mean 0.485" in line for line in said)
+    assert not any("crop" in line for line in said)
+
+
 # Figure 2 of the PCT paper: pairs of classifiers that others have trained
 
 QUICK = {

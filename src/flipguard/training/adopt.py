@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from flipguard.data import DataSet, TextSplit
+from flipguard.data.image_folders import is_files
 from flipguard.errors import InputError, listed, printable
 from flipguard.files import sha256_of
 from flipguard.formatting import format_percent
@@ -54,7 +55,7 @@ from flipguard.training.starting import as_seen, with_own_inputs, with_settings
 from flipguard.worker_process import JobContext
 
 SIGMAS = 3  # by which an error rate must be below chance
-FEW = 10  # with so many classes, twice the accuracy of chance is little
+FEW = 10  # from this many classes on, less than twice chance counts as about chance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +164,7 @@ class _Adoption:
         self.config = config
         self.notes: list[str] = []
         self.preprocessing = self._preprocessing(data, weights)
+        self.crops = data.kind == "image" and is_files(data.test)
         self.data = as_seen(data, self.preprocessing)
         self.shape = input_shape_of(self.data)
         if self.preprocessing is not None:
@@ -186,6 +188,12 @@ class _Adoption:
         settings, spec = self.config.preprocessing, self.config.model
         if isinstance(data.train, TextSplit):
             return with_settings(None, settings)
+        if settings.resize is not None and not is_files(data.test):
+            raise InputError(
+                "Expected image files for `preprocessing.resize`, because images in arrays are not "
+                f"cropped, but got {printable(self.config.data)}; leave it out. "
+                "`preprocessing.input_size` resizes arrays, too."
+            )
         base = published_preprocessing(spec, weights)
         told = with_settings(base, settings)
         scaled = base is not None or (settings.mean is not None and settings.std is not None)
@@ -271,9 +279,9 @@ class _Adoption:
             by_class = tensors_by_class(spec, classes=found.classes, input_shape=self.shape)
             if not by_class:
                 raise InputError(
-                    f"Expected {printable(spec)} to use its argument `classes`, so that its "
-                    "classes can be put in the data's order, but it does not; use it, or order the "
-                    "classes of the model as the data do."
+                    f"Expected {printable(spec)} to use its argument `classes`, but it does not; "
+                    "make the function use it, or put its outputs in the order of the data's "
+                    "classes."
                 )
             state = with_classes(found.state, model.state_dict(), rows, by_class)
         model.load_state_dict(state)
@@ -310,7 +318,7 @@ class _Adoption:
         )
         write_run(out, self.config, status="training", **facts)
         report(f"{out}: {self.config.model} with {self.found.origin}; classes: {self.classes}")
-        report(f"{out}: {_inputs(self.preprocessing, self.shape)}")
+        report(f"{out}: {_inputs(self.preprocessing, self.shape, crops=self.crops)}")
         for note in notes:
             report(f"{out}: {note}")
         save_model(out, model)
@@ -318,13 +326,15 @@ class _Adoption:
         write_run(out, self.config, status="finished", **facts, weights=sha256_of(out / MODEL))
         count = len(self.data.test)
         report(f"{out}: error rate {format_percent(error)} on the test set")
-        if warning := near_chance(error, classes=len(self.class_names), samples=count):
+        images = self.data.kind == "image"
+        classes = len(self.class_names)
+        if warning := near_chance(error, classes=classes, samples=count, images=images):
             report(f"{out}: {warning}")
             notes.append(warning)
         return Adopted(run=Run.read(out), error_rate=error, notes=tuple(notes))
 
 
-def near_chance(error: float, *, classes: int, samples: int) -> str | None:
+def near_chance(error: float, *, classes: int, samples: int, images: bool = True) -> str | None:
     """Return a warning if an error rate is no better than guessing, else None.
 
     >>> near_chance(0.2, classes=10, samples=100)
@@ -337,20 +347,20 @@ def near_chance(error: float, *, classes: int, samples: int) -> str | None:
         bound = max(bound, 2 * chance)
     if classes < 2 or 1 - error > bound:
         return None
+    scaled = " or the images are scaled in another way (give --mean, --std, --input-size)"
     return (
         f"warning: that is about chance ({format_percent(1 - chance)} with {classes:,} classes). "
-        "Usually the classes are in another order (give --classes) or the images are scaled in "
-        "another way (give --mean, --std, --input-size)"
+        f"Usually the classes are in another order (give --classes){scaled * images}"
     )
 
 
-def _inputs(preprocessing: Preprocessing | None, shape: Shape | None) -> str:
-    """Return in words what reaches the network."""
+def _inputs(preprocessing: Preprocessing | None, shape: Shape | None, *, crops: bool) -> str:
+    """Return in words what reaches the network; `crops` is whether images are cropped for it."""
     size = " x ".join(map(str, shape or ()))
     if preprocessing is None:
         return "texts as its tokenizer encodes them" if shape is None else f"inputs of {size}"
     first = ""
-    if preprocessing.resize is not None:
+    if preprocessing.resize is not None and crops:
         sides = " x ".join(map(str, preprocessing.resize))
         first = f"image files are resized to {sides} ({preprocessing.interpolation}) and cropped; "
     mean, std = (

@@ -77,7 +77,9 @@ def load_guides(config: Config, class_names: tuple[str, ...]) -> list[Run]:
             what = (
                 f"lacks {listed([name for name in class_names if name not in there])}"
                 if here - there
-                else "has them in another order" if here == there else "has more classes"
+                else "has them in another order"
+                if here == there
+                else "has more classes"
             )
             raise InputError(
                 f"Expected `guides` to have the {len(class_names):,} classes that the run has, but "
