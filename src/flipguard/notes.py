@@ -119,7 +119,9 @@ def _new_classes(plan: CountingPlan) -> Iterator[str]:
         unknown = [c for c in missing if c not in predicted]
         gone = _left_out(plan, unknown)
         if gone:
-            yield f"{side.name} does not know class {listed(gone)}, so no samples of it are compared"
+            yield (
+                f"{side.name} does not know class {listed(gone)}, so no samples of it are compared"
+            )
         if unknown := [c for c in unknown if c not in gone]:
             yield (
                 f"{side.name} does not know class {listed(unknown)}, so it is wrong on all its "
