@@ -18,9 +18,12 @@ from flipguard.errors import InputError
 from flipguard.models import classify
 from flipguard.models.preprocessing import preprocessing_of
 from flipguard.training import ImageSettings, Machine, Run, Scope, adopt, load_model, train
+from flipguard.training.adopt import adopt_job
 from flipguard.training.batches import BatchSource, data_of
 from flipguard.training.checkpoint import load_old_model
 from flipguard.training.evaluate import logits_on
+from flipguard.training.jobs import adopt_job_for
+from flipguard.worker_process import JobContext
 from tests import commands
 from tests.commands import Ran
 from tests.training.adopting import (
@@ -451,6 +454,18 @@ def test_an_interrupted_adoption_is_never_trained(arrays: str, tmp_path: Path) -
     assert torch.equal(
         load_model(run).state_dict()["out.weight"], small(classes=3, input_shape=None).out.weight
     )
+
+
+def test_a_job_adopts_again_what_was_interrupted(arrays: str, tmp_path: Path) -> None:
+    config = dataclasses.replace(tiny(data=arrays, model=OWN), machine=Machine(device="cpu"))
+    arguments = adopt_job_for(config, tmp_path / "key").arguments
+    context = JobContext("key", lambda **_: None, lambda: False)
+    assert adopt_job(arguments, context)
+    document = Run.read(tmp_path / "key").document
+    (tmp_path / "key" / "model.safetensors").unlink()
+    (tmp_path / "key" / "run.json").write_text(json.dumps({**document, "status": "training"}))
+    assert adopt_job(arguments, context)
+    assert Run.read(tmp_path / "key").document == document
 
 
 def test_an_adoption_leaves_a_run_that_was_begun_alone(arrays: str, tmp_path: Path) -> None:
