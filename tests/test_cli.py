@@ -198,6 +198,7 @@ COMMANDS = {
         "--interpolation",
         "--mean",
         "--std",
+        "--data-root",
         "--device",
         "--allow-code",
     },

@@ -100,6 +100,20 @@ def test_classes_that_one_model_lacks_are_told():
     assert any("does not know class 'c'" in note for note in notes)
 
 
+def test_a_class_whose_samples_are_left_out_is_not_called_wrong():
+    ids, targets = ["1", "2", "3"], ["a", "b", "c"]
+    old = Predictions.from_arrays(
+        logits=np.eye(3), class_names=targets, targets=targets, ids=ids, name="old"
+    )
+    new = Predictions.from_arrays(
+        logits=np.eye(2), class_names=["a", "b"], targets=["a", "b"], ids=ids[:2], name="new"
+    )
+    result = compare(old=old, new=new, on_missing="drop")
+    assert result.n == 2
+    assert "new does not know class 'c', so no samples of it are compared" in result.notes
+    assert not any("is wrong on all" in note for note in result.notes)
+
+
 def test_a_class_that_only_the_labels_know_is_told_as_a_missing_score():
     old = Predictions.from_arrays(
         logits=np.eye(3), class_names=["a", "b", "c"], targets=["a", "b", "c"], name="old"

@@ -134,7 +134,12 @@ def _new_classes(plan: CountingPlan) -> Iterator[str]:
         missing = [c for c in other if c not in set(known)]
         predicted = _predicted(plan, i, missing)
         unknown = [c for c in missing if c not in predicted]
-        if unknown:
+        gone = _left_out(plan, unknown)
+        if gone:
+            yield (
+                f"{side.name} does not know class {listed(gone)}, so no samples of it are compared"
+            )
+        if unknown := [c for c in unknown if c not in gone]:
             yield (
                 f"{side.name} does not know class {listed(unknown)}, so it is wrong on all its "
                 "samples"
@@ -156,6 +161,20 @@ def _predicted(plan: CountingPlan, index: int, classes: list[str]) -> list[str]:
     label = spelled(side.label, side, pl.String(), readings.of(index, "label")).alias("label")
     found = side.frame.select(label.unique()).collect(engine="streaming")["label"]
     return [c for c in classes if c in set(found)]
+
+
+def _left_out(plan: CountingPlan, classes: list[str]) -> list[str]:
+    """Return those of some classes whose samples are not compared, because a file has none."""
+    if plan.on_missing != "drop" or not classes:
+        return []
+    _, readings = settled(plan)
+    gone = set()
+    for i, side in enumerate((plan.old, plan.new)):
+        if side.target is not None:
+            target = spelled(side.target, side, pl.String(), readings.of(i, "target"))
+            found = side.frame.select(target.alias("target").unique()).collect(engine="streaming")
+            gone |= set(classes) - set(found["target"])
+    return [c for c in classes if c in gone]
 
 
 def _missing_spellings(plan: CountingPlan) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,16 @@ def finished_document(folder: Path) -> dict[str, Any]:
     if status != "finished":
         raise InputError(
             f"Expected {printable(str(folder))} to be a finished run, but it is "
-            f"{printable(status, longest=40)}; continue it with: flipguard train --out "
-            f"{printable(str(folder))} --resume."
+            f"{printable(status, longest=40)}; {how_to_finish(folder, document)}."
         )
     return document
+
+
+def how_to_finish(folder: Path, document: Mapping[str, Any]) -> str:
+    """Return in words what finishes an unfinished run, by the contents of its `run.json`."""
+    if "adopted" in document:
+        return f"adopt it again with: flipguard adopt … --out {printable(str(folder))}"
+    return f"continue it with: flipguard train --out {printable(str(folder))} --resume"
 
 
 def predictions_of(folder: Path) -> Path:

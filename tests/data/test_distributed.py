@@ -128,6 +128,32 @@ def test_a_part_of_the_images_keeps_its_numbers_in_the_kit(tmp_path: Path) -> No
     assert load_data("imagenet", root=tmp_path).test.targets.tolist() == [0, 1, 0]
 
 
+def test_a_part_of_the_images_keeps_its_lines_in_a_file(tmp_path: Path) -> None:
+    folder = images(tmp_path)
+    name = "imagenet_2012_validation_synset_labels.txt"
+    (folder / name).write_text(LABELS[name])
+    for number in (1, 4):
+        (folder / f"val/ILSVRC2012_val_{number:08}.JPEG").unlink()
+    assert load_data("imagenet", root=tmp_path).test.targets.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("names", [["a", "b"], ["a_1", "b_1"]])
+@pytest.mark.parametrize("labels", ["kit", "val_labels.txt"])
+def test_more_labels_than_images_without_numbers(
+    tmp_path: Path, names: list[str], labels: str
+) -> None:
+    folder = images(tmp_path)
+    if labels == "kit":
+        kit(folder)
+    else:
+        (folder / labels).write_text(LABELS["imagenet_2012_validation_synset_labels.txt"])
+    shutil.rmtree(folder / "val")
+    for name in names:
+        draw(folder / f"val/{name}.JPEG", seed=1)
+    with pytest.raises(InputError, match="hold a label per image, 2, but got 5; use the file"):
+        load_data("imagenet", root=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [

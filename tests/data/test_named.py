@@ -74,8 +74,8 @@ def test_idx_files_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         load_data("mnist", root=tmp_path)
     assert str(missing.value) == (
         f"Expected `mnist` to be at {folder}/train-images-idx3-ubyte.gz, but got no such file; put "
-        "the four idx files of MNIST there, or name the folder that holds it, by `data_root` or "
-        "FLIPGUARD_DATA."
+        "the four idx files of MNIST there, or name the parent folder with `--set data_root=DIR` "
+        "or FLIPGUARD_DATA."
     )
     write_mnist(folder, "")
     images, labels = folder / "train-images-idx3-ubyte", folder / "train-labels-idx1-ubyte"
@@ -190,7 +190,7 @@ def test_cifar_files_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         return str(refused.value)
 
     assert "to be at " in refusal()
-    assert "or its folder cifar-10-batches-py next to it, or name the folder" in refusal()
+    assert "or its folder cifar-10-batches-py next to it, or name the parent folder" in refusal()
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     first = folder / "data_batch_1"

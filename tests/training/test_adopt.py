@@ -196,6 +196,23 @@ def test_a_function_that_ignores_the_classes(tmp_path: Path) -> None:
         quietly(spec, data, tmp_path / "other", allow_code=True, classes=["2", "1", "0"])
 
 
+@pytest.mark.parametrize(
+    ("file", "resize"),
+    [("mobilenet_v2-b0353104.pth", 256), ("mobilenet_v2-7ebf99e0.pth", 232), ("mine.pth", 232)],
+)
+def test_the_preprocessing_of_the_weights_with_this_file_name(
+    file: str, resize: int, folder: Path, tmp_path: Path
+) -> None:
+    """Those of 2021 are resized in another way than the first ones."""
+    model = torchvision_model("mobilenet_v2")
+    torch.save(model.state_dict(), tmp_path / file)
+    spec, weights = "torchvision:mobilenet_v2", str(tmp_path / file)
+    done = quietly(spec, str(folder), tmp_path / "run", weights=weights)
+    assert done.run.document["preprocessing"]["resize"] == [resize]
+    assumed = [note for note in done.notes if "assumed to be that of IMAGENET1K_V2" in note]
+    assert len(assumed) == (file == "mine.pth")
+
+
 # Classes
 
 
@@ -220,7 +237,7 @@ def test_a_model_that_knows_more_classes(tmp_path: Path) -> None:
         own(tmp_path, weights=weights)
     done = own(tmp_path, weights=weights, classes=["a", "2", "0", "b", "1"])
     assert done.run.class_names == ("0", "1", "2")
-    assert "its other 2 classes are left out" in done.notes
+    assert "its outputs for other classes are left out: 'a', 'b'" in done.notes
     with np.load(tmp_path / "images.npz") as arrays:
         images = torch.from_numpy(arrays["test_inputs"]).float() / 127.5 - 1
     expected = small(classes=5, input_shape=None)(images).detach()[:, [2, 4, 1]]
@@ -237,7 +254,7 @@ def test_a_model_that_knows_fewer_classes(tmp_path: Path) -> None:
         kept = arrays["test_targets"] != 1
     # Classes are named by integers, so a target of 2 is the class that is called 2.
     assert found["targets"].tolist() == arrays_targets(tmp_path)[kept].tolist()
-    assert any(note.startswith("it does not know '1'") for note in done.notes)
+    assert "it does not know the class '1'; its predictions have no samples of it" in done.notes
     predict(done.run, split="test", out=tmp_path / "p.npz", allow_code=True)
     assert (tmp_path / "p.npz").read_bytes() == (
         done.run.folder / "predictions" / "test.npz"
@@ -251,13 +268,27 @@ def arrays_targets(folder: Path) -> np.ndarray[Any, Any]:
 
 
 def test_names_that_are_not_the_datas_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="it has no '1'"):
-        own(tmp_path, classes=["0", "one", "2"])
-    with pytest.raises(InputError, match="but it has no '0', '1', '2'"):
+    with pytest.raises(InputError, match="but --classes has no '0', '1', '2'"):
         own(tmp_path, classes=["a", "b", "c"])
     with pytest.raises(InputError, match=r"'out\.weight' is \[3, 144\] in the file"):
         own(tmp_path, classes=["0", "1"])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("more", [(), ("4",), ("4", "5")])
+def test_a_list_may_lack_a_class_whatever_its_length(more: tuple[str, ...], tmp_path: Path) -> None:
+    names = ["2", "0", *more]
+    weights = saved(small(classes=len(names), input_shape=None), tmp_path / "n.safetensors")
+    done = own(tmp_path, weights=weights, classes=names)
+    assert done.run.class_names == ("0", "2")
+    left_out = [note for note in done.notes if note.startswith("its outputs for other classes")]
+    assert [all(repr(name) in note for name in more) for note in left_out] == [True] * bool(more)
+
+
+def test_own_names_of_which_one_is_spelled_in_another_way(folder: Path, tmp_path: Path) -> None:
+    vit_folder(tmp_path / "vit", labels=["cat", "hound", "fox"])
+    with pytest.raises(InputError, match="but it has no 'dog'; list its classes in order"):
+        quietly(f"hf:{tmp_path / 'vit'}", str(folder), tmp_path / "run")
 
 
 def test_own_names_in_another_language_are_said(folder: Path, tmp_path: Path) -> None:
@@ -373,6 +404,7 @@ def test_an_own_network_publishes_nothing(tmp_path: Path) -> None:
 def test_near_chance() -> None:
     assert near_chance(0.5, classes=2, samples=1000) is not None
     assert near_chance(0.4, classes=2, samples=1000) is None
+    assert "images" not in str(near_chance(0.5, classes=2, samples=1000, images=False))
     assert near_chance(0.85, classes=10, samples=10_000) is not None
     assert near_chance(0.75, classes=10, samples=10_000) is None
     assert near_chance(0.999, classes=1000, samples=50_000) is not None

@@ -17,10 +17,13 @@ from flipguard.data import load_data
 from flipguard.errors import InputError
 from flipguard.models import classify
 from flipguard.models.preprocessing import preprocessing_of
-from flipguard.training import ImageSettings, Machine, Run, adopt, load_model, train
+from flipguard.training import ImageSettings, Machine, Run, Scope, adopt, load_model, train
+from flipguard.training.adopt import adopt_job
 from flipguard.training.batches import BatchSource, data_of
 from flipguard.training.checkpoint import load_old_model
 from flipguard.training.evaluate import logits_on
+from flipguard.training.jobs import adopt_job_for
+from flipguard.worker_process import JobContext
 from tests import commands
 from tests.commands import Ran
 from tests.training.adopting import (
@@ -332,6 +335,40 @@ def test_flags_that_make_no_sense(
     assert said in done.err
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ("--resize", "48"),
+            "image files for `--resize`, because images in arrays are not cropped",
+        ),
+        (("--interpolation", "cubic"), "Expected `--interpolation` to be one of nearest"),
+        (("--std", "0"), "Expected `--mean` to be numbers and `--std` to be numbers above 0"),
+        (("--data", "mnist"), "with `--data-root DIR` or FLIPGUARD_DATA"),
+        (("--data", "mnist", "--data-root", "there"), "`mnist` to be at there/mnist"),
+    ],
+)
+def test_errors_name_the_flags_of_the_command(
+    flags: tuple[str, ...], said: str, arrays: str, tmp_path: Path
+) -> None:
+    weights = saved(small(classes=3, input_shape=None), tmp_path / "w.safetensors")
+    given = ["adopt", "--model", OWN, "--weights", weights, "--data", arrays, "--allow-code"]
+    done = flipguard(tmp_path, *given, "--out", "run", *flags)
+    assert done.code == 2
+    assert said in " ".join(done.err.split())
+
+
+def test_arrays_are_not_said_to_be_cropped(arrays: str, tmp_path: Path) -> None:
+    """Also if the library's preprocessing crops image files."""
+    weights = saved(timm_model(), tmp_path / "w.safetensors")
+    said: list[str] = []
+    settings = ImageSettings(input_size=(SIDE, SIDE))
+    given = {"weights": weights, "preprocessing": settings, "device": "cpu"}
+    adopt("timm:resnet10t", arrays, tmp_path / "run", report=said.append, **given)
+    assert any("inputs of 3 x 32 x 32, mean 0.485" in line for line in said)
+    assert not any("crop" in line for line in said)
+
+
 # Figure 2 of the PCT paper: pairs of classifiers that others have trained
 
 QUICK = {
@@ -381,3 +418,99 @@ def test_a_matrix_of_given_classifiers(models: dict[str, int], folder: str, tmp_
         assert [value for value in row if value is not None] == pytest.approx(
             [v for v, x in zip(values, row, strict=True) if x is not None]
         )
+
+
+# An adoption that did not end
+
+
+def test_an_interrupted_adoption_is_never_trained(arrays: str, tmp_path: Path) -> None:
+    weights = saved(small(classes=3, input_shape=None), tmp_path / "w.safetensors")
+    out = tmp_path / "old"
+
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # after `run.json` was written
+        adopt(OWN, arrays, out, weights=weights, device="cpu", report=interrupt)
+    begun = Run.read(out)
+    assert begun.status == "training"
+    before = (out / "run.json").read_bytes()
+    again = "adopt it again with: flipguard adopt"
+    with pytest.raises(InputError, match=again):
+        load_model(begun)
+    with pytest.raises(InputError, match=again):
+        read_predictions(out)
+    with pytest.raises(InputError, match=again):
+        trained(update("fd-lm", arrays, begun), tmp_path / "new")
+    with pytest.raises(InputError, match=again):
+        trained(update("elodi", arrays, guides=(str(out),) * 2), tmp_path / "new")
+    for resume in (False, True):
+        with pytest.raises(InputError, match="adopt it again with `flipguard adopt`"):
+            train(begun.config, out, resume=resume)
+    assert (out / "run.json").read_bytes() == before
+    run = adopted(OWN, arrays, out, weights=weights)
+    assert run.finished
+    assert "adopted" in run.document
+    assert torch.equal(
+        load_model(run).state_dict()["out.weight"], small(classes=3, input_shape=None).out.weight
+    )
+
+
+def test_a_job_adopts_again_what_was_interrupted(arrays: str, tmp_path: Path) -> None:
+    config = dataclasses.replace(tiny(data=arrays, model=OWN), machine=Machine(device="cpu"))
+    arguments = adopt_job_for(config, tmp_path / "key").arguments
+    context = JobContext("key", lambda **_: None, lambda: False)
+    assert adopt_job(arguments, context)
+    document = Run.read(tmp_path / "key").document
+    (tmp_path / "key" / "model.safetensors").unlink()
+    (tmp_path / "key" / "run.json").write_text(json.dumps({**document, "status": "training"}))
+    assert adopt_job(arguments, context)
+    assert Run.read(tmp_path / "key").document == document
+
+
+def test_an_adoption_leaves_a_run_that_was_begun_alone(arrays: str, tmp_path: Path) -> None:
+    run = trained(update("none", arrays), tmp_path / "run")
+    document = {**run.document, "status": "stopped"}
+    (run.folder / "run.json").write_text(json.dumps(document))
+    before = bytes_of(run.folder)
+    with pytest.raises(InputError, match="there is a run in it"):
+        adopted(OWN, arrays, run.folder)
+    assert bytes_of(run.folder) == before
+
+
+def test_guides_with_other_classes_than_the_data(arrays: str, tmp_path: Path) -> None:
+    """Both guides have the same classes, but not those of the data."""
+    weights = saved(small(classes=2, input_shape=None), tmp_path / "two.safetensors")
+    run = adopted(OWN, arrays, tmp_path / "old", weights=weights, classes=["2", "0"])
+    guides = (str(run.folder),) * 2
+    with pytest.raises(InputError, match=r"`guides` to have the 3 classes .* lacks '1'; choose"):
+        trained(update("ensemble", arrays, guides=guides), tmp_path / "mean")
+
+
+# What it was trained on is not known
+
+
+def notes_of(config: Any, out: Path) -> str:
+    said: list[str] = []
+    train(config, out, report=said.append)
+    return "\n".join(line for line in said if "trained on" in line)
+
+
+def test_its_training_samples_are_not_known(
+    old: Run, larger: Run, arrays: str, tmp_path: Path
+) -> None:
+    unknown = f"it is not known whether {old.folder} was trained on samples of the validation split"
+    config = update("none", arrays, old, scope=Scope(validation=0.2))
+    assert notes_of(config, tmp_path / "new").startswith(unknown)
+    # Nor are those of a run that starts from it, except its own.
+    tuned = trained(
+        update("none", arrays, old, model=OWN, fine_tune=True, scope=Scope(validation=0.2)),
+        tmp_path / "tuned",
+    )
+    config = update("none", arrays, tuned, scope=Scope(validation=0.2))
+    assert notes_of(config, tmp_path / "newer").startswith("it is not known")
+    config = update("none", arrays, tuned, scope=Scope(validation=0.2, seed=1))
+    assert f"{tuned.folder} was trained on" in notes_of(config, tmp_path / "newest")
+    guides = (str(old.folder), str(larger.folder))
+    config = update("elodi", arrays, guides=guides, options={"guide": "calibrated"})
+    assert notes_of(config, tmp_path / "calibrated").count("held out to calibrate") == 2

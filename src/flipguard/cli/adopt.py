@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -33,8 +34,9 @@ Weights = Annotated[
     str | None,
     typer.Option(
         "--weights",
-        metavar="FILE",
-        help="State dict: .safetensors, .pt or .pth (default: those that the library publishes).",
+        metavar="FILE|NAME",
+        help="State dict (.safetensors, .pt, .pth), or name of weights of torchvision such as "
+        "IMAGENET1K_V1 (default: those that the library publishes).",
     ),
 ]
 Classes = Annotated[
@@ -70,6 +72,10 @@ Mean = Annotated[
 Std = Annotated[
     str | None, typer.Option("--std", metavar="R,G,B", help="Deviation of each channel.")
 ]
+DataRoot = Annotated[
+    str | None,
+    typer.Option("--data-root", metavar="DIR", help="Folder of named data sets."),
+]
 Device = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu or cuda.")]
 
 
@@ -89,6 +95,7 @@ def adopt_command(
     interpolation: Interpolation = None,
     mean: Mean = None,
     std: Std = None,
+    data_root: DataRoot = None,
     device: Device = "auto",
     allow_code: AllowCode = False,
 ) -> None:
@@ -113,18 +120,36 @@ def adopt_command(
         mean=_numbers("--mean", mean),
         std=_numbers("--std", std),
     )
-    adopt(
-        model,
-        data,
-        out,
-        weights=weights,
-        classes=classes,
-        preprocessing=settings,
-        device=device,
-        allow_code=allow_code,
-        report=line,
-    )
+    try:
+        adopt(
+            model,
+            data,
+            out,
+            weights=weights,
+            classes=classes,
+            preprocessing=settings,
+            data_root=data_root,
+            device=device,
+            allow_code=allow_code,
+            report=line,
+        )
+    except InputError as problem:
+        if (text := _with_flags(str(problem))) == str(problem):
+            raise
+        raise InputError(text) from problem
     line(f"{out}: finished; predictions of the test set are in {out}/predictions/test.npz")
+
+
+def _with_flags(text: str) -> str:
+    """Return an error's text with the flags of this command in place of the settings of a run.
+
+    >>> _with_flags("Expected `preprocessing.input_size` …")
+    'Expected `--input-size` …'
+    """
+    text = text.replace("--set data_root=", "--data-root ")
+    return re.sub(
+        r"`preprocessing\.(\w+)`", lambda found: f"`--{found[1].replace('_', '-')}`", text
+    )
 
 
 def _sizes(flag: str, text: str | None) -> tuple[int, ...] | None:

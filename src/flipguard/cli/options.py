@@ -55,7 +55,7 @@ Control = Annotated[
     list[str] | None,
     typer.Option(
         "--control",
-        metavar="FILE",
+        metavar="MODEL",
         help="Predictions or run of an untreated retrain (a control); may be repeated.",
     ),
 ]

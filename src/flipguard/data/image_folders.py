@@ -244,6 +244,11 @@ class DecodedSplit(ArraySplit):
         return self.files.fingerprint()
 
 
+def is_files(split: Split) -> bool:
+    """Return whether the samples of a split are image files."""
+    return isinstance(split, FolderSplit | DecodedSplit)
+
+
 def seen_by(split: Split, preprocessing: Preprocessing | None) -> Split:
     """Return a split as a model with this preprocessing wants it; only image files change.
 

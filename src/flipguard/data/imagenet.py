@@ -131,12 +131,7 @@ def _of_kit(kit: Path, files: Sequence[str]) -> list[str]:
             "use both files of one development kit."
         )
     labels = [name_of[int(one)] for one in numbers]
-    _one_each(truth, labels, files)
-    # The kit numbers the images, from 1; a part of them keeps its numbers.
-    places = [_number(file) for file in files]
-    if all(1 <= place <= len(labels) for place in places):
-        return [labels[place - 1] for place in places]
-    return labels
+    return _one_each(truth, labels, files)
 
 
 def _of_file(path: Path, files: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -151,8 +146,7 @@ def _of_file(path: Path, files: Sequence[str], names: Sequence[str]) -> list[str
         raise unreadable_file(path, WHAT, problem) from problem
     rows = [_words(line) for line in content.splitlines() if line.strip()]
     if all(len(row) == 1 for row in rows):
-        labels = [row[0] for row in rows]
-        _one_each(path, labels, files)
+        labels = _one_each(path, [row[0] for row in rows], files)
         _known(path, labels, names)
         return labels
     stems = {Path(file).stem for file in files}
@@ -190,12 +184,20 @@ def _number(file: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _one_each(path: Path, labels: Sequence[str], files: Sequence[str]) -> None:
-    if len(labels) < len(files):
+def _one_each(path: Path, labels: Sequence[str], files: Sequence[str]) -> list[str]:
+    """Return the label of each image: by the image's number, from 1, else in their order.
+
+    A subset of the images keeps its file numbers.
+    """
+    numbers = [_number(file) for file in files]
+    if len(set(numbers)) == len(files) and all(1 <= one <= len(labels) for one in numbers):
+        return [labels[number - 1] for number in numbers]
+    if len(labels) != len(files):
         raise InputError(
             f"Expected {path} to hold {WHAT}, {len(files):,}, but got {len(labels):,}; use the "
             "file of labels that belongs to these images."
         )
+    return list(labels)
 
 
 def _known(path: Path, labels: Sequence[str], names: Sequence[str]) -> None:

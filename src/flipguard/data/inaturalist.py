@@ -75,7 +75,7 @@ def _list(path: Path) -> Mapping[str, list[dict[str, Any]]]:
 
 
 def _class_names(lists: Mapping[str, list[dict[str, Any]]], path: Path) -> dict[int, str]:
-    """Return the name of each category, by its number; names that several have get a group."""
+    """Return the name of each category, by number; duplicate names get their group and number."""
     rows = sorted(lists["categories"], key=lambda row: row["id"])
     count = Counter(str(row["name"]) for row in rows)
     names = {

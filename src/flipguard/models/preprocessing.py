@@ -40,7 +40,8 @@ class Preprocessing:
     Args:
         input_size: Height and width; None for the size of the data.
         resize: How image files are resized before the centre crop: (shorter side,), or
-            (height, width) whatever the shape. None: the shorter side becomes that of the crop.
+            (height, width), ignoring the aspect ratio. None: the shorter side becomes that of the
+            crop.
         interpolation: The filter of the resizing, as Pillow names it.
         mean: Subtracted from each channel, for values from 0 to 1; one value stands for all.
         std: The deviation that each channel is divided by.

@@ -30,12 +30,13 @@ from flipguard.models.weights import State, count_of, fitting, named_as, read_we
 
 IMAGENET = 1000  # classes
 UNNAMED = re.compile(r"LABEL_\d+")
-# They scale their inputs once more inside if their weights are published, so that with these
-# numbers their network gets the same values.
+# With published weights, torchvision scales the inputs inside these models. With mean and
+# deviation 0.5, the network gets the same values.
 SCALED_INSIDE = ("googlenet", "inception_v3")
 # Pillow's numbers of filters, which image processors store.
 RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
-APART = 4 / 255  # the most by which tensors may differ: libraries resize in several ways
+# The largest difference from the library's tensors that is allowed: resizing differs by library.
+APART = 4 / 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,16 +107,38 @@ def _of_torchvision(spec: str, name: str, weights: str | None) -> Preprocessing 
     )
 
 
+def assumed_preprocessing(spec: str, weights: str | None) -> str | None:
+    """Return a note if the weights in a file have the preprocessing of others; None if not."""
+    kind, rest = check_spec(spec)
+    if kind != "torchvision" or weights is None or is_published_name(spec, weights):
+        return None
+    name = rest.partition(":")[0]
+    chosen = _torchvision_weights(spec, name, weights)
+    if chosen is None or _file_of(chosen) == Path(weights).name:
+        return None
+    return (
+        f"{Path(weights).name} is no file of torchvision: its preprocessing is assumed to be that "
+        f"of {chosen.name}"
+    )
+
+
 def _torchvision_weights(spec: str, name: str, weights: str | None) -> Any:
-    """Return published weights by their name, or the default ones; None if there are none."""
+    """Return published weights by their name or file name, else the default ones, or None."""
     models = library("torchvision", what=f"The model '{spec}'").models
     if name not in models.list_models(module=models):
         build_model(spec, classes=2, input_shape=None)  # raises, with names like it
     with refusing(spec):
         known = models.get_model_weights(name)
-    if weights is None or weights not in known.__members__:
-        return getattr(known, "DEFAULT", None)
-    return known[weights]
+    if weights is not None and weights in known.__members__:
+        return known[weights]
+    default = getattr(known, "DEFAULT", None)
+    file = None if weights is None else Path(weights).name
+    return next((one for one in known if _file_of(one) == file), default)
+
+
+def _file_of(weights: Any) -> str:
+    """Return the name of the file in which torchvision publishes weights."""
+    return str(weights.url).rpartition("/")[2]
 
 
 def is_published_name(spec: str, weights: str) -> bool:
@@ -220,7 +243,7 @@ def published_weights(
             publishes; a function (``python:``) brings its own.
         classes: The number of classes of a file whose own number cannot be told.
         input_shape: The shape of the inputs that reach the model.
-        named: Whether `classes` is certain, because all classes were named.
+        named: Whether the user named all classes, so that `classes` is certain.
     """
     kind, rest = check_spec(spec)
     missing: Sequence[str] = ()

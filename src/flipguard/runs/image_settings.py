@@ -12,7 +12,7 @@ class ImageSettings:
     """How the model wants its images, where that is not what comes with its weights."""
 
     input_size: tuple[int, ...] | None = keyed(None, key_default=None)  # height and width
-    # The shorter side before the centre crop, or height and width whatever the shape.
+    # The shorter side before the centre crop, or height and width, ignoring the aspect ratio.
     resize: tuple[int, ...] | None = keyed(None, key_default=None)
     interpolation: str | None = keyed(None, key_default=None)
     mean: tuple[float, ...] | None = keyed(None, key_default=None)  # for values from 0 to 1

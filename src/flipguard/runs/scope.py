@@ -16,13 +16,14 @@ class Scope:
 
     samples: float = 1.0  # the share of the training samples
     classes: int | None = None  # how many classes
-    # Chooses the validation split, the classes and the samples of the share; runs with the same
-    # seed have the same ones.
+    # Chooses the validation split, the classes and the samples of the share, so runs with the same
+    # seed share them.
     seed: int = 0
     class_choice: Literal["random", "first"] = keyed(
         "random", key_default="first", no_effect={"classes": None}
     )
-    # True: the share of each class. False: each sample by its id alone, about the share of each.
+    # True: the share of each class. False: each sample is drawn by its id, so the shares of classes
+    # vary.
     per_class: bool = keyed(True, key_default=False, no_effect={"samples": 1.0})
     # The share of each class that is held out of training to measure on, or the data's own split.
     validation: float | Literal["own"] | None = keyed(None, key_default=None)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from flipguard.data import DataSet, TextSplit
+from flipguard.data.image_folders import is_files
 from flipguard.errors import InputError, listed, printable
 from flipguard.files import sha256_of
 from flipguard.formatting import format_percent
@@ -21,12 +22,24 @@ from flipguard.models.classes import given_labels, rows_of_classes, tensors_by_c
 from flipguard.models.code import allowing_code, check_code
 from flipguard.models.libraries import refusing
 from flipguard.models.preprocessing import Preprocessing
-from flipguard.models.published import Published, published_preprocessing, published_weights
+from flipguard.models.published import (
+    Published,
+    assumed_preprocessing,
+    published_preprocessing,
+    published_weights,
+)
 from flipguard.models.registry import check_spec
 from flipguard.models.shapes import Shape
 from flipguard.run_document import RUN
 from flipguard.runs.config import Config, Machine
-from flipguard.runs.folder import MODEL, Run, begun_or_nothing, check_place, forget
+from flipguard.runs.folder import (
+    MODEL,
+    Run,
+    begun_or_nothing,
+    check_place,
+    forget,
+    remove_leftovers,
+)
 from flipguard.runs.image_settings import ImageSettings
 from flipguard.runs.key import digest_of
 from flipguard.training.batches import BatchSource, data_of, input_shape_of
@@ -42,7 +55,7 @@ from flipguard.training.starting import as_seen, with_own_inputs, with_settings
 from flipguard.worker_process import JobContext
 
 SIGMAS = 3  # by which an error rate must be below chance
-FEW = 10  # with so many classes, twice the accuracy of chance is little
+FEW = 10  # from this many classes on, less than twice chance counts as about chance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +115,6 @@ def adopt_job(arguments: Mapping[str, Any], context: JobContext) -> bool:
     The run has the key that its folder is named after, because it was planned without weights.
     """
     config, folder = run_of_job(arguments, None)
-    forget(folder)  # of a process that was killed
     _adopted(config, folder, None, None, context.note, key=folder.name)
     return True
 
@@ -117,17 +129,29 @@ def _adopted(
     key: str | None = None,
 ) -> Adopted:
     check_place(out)
-    if (out / RUN).exists():
+    _check_free(out, config)
+    check_spec(config.model)
+    with alone_in(out, report=report):
+        _check_free(out, config)  # another process may have adopted it in the meantime
+        remove_leftovers(out)
+        forget(out)  # of a process that was killed
+        with begun_or_nothing(out):
+            check_code(config.model)
+            found = _Adoption(config, data_of(config), weights, names)
+            return found.finish(out, report, key)
+
+
+def _check_free(out: Path, config: Config) -> None:
+    """Raise if a folder holds something else than a model whose adoption was interrupted."""
+    if not (out / RUN).exists():
+        check_folder(out, config, resume=False)
+        return
+    run = Run.read(out)
+    if run.finished or "adopted" not in run.document:
         raise InputError(
             f"Expected {printable(str(out))} to be a new folder, but there is a run in it; choose "
             "another `--out`."
         )
-    check_folder(out, config, resume=False)
-    check_spec(config.model)
-    with alone_in(out, report=report), begun_or_nothing(out):
-        check_code(config.model)
-        found = _Adoption(config, data_of(config), weights, names)
-        return found.finish(out, report, key)
 
 
 class _Adoption:
@@ -140,6 +164,7 @@ class _Adoption:
         self.config = config
         self.notes: list[str] = []
         self.preprocessing = self._preprocessing(data, weights)
+        self.crops = data.kind == "image" and is_files(data.test)
         self.data = as_seen(data, self.preprocessing)
         self.shape = input_shape_of(self.data)
         if self.preprocessing is not None:
@@ -163,6 +188,12 @@ class _Adoption:
         settings, spec = self.config.preprocessing, self.config.model
         if isinstance(data.train, TextSplit):
             return with_settings(None, settings)
+        if settings.resize is not None and not is_files(data.test):
+            raise InputError(
+                "Expected image files for `preprocessing.resize`, because images in arrays are not "
+                f"cropped, but got {printable(self.config.data)}; leave it out. "
+                "`preprocessing.input_size` resizes arrays, too."
+            )
         base = published_preprocessing(spec, weights)
         told = with_settings(base, settings)
         scaled = base is not None or (settings.mean is not None and settings.std is not None)
@@ -175,7 +206,12 @@ class _Adoption:
                 )
             self.notes.append(
                 "its images are scaled to numbers from -1 to 1; give --mean and --std if it was "
-                "trained with others"
+                "trained with other values"
+            )
+        if (assumed := assumed_preprocessing(spec, weights)) is not None:
+            self.notes.append(
+                f"{assumed}; give --input-size, --resize, --mean and --std if it was trained with "
+                "other values"
             )
         return told
 
@@ -216,19 +252,23 @@ class _Adoption:
                 "data's; the data's order is assumed"
             )
             return in_order, "the data's classes in their order"
-        if len(lost) == len(names) or (lost and len(labels) == len(names)):
+        # As many names as classes, and not all equal: usually one is spelled in another way.
+        misspelled = lost and len(labels) == len(names) and not given
+        if len(lost) == len(names) or misspelled:
+            where = "but --classes" if given else "but it"
             raise InputError(
-                f"Expected the model to name the classes of {printable(self.config.data)}, but it "
+                f"Expected the model to name the classes of {printable(self.config.data)}, {where} "
                 f"has no {listed(lost)}; list its classes in order, by the data's names, with "
                 "--classes FILE."
             )
         if lost:
             self.notes.append(
-                f"it does not know {listed(lost)}: the samples of these {len(lost)} classes are "
-                "left out of its predictions"
+                f"it does not know the class{'es' * (len(lost) > 1)} {listed(lost)}; its "
+                "predictions have no samples of "
+                f"{'it' if len(lost) == 1 else f'these {len(lost):,} classes'}"
             )
-        if (spare := count - (len(names) - len(lost))) > 0:
-            self.notes.append(f"its other {spare:,} classes are left out")
+        if spare := [one[0] for index, one in enumerate(labels) if index not in set(rows)]:
+            self.notes.append(f"its outputs for other classes are left out: {listed(spare)}")
         return rows, how
 
     def _model(self, rows: list[int]) -> nn.Module:
@@ -239,9 +279,9 @@ class _Adoption:
             by_class = tensors_by_class(spec, classes=found.classes, input_shape=self.shape)
             if not by_class:
                 raise InputError(
-                    f"Expected {printable(spec)} to use its argument `classes`, so that its "
-                    "classes can be put in the data's order, but it does not; use it, or order the "
-                    "classes of the model as the data do."
+                    f"Expected {printable(spec)} to use its argument `classes`, but it does not; "
+                    "make the function use it, or put its outputs in the order of the data's "
+                    "classes."
                 )
             state = with_classes(found.state, model.state_dict(), rows, by_class)
         model.load_state_dict(state)
@@ -278,7 +318,7 @@ class _Adoption:
         )
         write_run(out, self.config, status="training", **facts)
         report(f"{out}: {self.config.model} with {self.found.origin}; classes: {self.classes}")
-        report(f"{out}: {_inputs(self.preprocessing, self.shape)}")
+        report(f"{out}: {_inputs(self.preprocessing, self.shape, crops=self.crops)}")
         for note in notes:
             report(f"{out}: {note}")
         save_model(out, model)
@@ -286,13 +326,15 @@ class _Adoption:
         write_run(out, self.config, status="finished", **facts, weights=sha256_of(out / MODEL))
         count = len(self.data.test)
         report(f"{out}: error rate {format_percent(error)} on the test set")
-        if warning := near_chance(error, classes=len(self.class_names), samples=count):
+        images = self.data.kind == "image"
+        classes = len(self.class_names)
+        if warning := near_chance(error, classes=classes, samples=count, images=images):
             report(f"{out}: {warning}")
             notes.append(warning)
         return Adopted(run=Run.read(out), error_rate=error, notes=tuple(notes))
 
 
-def near_chance(error: float, *, classes: int, samples: int) -> str | None:
+def near_chance(error: float, *, classes: int, samples: int, images: bool = True) -> str | None:
     """Return a warning if an error rate is no better than guessing, else None.
 
     >>> near_chance(0.2, classes=10, samples=100)
@@ -305,20 +347,20 @@ def near_chance(error: float, *, classes: int, samples: int) -> str | None:
         bound = max(bound, 2 * chance)
     if classes < 2 or 1 - error > bound:
         return None
+    scaled = " or the images are scaled in another way (give --mean, --std, --input-size)"
     return (
         f"warning: that is about chance ({format_percent(1 - chance)} with {classes:,} classes). "
-        "Usually the classes are in another order (give --classes) or the images are scaled in "
-        "another way (give --mean, --std, --input-size)"
+        f"Usually the classes are in another order (give --classes){scaled * images}"
     )
 
 
-def _inputs(preprocessing: Preprocessing | None, shape: Shape | None) -> str:
-    """Return in words what reaches the network."""
+def _inputs(preprocessing: Preprocessing | None, shape: Shape | None, *, crops: bool) -> str:
+    """Return in words what reaches the network; `crops` is whether images are cropped for it."""
     size = " x ".join(map(str, shape or ()))
     if preprocessing is None:
         return "texts as its tokenizer encodes them" if shape is None else f"inputs of {size}"
     first = ""
-    if preprocessing.resize is not None:
+    if preprocessing.resize is not None and crops:
         sides = " x ".join(map(str, preprocessing.resize))
         first = f"image files are resized to {sides} ({preprocessing.interpolation}) and cropped; "
     mean, std = (

@@ -25,6 +25,7 @@ from flipguard.models.code import allowing_code
 from flipguard.models.preprocessing import Preprocessing, preprocess_with, preprocessing_of
 from flipguard.models.shapes import Shape
 from flipguard.references import OldModel
+from flipguard.run_document import how_to_finish
 from flipguard.runs.config import Config, Machine, decisive
 from flipguard.runs.folder import CHECKPOINT, MODEL, Run, write_lines
 from flipguard.runs.history import HISTORY, TIMING
@@ -144,7 +145,8 @@ def load_model(run: Run, machine: Machine | None = None, *, allow_code: bool = F
 
     if not run.finished:
         raise InputError(
-            f"Expected {run.folder} to be a finished run, but it is {run.status}; resume it first."
+            f"Expected {printable(str(run.folder))} to be a finished run, but it is {run.status}; "
+            f"{how_to_finish(run.folder, run.document)}."
         )
     with allowing_code(allow_code):
         model = in_precision(_built(run), machine or run.config.machine)

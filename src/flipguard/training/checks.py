@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import nn
@@ -14,7 +15,7 @@ from flipguard.methods import METHODS, Method, OldModelInfo, method_of
 from flipguard.methods.needs import Needs, OldRun, RunFacts
 from flipguard.models import same_layout
 from flipguard.models.code import check_code
-from flipguard.run_document import RUN
+from flipguard.run_document import RUN, how_to_finish
 from flipguard.runs.config import Config, decisive, needs_of
 from flipguard.runs.folder import WRITTEN, Run, is_whole
 from flipguard.training.batches import calibrates, smallest_batch
@@ -22,7 +23,12 @@ from flipguard.training.checkpoint import weight_mismatch
 from flipguard.training.members import FOLDER as MEMBERS
 from flipguard.training.record import check_follows, follows_same
 from flipguard.training.reuse import refuse_start, start_runs
-from flipguard.training.scoping import count_learned, held_out_of, without_held_out
+from flipguard.training.scoping import (
+    count_learned,
+    held_out_of,
+    knows_training_samples,
+    without_held_out,
+)
 from flipguard.training.stored_views import FOLDER as VIEWS
 from flipguard.training.trainee import LARGEST
 
@@ -127,13 +133,10 @@ def check_calibration(config: Config, data: DataSet, olds: list[Run]) -> None:
     if not calibrates(config):
         return
     _, apart = held_out_of(data, config.scope)
-    members = [Run.read(Path(folder)) for folder in config.guides]
     role, way_out = "`guides`", "leave `guides` out, so that members are trained without them"
-    if config.fine_tune and not members:
-        starts = start_runs(config, olds[0])
-        members = [Run.read(Path(folder)) for folder in starts] or olds
+    if config.fine_tune and not config.guides:
         role, way_out = "`--old`, whose weights members start from,", "leave `fine_tune` out"
-    for run in members:
+    for run in _calibrated_runs(config, olds):
         learned = count_learned(run, data, apart)
         if learned:
             wanted = without_held_out(config.scope)
@@ -145,6 +148,25 @@ def check_calibration(config: Config, data: DataSet, olds: list[Run]) -> None:
                 f"`scope.per_class={str(wanted.per_class).lower()}` and "
                 f"`scope.seed={wanted.seed}`."
             )
+
+
+def notes_on_calibration(config: Config, olds: Sequence[Run]) -> list[str]:
+    """Return a sentence for each member that may have seen the samples that calibrate it."""
+    return [
+        f"it is not known whether {printable(str(run.folder))} was trained on the samples that are "
+        "held out to calibrate the ensemble; if it was, its temperature is too low"
+        for run in (_calibrated_runs(config, olds) if calibrates(config) else ())
+        if not knows_training_samples(run)
+    ]
+
+
+def _calibrated_runs(config: Config, olds: Sequence[Run]) -> list[Run]:
+    """Return the existing runs that are members, or whose weights members start from."""
+    members = [Run.read(Path(folder)) for folder in config.guides]
+    if config.fine_tune and not members:
+        starts = start_runs(config, olds[0])
+        members = [Run.read(Path(folder)) for folder in starts] or list(olds)
+    return members
 
 
 def check_model(config: Config, data: DataSet) -> None:
@@ -194,12 +216,12 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
 
 def check_needs(method: Method, config: Config, olds: list[Run]) -> None:
     """Raise if a method lacks something that it needs, or is given something it cannot use."""
-    unfinished = [str(run.folder) for run in olds if not run.finished]
-    if unfinished:
-        raise InputError(
-            f"Expected `--old` to be a finished run, but {listed(unfinished)} is not; resume it "
-            "first."
-        )
+    for run in olds:
+        if not run.finished:
+            raise InputError(
+                f"Expected `--old` to be a finished run, but {printable(str(run.folder))} is "
+                f"{run.status}; {how_to_finish(run.folder, run.document)}."
+            )
     for spec in (config.model, *(run.config.model for run in olds)):
         check_code(spec)
     seen = [OldRun(folder=run.folder, members=len(run.document.get("members", ()))) for run in olds]

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from flipguard.errors import InputError
+from flipguard.errors import InputError, listed, printable
 from flipguard.models.code import check_code
+from flipguard.run_document import how_to_finish
 from flipguard.runs.config import Config, Seeds, derive_seed, needs_of
 from flipguard.runs.folder import Run
 from flipguard.runs.key import run_key
@@ -66,10 +67,22 @@ def load_guides(config: Config, class_names: tuple[str, ...]) -> list[Run]:
     runs = [Run.read(Path(folder)) for folder in config.guides]
     for run in runs:
         check_code(run.config.model)
-        if not run.finished or run.class_names != class_names:
-            what = "is not finished" if not run.finished else "has other classes"
+        if not run.finished:
             raise InputError(
-                f"Expected `guides` to be finished runs of the same classes, but {run.folder} "
-                f"{what}; resume it, or choose another."
+                f"Expected `guides` to be finished runs, but {printable(str(run.folder))} is "
+                f"{run.status}; {how_to_finish(run.folder, run.document)}."
+            )
+        if run.class_names != class_names:
+            here, there = set(class_names), set(run.class_names)
+            what = (
+                f"lacks {listed([name for name in class_names if name not in there])}"
+                if here - there
+                else "has them in another order"
+                if here == there
+                else "has more classes"
+            )
+            raise InputError(
+                f"Expected `guides` to have the {len(class_names):,} classes that the run has, but "
+                f"{printable(str(run.folder))} {what}; choose other runs, or other data."
             )
     return runs

@@ -10,7 +10,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-THREADS = 2  # the second one begins a batch while the first one waits for its last images
+THREADS = 2  # the second thread starts the next batch while the first finishes
 
 
 def read_ahead(

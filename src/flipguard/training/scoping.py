@@ -12,6 +12,7 @@ from torch import Tensor
 from flipguard.data import DataSet, Split, held_out_per_class, part, part_per_class, random_classes
 from flipguard.data.dataset import TrainingLabels
 from flipguard.errors import InputError, listed, printable
+from flipguard.methods import method_of
 from flipguard.methods.base import HELD_OUT
 from flipguard.runs.config import Config
 from flipguard.runs.folder import Run
@@ -61,7 +62,8 @@ def held_out_of(data: DataSet, scope: Scope) -> tuple[Split, Split]:
 def without_held_out(scope: Scope) -> Scope:
     """Return the scope without the training samples that some methods hold out.
 
-    Of all samples they are chosen by their ids alone, and of a share per class they are too.
+    If the scope takes a share of each class, so does the result. Otherwise each sample is drawn by
+    its id.
     """
     return dataclasses.replace(
         scope,
@@ -71,7 +73,7 @@ def without_held_out(scope: Scope) -> Scope:
 
 
 def count_learned(run: Run, data: DataSet, samples: Split) -> int:
-    """Return how many of some training samples a run was trained on.
+    """Return how many of some training samples a run is known to have been trained on.
 
     The run that it started from counts too, if there is one.
     """
@@ -80,8 +82,21 @@ def count_learned(run: Run, data: DataSet, samples: Split) -> int:
     return int(torch.isin(samples.ids_index, learned).sum())
 
 
+def knows_training_samples(run: Run) -> bool:
+    """Return whether it is known which samples a run was trained on.
+
+    It is not known of adopted models, and of runs that start from one or average one.
+    """
+    config = run.config
+    before = [*(config.old if config.fine_tune else ())]
+    before += config.guides if method_of(config.method)[0].is_mean else ()
+    return "adopted" not in run.document and all(
+        knows_training_samples(Run.read(Path(folder))) for folder in before
+    )
+
+
 def notes_on_validation(config: Config, data: DataSet, olds: Sequence[Run]) -> list[str]:
-    """Return a sentence for each old run or guide that was trained on validation samples."""
+    """Return a sentence for each old run or guide that may have seen validation samples."""
     if data.validation is None or config.scope.validation == OWN:
         return []
     notes = []
@@ -93,15 +108,24 @@ def notes_on_validation(config: Config, data: DataSet, olds: Sequence[Run]) -> l
             notes.append(
                 f"{printable(str(run.folder))} was trained on {learned:,} of the "
                 f"{len(data.validation):,} samples of the validation split, so its "
-                "error rate there is lower than on new samples; for rates that can be trusted, "
+                "error rate there is lower than on new samples; for an unbiased rate, "
                 "train it with the same scope.validation and scope.seed"
+            )
+        elif not knows_training_samples(run):
+            notes.append(
+                f"it is not known whether {printable(str(run.folder))} was trained on samples of "
+                "the validation split; if it was, its error rate there is lower than on new samples"
             )
     return notes
 
 
 def _learned(run: Run, whole: TrainingLabels) -> Tensor:
-    """Return a mask of the samples that a run, or the run that it started from, was trained on."""
-    found, _ = _masks(whole, run.config.scope, _known(whole, run.class_names))
+    """Return a mask of the samples that a run, or the run that it started from, was trained on.
+
+    An adopted model counts as trained on none.
+    """
+    known = _known(whole, () if "adopted" in run.document else run.class_names)
+    found, _ = _masks(whole, run.config.scope, known)
     for old in run.config.old if run.config.fine_tune else ():
         found |= _learned(Run.read(Path(old)), whole)
     return found

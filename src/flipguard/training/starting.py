@@ -14,7 +14,12 @@ from flipguard.errors import InputError
 from flipguard.models import build_model
 from flipguard.models.classes import rows_of_classes, tensors_by_class, with_classes
 from flipguard.models.preprocessing import Preprocessing, preprocess_with, preprocessing_of
-from flipguard.models.published import Published, published_preprocessing, published_weights
+from flipguard.models.published import (
+    Published,
+    assumed_preprocessing,
+    published_preprocessing,
+    published_weights,
+)
 from flipguard.models.shapes import Shape
 from flipguard.runs.config import Config, derive_seed
 from flipguard.runs.folder import Run
@@ -29,8 +34,8 @@ START = "flipguard_start"  # the attribute of a model that says what it started 
 def preprocessing_for(config: Config) -> Preprocessing | None:
     """Return the preprocessing of a run's model; None if it takes batches as they are.
 
-    It comes from the settings; what they leave out, from the old model that is fine-tuned, or from
-    the library whose weights the model starts from.
+    It comes from the settings. Missing values come from the old model (fine-tuning) or from the
+    library (published weights).
     """
     base = None
     if config.fine_tune and config.old:
@@ -38,6 +43,14 @@ def preprocessing_for(config: Config) -> Preprocessing | None:
     elif config.pretrained or config.weights is not None:
         base = published_preprocessing(config.model, config.weights)
     return with_settings(base, config.preprocessing)
+
+
+def notes_on_preprocessing(config: Config) -> list[str]:
+    """Return a sentence if it is not known whether the preprocessing belongs to the weights."""
+    if config.fine_tune and config.old:
+        return []
+    assumed = assumed_preprocessing(config.model, config.weights)
+    return [] if assumed is None else [f"{assumed}; set `preprocessing` if that is not right"]
 
 
 def with_settings(base: Preprocessing | None, settings: ImageSettings) -> Preprocessing | None:
@@ -87,7 +100,7 @@ def as_seen(data: DataSet, preprocessing: Preprocessing | None) -> DataSet:
 def new_model(config: Config, data: DataSet, name: str = "") -> nn.Module:
     """Return the model of a run before training, for data as it sees them.
 
-    With a name, it is another one like it, whose initial weights have another seed.
+    A name changes the seed of the initial weights (for the second model of co-distillation).
     """
     seed = config.seeds.of("init")
     preprocessing = preprocessing_for(config)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flipguard.data import DataSet, TextSplit
-from flipguard.errors import InputError, listed
+from flipguard.errors import InputError, listed, printable
 from flipguard.locks import InUseError, alone_in, tidy
 from flipguard.methods import Method, Objective
 from flipguard.models import checkpoint_blocks
@@ -41,6 +41,7 @@ from flipguard.training.checks import (
     check_needs,
     check_numbers,
     complete_config,
+    notes_on_calibration,
 )
 from flipguard.training.devices import (
     can_capture,
@@ -60,7 +61,7 @@ from flipguard.training.processes import train_in_processes
 from flipguard.training.record import changed_since, changes_since, model_facts, part_facts
 from flipguard.training.run_setup import RunSetup, set_up_run
 from flipguard.training.scoping import notes_on_validation
-from flipguard.training.starting import as_seen, preprocessing_for
+from flipguard.training.starting import as_seen, notes_on_preprocessing, preprocessing_for
 from flipguard.training.stored_views import ViewPlan
 from flipguard.training.strategies import plan_members
 from flipguard.training.strategy import TrainingContext
@@ -150,7 +151,11 @@ def train_with(
             return run
         data = as_seen(data_of(config), preprocessing_for(config))
         _check_data(config, out, old_runs, data)
-        for note in notes_on_validation(config, data, old_runs):
+        for note in [
+            *notes_on_validation(config, data, old_runs),
+            *notes_on_calibration(config, old_runs),
+            *notes_on_preprocessing(config),
+        ]:
             report(note)
         stack.enter_context(kernel_settings(config.machine, fabric.device))
         return _train_one(fabric, config, method, out, data, old_runs, deadline, monitor)
@@ -158,8 +163,14 @@ def train_with(
 
 def _finished(config: Config, out: Path, *, resume: bool) -> Run | None:
     """Return the run in a folder if it is finished, else None; raise if it is another run."""
-    check_folder(out, config, resume=resume)
     run = Run.read(out) if (out / RUN).exists() else None
+    if run is not None and "adopted" in run.document and not is_whole(run):
+        # Training would begin with new weights.
+        raise InputError(
+            f"Expected a run to train, but {printable(str(out))} holds an adopted model without "
+            "all of its files; adopt it again with `flipguard adopt`, or choose another `--out`."
+        )
+    check_folder(out, config, resume=resume)
     return run if run is not None and is_whole(run) else None
 
 
