@@ -314,12 +314,18 @@ def compare(
         copies.append(same_controls)
         plan = replace(plan, controls=plan.controls[:1])
         counted = count(plan, wanted)
-    if not plan.layout.graded:
-        refuse_strangers(plan, _met(counted, len(plan.controls)))
-    counted = replace(counted, notes=(*copies, *counted.notes, *odd_spellings(plan)))
+    notes = (*copies, *counted.notes, *_notes_on_classes(plan, counted))
+    counted = replace(counted, notes=notes)
     return comparison_from_counts(
         counted, plan, confidence=confidence, correction=correction, engine=engine
     )
+
+
+def _notes_on_classes(plan: CountingPlan, counted: Counted) -> Iterator[str]:
+    """Yield notes on odd spellings of classes; raise if models share no class."""
+    if not plan.layout.graded:
+        refuse_strangers(plan, _met(counted, len(plan.controls)))
+    yield from odd_spellings(plan)
 
 
 def _column_names(by: str | Sequence[str] | None) -> tuple[str, ...]:
