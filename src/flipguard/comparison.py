@@ -5,7 +5,7 @@ Counting belongs to `flipguard.engines`, and how a comparison is shown to `flipg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
