@@ -32,6 +32,8 @@ class Row:
     new_scores: Scores | None = None
     controls: tuple[str, ...] = ()
     groups: dict[str, object] = field(default_factory=dict)
+    old_grade: str | None = None
+    new_grade: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +115,13 @@ def positive_flip_rate(case: Case) -> float:
     return ratio(sum(is_positive_flip(row) for row in known), len(known))
 
 
+def flip_rate(case: Case) -> float:
+    known = labelled(case)
+    return ratio(
+        sum((row.old == row.target) != (row.new == row.target) for row in known), len(known)
+    )
+
+
 def relative_negative_flip_rate(case: Case) -> float:
     independent = (1 - error_rate_old(case)) * error_rate_new(case)
     if not labelled(case) or not any(row.old == row.target for row in labelled(case)):
@@ -168,6 +177,32 @@ def largest_surrogate_churn(case: Case) -> float:
     """The largest value of one row: one class falls from 1 to 0 and all others rise to 1."""
     row = case.rows[0]
     return len({**(row.old_scores or {}), **(row.new_scores or {})}) / 2
+
+
+def among(scores: Scores, kind: Kind, names: Sequence[str]) -> Scores | None:
+    """Probabilities of some classes, divided by their sum; None if they have none."""
+    chosen = {name: scores[name] for name in names}
+    if kind == "logits":
+        return softmax(chosen)
+    total = math.fsum(chosen.values())
+    return {name: value / total for name, value in chosen.items()} if total else None
+
+
+def kl_divergence(case: Case) -> float:
+    if case.old_kind is None or case.new_kind is None:
+        return NAN
+    found = []
+    for row in case.rows:
+        old_scores, new_scores = row.old_scores or {}, row.new_scores or {}
+        shared = [name for name in old_scores if name in new_scores]
+        if not shared:
+            continue
+        old = among(old_scores, case.old_kind, shared)
+        new = among(new_scores, case.new_kind, shared)
+        if old is not None and new is not None:
+            terms = [old[c] * math.log(old[c] / max(new[c], 1e-12)) for c in shared if old[c] > 0]
+            found.append(math.fsum(terms))
+    return ratio(math.fsum(found), len(found))
 
 
 def backward_trust_compatibility(case: Case) -> float:
@@ -238,6 +273,24 @@ def margin_new(case: Case) -> float:
     return ratio(math.fsum(margins), len(margins))
 
 
+def entropy(chances: Scores) -> float:
+    return -math.fsum(p * math.log(p) for p in chances.values() if p > 0)
+
+
+def entropy_old(case: Case) -> float:
+    if case.old_kind is None:
+        return NAN
+    found = [entropy(probabilities(row.old_scores or {}, case.old_kind)) for row in case.rows]
+    return ratio(math.fsum(found), len(found))
+
+
+def entropy_new(case: Case) -> float:
+    if case.new_kind is None:
+        return NAN
+    found = [entropy(probabilities(row.new_scores or {}, case.new_kind)) for row in case.rows]
+    return ratio(math.fsum(found), len(found))
+
+
 def logit_displacement(case: Case) -> float:
     if (case.old_kind, case.new_kind) != ("logits", "logits"):
         return NAN
@@ -282,6 +335,36 @@ def negative_flip_ratio(case: Case) -> float:
     return math.inf if own and not sum(theirs) else ratio(own, sum(theirs) / len(theirs))
 
 
+def no_answer_share(case: Case, grades: Sequence[str | None], reason: str) -> float:
+    if any(grade is None for grade in grades):
+        return NAN
+    return ratio(sum(grade == reason for grade in grades), len(case.rows))
+
+
+def error_share_old(case: Case) -> float:
+    return no_answer_share(case, [row.old_grade for row in case.rows], "error")
+
+
+def error_share_new(case: Case) -> float:
+    return no_answer_share(case, [row.new_grade for row in case.rows], "error")
+
+
+def refused_share_old(case: Case) -> float:
+    return no_answer_share(case, [row.old_grade for row in case.rows], "refused")
+
+
+def refused_share_new(case: Case) -> float:
+    return no_answer_share(case, [row.new_grade for row in case.rows], "refused")
+
+
+def unparsed_share_old(case: Case) -> float:
+    return no_answer_share(case, [row.old_grade for row in case.rows], "unparsed")
+
+
+def unparsed_share_new(case: Case) -> float:
+    return no_answer_share(case, [row.new_grade for row in case.rows], "unparsed")
+
+
 METRICS: dict[str, Callable[[Case], float]] = {
     function.__name__: function
     for function in (
@@ -290,6 +373,7 @@ METRICS: dict[str, Callable[[Case], float]] = {
         accuracy_gain,
         negative_flip_rate,
         positive_flip_rate,
+        flip_rate,
         relative_negative_flip_rate,
         negative_flip_impact,
         churn,
@@ -297,16 +381,25 @@ METRICS: dict[str, Callable[[Case], float]] = {
         churn_incorrect,
         wrong_to_wrong,
         surrogate_churn,
+        kl_divergence,
         backward_trust_compatibility,
         backward_error_compatibility,
         expected_calibration_error_old,
         expected_calibration_error_new,
         margin_old,
         margin_new,
+        entropy_old,
+        entropy_new,
         logit_displacement,
         mcnemar_p,
         churn_ratio,
         negative_flip_ratio,
+        error_share_old,
+        error_share_new,
+        refused_share_old,
+        refused_share_new,
+        unparsed_share_old,
+        unparsed_share_new,
     )
 }
 

@@ -28,6 +28,7 @@ PUBLIC = {
     "__version__",
     "check",
     "compare",
+    "compare_models",
     "ensemble",
     "matrix",
     "read_predictions",

@@ -120,9 +120,11 @@ def lines_wider_than(text: str, columns: int) -> list[str]:
 
 # Names that users and scripts rely on. A change here is a change of the product.
 COLUMNS_OF_TABLES = {"--id", "--target", "--label"}
+SIDES = {"--label-old", "--label-new", "--name-old", "--name-new"} | COLUMNS_OF_TABLES
 COMMANDS = {
     "compare": {
         "--all",
+        "--correct",
         "--by",
         "--control",
         "--cluster",
@@ -137,10 +139,12 @@ COMMANDS = {
         "--correction",
         "--exponent",
         "--engine",
-        *COLUMNS_OF_TABLES,
+        *SIDES,
     },
+    "init": {"--old", "--control", "--out", "--correct", *COLUMNS_OF_TABLES},
     "gate": {
         "--policy",
+        "--correct",
         "--by",
         "--control",
         "--cluster",
@@ -154,7 +158,7 @@ COMMANDS = {
         "--correction",
         "--exponent",
         "--engine",
-        *COLUMNS_OF_TABLES,
+        *SIDES,
     },
     "report": {
         "--out",

@@ -36,6 +36,7 @@ BY_HAND = {
     "accuracy_gain": (10 / 100, 100),
     "negative_flip_rate": (10 / 100, 100),
     "positive_flip_rate": (20 / 100, 100),
+    "flip_rate": (30 / 100, 100),
     "relative_negative_flip_rate": (0.10 / (0.60 * 0.30), 100),
     "negative_flip_impact": (10 / 30, 30),
     "churn": (43 / 135, 135),
@@ -82,7 +83,7 @@ def test_without_what_it_needs_a_metric_is_undefined(name: str) -> None:
     nothing = FlipCounts.of(
         StatisticsLayout(has_target=False), unlabelled_same=3, unlabelled_different=1
     )
-    assert np.isnan(metric.value(nothing)) == bool(metric.needs)
+    assert np.isnan(metric.value(nothing)) == bool(metric.needs - {"label"})
     empty = FlipCounts.of(StatisticsLayout(has_target=True, controls=1))
     assert np.isnan(metric.value(empty))
 
@@ -123,11 +124,11 @@ def test_units() -> None:
 def test_names_of_the_statistics() -> None:
     plain = StatisticsLayout(has_target=True)
     assert plain.names == tuple(CELLS)
-    assert plain.available == {"target"}
+    assert plain.available == {"target", "label"}
     both = StatisticsLayout(
         has_target=False, scored=frozenset({"old", "new"}), has_logits=True, controls=2
     )
-    assert both.available == {"old scores", "new scores", "logits", "control"}
+    assert both.available == {"label", "old scores", "new scores", "logits", "control"}
     assert [both.columns[name] for name in both.names] == list(range(len(both.names)))
     for name in ("surrogate", "surrogate_squared_high", "distance_squared", "old_margin_squared"):
         assert name in both.columns

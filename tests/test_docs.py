@@ -82,6 +82,22 @@ def test_python_on_a_page_runs(page: Path, folder: Path) -> None:
     exec(compile(code, str(page), "exec"), {"__name__": "docs"})
 
 
+def test_the_lines_of_the_guide_for_python_run(folder: Path) -> None:
+    """Each line of its table gives a result, with the objects that the page makes."""
+    from flipguard import Comparison, Verdict
+    from flipguard.matrices import Matrix
+
+    page = DOCS / "guides" / "python.md"
+    made: dict[str, Any] = {}
+    exec(compile("\n".join(blocks(page, "python")), str(page), "exec"), made)
+    lines = re.findall(r"^\|[^|]+\| `((?:fg|result)\.[^`]+)` \|", page.read_text(), flags=re.M)
+    assert len(lines) >= 15
+    for line in lines:
+        found = eval(line, made)
+        known = isinstance(found, Comparison | Verdict | Matrix) or hasattr(found, "columns")
+        assert known, line
+
+
 # -- the terminal --------------------------------------------------------------------------------
 
 

@@ -625,7 +625,12 @@ def test_arrays_that_hold_no_classes(arrays, told):
         ({"confidence": "0.95"}, "Expected `confidence` to be a number, but got '0.95'."),
         ({"confidence": None}, "Expected `confidence` to be a number, but got None."),
         ({"exponent": "1"}, "Expected `exponent` to be a number, but got '1'."),
-        ({"control": 5}, "Expected `control` to be Predictions or a list of them, but got int."),
+        (
+            {"control": 5},
+            "Expected `control` to be predictions, the path of a prediction file or a run, a "
+            "table, labels or scores, but got int; read a file with flipguard.read_predictions, "
+            "or give labels as an array.",
+        ),
         ({"by": 5}, "Expected `by` to be str or a list of them, but got int."),
     ],
     ids=str,
@@ -646,17 +651,17 @@ def test_no_control_and_no_column():
 # -- columns that nobody named ---------------------------------------------------------------------
 
 
-def test_all_that_a_table_lacks_is_told_with_one_suggestion(tmp_path):
-    columns = {"sample_id": IDS, "y_true": [*"abab"], "y_pred": [*"abba"]}
-    path = save(tmp_path / "t.csv", columns)
+def test_a_column_that_is_only_suggested(tmp_path):
+    path = save(tmp_path / "t.csv", {"key": IDS, "truth": [*"abab"], "says": [*"abba"]})
     with pytest.raises(InputError) as refused:
         read_predictions(path)
     assert str(refused.value) == (
         f"{path} has no column 'id' to join on and neither predicted labels nor class scores "
-        "(columns: 'sample_id', 'y_true', 'y_pred'); try: "
-        "`id='sample_id', target='y_true', label='y_pred'`."
+        "(columns: 'key', 'truth', 'says'); try: `target='truth'`, and name the column of "
+        "predicted classes with `label=`, or add logits or probabilities, and name the ids with "
+        "`id=`, or use `id='row'` if all sides have the same rows in the same order."
     )
-    found = read_predictions(path, id="sample_id", target="y_true", label="y_pred")
+    found = read_predictions(path, id="key", target="truth", label="says")
     assert compare(old=found, new=found)["error_rate_old"].value == 0.5
 
 
@@ -664,34 +669,34 @@ def test_scores_of_another_name_are_told(tmp_path):
     path = save(tmp_path / "t.csv", {"id": IDS, "p_cat": [0.5] * 4, "p_dog": [0.5] * 4})
     with pytest.raises(InputError, match="rename 'p_cat', 'p_dog' to probability_<class>"):
         read_predictions(path)
-    old = arrays({**GOOD, "proba_a": [0.5] * 4, "proba_b": [0.5] * 4, "p_value": [0.1] * 4})
+    old = arrays({**GOOD, "p_a": [0.5] * 4, "p_b": [0.5] * 4, "p_value": [0.1] * 4})
     notes = compare(old=old, new=arrays(GOOD)).notes
     assert [note for note in notes if "class scores" in note] == [
-        "predictions has columns named like class scores that were not used: 'proba_a', "
-        "'proba_b'; to use them, give at least two columns, named logit_<class> or "
+        "predictions has columns named like class scores that were not used: 'p_a', "
+        "'p_b', 'p_value'; to use them, give at least two columns, named logit_<class> or "
         "probability_<class>"
     ]
 
 
 def test_a_target_that_nobody_named_is_noted():
-    columns = {"id": IDS, "label": [*"abba"], "y_true": [*"abab"]}
+    columns = {"id": IDS, "label": [*"abba"], "truth": [*"abab"]}
     old, new = arrays(columns), arrays({"id": IDS, "label": [*"abab"]})
     result = compare(old=old, new=new)
     assert (
         "there is no target column, so only churn is measured; predictions has a column "
-        "'y_true': try `target='y_true'`"
+        "'truth': try `target='truth'`"
     ) in result.notes
     policy = Policy.from_dict({"rule": [{"metric": "negative_flip_rate", "max": 0.5}]})
-    with pytest.raises(Exception, match=r"remove the rule; .*`target='y_true'`"):
+    with pytest.raises(Exception, match=r"remove the rule; .*`target='truth'`"):
         check(result, policy)
     with_target = arrays({**columns, "target": [*"abab"]})
-    assert not any("y_true" in note for note in compare(old=with_target, new=new).notes)
+    assert not any("truth" in note for note in compare(old=with_target, new=new).notes)
 
 
 def test_the_command_line_names_flags_and_python_names_arguments(tmp_path):
     from flipguard.cli.arguments import with_flags
 
-    columns = {"sample_id": IDS, "y_true": [*"abab"], "y_pred": [*"abba"]}
+    columns = {"key": IDS, "truth": [*"abab"], "label": [*"abba"]}
     path = save(tmp_path / "t.csv", columns)
 
     def typed(*options: str) -> subprocess.CompletedProcess[str]:
@@ -700,9 +705,12 @@ def test_the_command_line_names_flags_and_python_names_arguments(tmp_path):
 
     refused = typed()
     assert refused.returncode == 2
-    told = "; try: --id sample_id --target y_true --label y_pred.\n"
+    told = (
+        "; try: --target truth, and name the ids with --id, or use --id row if all sides have the "
+        "same rows in the same order.\n"
+    )
     assert refused.stderr.endswith(told)
-    noted = typed("--id", "sample_id", "--label", "y_pred", "--json", "-")
-    assert any(note.endswith("try --target y_true") for note in json.loads(noted.stdout)["notes"])
+    noted = typed("--id", "key", "--json", "-")
+    assert any(note.endswith("try --target truth") for note in json.loads(noted.stdout)["notes"])
     # A name that a person chose is never taken for an argument.
     assert with_flags("runs/id=5/`x=1`.csv has no `y`") == "runs/id=5/`x=1`.csv has no `y`"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -107,13 +108,15 @@ def test_a_limit_and_its_share_are_each_other_s_inverse() -> None:
 
 
 def test_every_statistic_is_declared_with_what_fills_it() -> None:
-    whole = StatisticsLayout(has_target=True, scored=frozenset({"old", "new"}), has_logits=True)
+    whole = StatisticsLayout(
+        has_target=True, scored=frozenset({"old", "new"}), has_logits=True, graded=True
+    )
     assert set(whole.names) == set(STATISTICS)
     for name, statistic in STATISTICS.items():
         assert statistic.name == name
         assert statistic.filled_by <= whole.available
         assert np.log2(statistic.unit) % 1 == 0
-    without_logits = StatisticsLayout(has_target=True, scored=frozenset({"old", "new"}))
+    without_logits = replace(whole, has_logits=False)
     lacks = set(whole.names) - set(without_logits.names)
     assert lacks == {name for name in STATISTICS if name.startswith("distance")}
 

@@ -26,6 +26,7 @@ NAMES = [
     "accuracy_gain",
     "negative_flip_rate",
     "positive_flip_rate",
+    "flip_rate",
     "relative_negative_flip_rate",
     "negative_flip_impact",
     "churn",
@@ -33,16 +34,25 @@ NAMES = [
     "churn_incorrect",
     "wrong_to_wrong",
     "surrogate_churn",
+    "kl_divergence",
     "backward_trust_compatibility",
     "backward_error_compatibility",
     "expected_calibration_error_old",
     "expected_calibration_error_new",
     "margin_old",
     "margin_new",
+    "entropy_old",
+    "entropy_new",
     "logit_displacement",
     "mcnemar_p",
     "churn_ratio",
     "negative_flip_ratio",
+    "error_share_old",
+    "error_share_new",
+    "refused_share_old",
+    "refused_share_new",
+    "unparsed_share_old",
+    "unparsed_share_new",
 ]
 
 # Sums of distances are kept in units of 2^-24, everything else in units of 2^-32.
@@ -298,8 +308,17 @@ SWAPS = {
     "error_rate_old": "error_rate_new",
     "expected_calibration_error_old": "expected_calibration_error_new",
     "margin_old": "margin_new",
+    "entropy_old": "entropy_new",
+    "error_share_old": "error_share_new",
 }
-SYMMETRIC = ("churn", "wrong_to_wrong", "surrogate_churn", "logit_displacement", "mcnemar_p")
+SYMMETRIC = (
+    "flip_rate",
+    "churn",
+    "wrong_to_wrong",
+    "surrogate_churn",
+    "logit_displacement",
+    "mcnemar_p",
+)
 
 
 @settings(max_examples=tries(120))

@@ -14,8 +14,9 @@ import flipguard as fg
 from flipguard.cli import main
 from flipguard.counts import CELLS, FLIP_KINDS, UNLABELLED, FlipCounts, StatisticsLayout, flip_cells
 from flipguard.engines import alignment, local, scored
-from flipguard.engines.outcomes import cell_index, cell_sums, flip_rows, is_negative_flip
+from flipguard.engines.outcomes import flip_rows
 from flipguard.engines.plan import NEW, OLD, TARGET, CountingPlan
+from flipguard.engines.row_kinds import LABELLED
 from flipguard.report.verdict import group_tables
 from tests import plain
 from tests.cases import Example, examples, tables
@@ -51,10 +52,10 @@ def test_polars_and_numpy_say_of_each_row_what_the_plain_definition_says(example
         schema=dict.fromkeys((OLD, NEW, TARGET), pl.String),
     )
     cells = (*CELLS, *UNLABELLED)
-    assert [cells[i] for i in frame.select(cell_index()).to_series()] == wanted
-    sums = frame.select(cell_sums()).row(0, named=True)
+    assert [cells[i] for i in frame.select(LABELLED.cell_index()).to_series()] == wanted
+    sums = frame.select(LABELLED.cell_sums()).row(0, named=True)
     assert {cell: n for cell, n in sums.items() if n} == Counter(wanted)
-    flips = frame.select(is_negative_flip().fill_null(False)).to_series().to_list()
+    flips = frame.select(LABELLED.is_negative_flip().fill_null(False)).to_series().to_list()
     assert flips == [cell == "negative_flip" for cell in wanted]
     known = [i for i, row in enumerate(rows) if row.target is not None]
     masks = flip_cells(*(frame[column].to_numpy()[known] for column in (OLD, NEW, TARGET)))

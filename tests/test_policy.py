@@ -49,6 +49,7 @@ def test_the_documented_example_parses_to_its_values(tmp_path: Path) -> None:
     assert found.pinned == tmp_path / "must_stay_right.csv"
     assert found.by == ("target",)
     whole = {"by": None, "only": None, "min_n": 0, "correction": "none", "judge": "interval"}
+    whole |= {"require": None, "level": "blocking"}
     expected = [
         {"metric": "negative_flip_rate", "min": None, "max": 0.02, **whole},
         {"metric": "accuracy_gain", "min": -0.005, "max": None, **whole},
@@ -130,7 +131,7 @@ REFUSED = {
         [
             "rule 1",
             "unknown key 'maximum'; did you mean max",
-            "use metric, min, max, by, only, min_n, correction, judge",
+            "use metric, min, max, by, only, require, min_n, correction, judge, level",
         ],
     ),
     "second rule is named": (RULE + RULE + "x = 1\n", ["rule 2", "unknown key 'x'"]),

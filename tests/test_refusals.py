@@ -950,7 +950,7 @@ def test_columns_asked_for_that_are_not_there(roles, sentence, save):
 def test_arrays_asked_for_that_are_not_there(flag, save):
     path = save("t.npz", {"labels": [1, 2], "ids": [1, 2]})
     assert refused(lambda: read_predictions(path, **{flag: "key"})) == (
-        f"{path} has no array 'key', which --{flag} asks for; its arrays are 'labels', 'ids'."
+        f"{path} has no array 'key', which `{flag}=` asks for; its arrays are 'labels', 'ids'."
     )
 
 
@@ -958,7 +958,7 @@ def test_a_table_without_ids(save):
     path = save("t.csv", good(id=None))
     assert refused(lambda: read_predictions(path)) == (
         f"{path} has no column 'id' to join on (columns: 'target', 'label'); name the ids with "
-        "`id=`."
+        "`id=`, or use `id='row'` if all sides have the same rows in the same order."
     )
 
 
@@ -987,10 +987,10 @@ def test_neither_labels_nor_scores(save):
         f"{path} has neither predicted labels nor class scores (columns: 'id', 'target'); name the "
         "column of predicted classes with `label=`, or add logits or probabilities."
     )
-    path = save("t.npz", {"ids": [1, 2], "targets": [1, 2], "prediction": [1, 2]})
+    path = save("t.npz", {"ids": [1, 2], "targets": [1, 2], "guess": [1, 2]})
     assert refused(lambda: read_predictions(path)) == (
         f"{path} has neither labels nor logits nor probabilities (arrays: 'ids', 'targets', "
-        "'prediction'); name the array of predicted classes with --label."
+        "'guess'); name the array of predicted classes with `label=`."
     )
 
 

@@ -167,6 +167,38 @@ def test_labels_only(session: Any, tmp_path: Path) -> None:
     assert_same(CountingPlan(old=old, new=new, by=("target", "site"), cluster="user"))
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("answers", [False, True])
+def test_graded_rows(session: Any, tmp_path: Path, suffix: str, answers: bool) -> None:
+    rng = np.random.default_rng(5)
+    sides = []
+    for name in ("old", "new", "control"):
+        order = rng.permutation(N)
+        frame = pl.DataFrame(
+            {
+                "id": order,
+                "ok": rng.choice(["1", "0", "error", "refused", "unparsed"], N),
+                "answer": rng.choice(["x", "y", "3.5"], N),
+                "site": [f"s{i % 3}" for i in order],
+            }
+        )
+        path = tmp_path / f"{name}.{suffix}"
+        written = {"csv": frame.write_csv, "jsonl": frame.write_ndjson}
+        written.get(suffix, frame.write_parquet)(path)
+        label = "answer" if answers else None
+        sides.append(read_predictions(path, correct="ok", label=label))
+    old, new, control = sides
+    found = assert_same(CountingPlan(old=old, new=new, controls=(control,), by=("site",)))
+    assert found.whole.counts["old_error"] > 0
+    bad = new.frame.collect().with_columns(
+        ok=pl.when(pl.col("id").cast(pl.Int64) == 7).then(pl.lit("maybe")).otherwise("ok")
+    )
+    wrong = Predictions.from_frame(bad, correct="ok", name="new")
+    told = refusal(CountingPlan(old=old, new=wrong))
+    assert told.startswith("new has no grade in column 'ok' for id ")
+    assert "('maybe')" in told
+
+
 def test_probabilities_beside_labels_off_the_top(session: Any) -> None:
     old, new = Model(1), Model(2)
     new.labels[:25] = "owl"

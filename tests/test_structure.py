@@ -28,6 +28,7 @@ SAME_INTERFACE = {
                 "demo",
                 "ensemble",
                 "gate",
+                "init",
                 "matrix",
                 "methods",
                 "metrics",

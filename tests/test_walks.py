@@ -36,7 +36,7 @@ WORK = {
         engines.alignment.paired_rows
         engines.score_kernel.side_and_pair_rows
         engines.score_statistics.sums_by_group
-        engines.outcomes.cell_sums
+        engines.outcomes.label_sums
         engines.plan.CountTable.groups
         estimates.estimate_groups
         metric_kinds.RateKind.interval

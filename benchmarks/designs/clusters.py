@@ -13,7 +13,8 @@ from designs.drawing import Floats, median_width, shares
 from designs.row import Row
 from flipguard.counts import CELLS, FlipCounts, StatisticsLayout, joint_name
 from flipguard.estimates import intervals, p_values_beyond, widened
-from flipguard.metrics import METRICS, Metric
+from flipguard.metric import Metric
+from flipguard.metrics import METRICS
 from flipguard.notes import are_uneven
 
 CONFIDENCE = 0.95

@@ -6,7 +6,7 @@ row that moves is drawn from its part. The true value is the mean of the mixture
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from scipy.special import gammaincinv, stdtrit
 
 from designs.row import Row
 from flipguard import statistics
+from flipguard.counts import MOST_DIVERGENCE
 
 Floats = NDArray[np.float64]
 Interval = tuple[Floats, Floats]
@@ -78,6 +79,19 @@ def beta(a: float, b: float) -> tuple[float, Draw]:
     return a / (a + b), lambda rng, size: rng.beta(a, b, size)
 
 
+def scaled(top: float, part: tuple[float, Draw]) -> tuple[float, Draw]:
+    """A distribution from 0 to 1, stretched to `top`."""
+    mean, draw = part
+    return top * mean, lambda rng, size: top * draw(rng, size)
+
+
+def gamma_values(shape: float, scale: float) -> tuple[float, Draw]:
+    # So far below the largest divergence that the cut moves no mean.
+    return shape * scale, lambda rng, size: np.minimum(
+        rng.gamma(shape, scale, size), MOST_DIVERGENCE
+    )
+
+
 def worlds() -> Iterator[World]:
     for classes in (10, 1_000):
         top = classes / 2
@@ -114,12 +128,62 @@ def worlds() -> Iterator[World]:
     )
 
 
-def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
-    for world in worlds():
+def information_worlds() -> Iterator[World]:
+    """Entropies and divergences, in nats."""
+    for classes in (10, 1_000):
+        top = float(np.log(classes))
+        for words, parts in (
+            ("undecided", ((1.0, *scaled(top, beta(8, 2))),)),
+            (
+                "nearly always sure",
+                ((0.95, *scaled(top, beta(1, 200))), (0.05, *scaled(top, beta(2, 3)))),
+            ),
+            ("always sure, 0.5 % undecided", ((0.995, *always(0.0)), (0.005, *always(top)))),
+        ):
+            yield World(
+                metric="entropy_new",
+                words=f"{classes:,} classes, {words}",
+                most=top,
+                parts=parts,
+                both=True,
+            )
+    for words, parts in (
+        ("all rows move a little", ((1.0, *gamma_values(0.5, 0.04)),)),
+        (
+            "2 % of rows move far",
+            ((0.98, *gamma_values(0.5, 0.002)), (0.02, *gamma_values(2.0, 0.5))),
+        ),
+        (
+            "30 % of rows move far",
+            ((0.7, *gamma_values(0.5, 0.02)), (0.3, *gamma_values(2.0, 0.5))),
+        ),
+        (
+            "0.5 % of rows, as far as possible",
+            ((0.995, *always(0.0)), (0.005, *always(MOST_DIVERGENCE))),
+        ),
+    ):
+        yield World(metric="kl_divergence", words=words, most=MOST_DIVERGENCE, parts=parts)
+
+
+def parts() -> dict[str, Callable[[np.random.Generator, int], Iterator[Row]]]:
+    """Designs with their own seeds, so that new ones leave the rows of the others as they are."""
+    return {"": rows, "entropy and divergence": information}
+
+
+def information(rng: np.random.Generator, draws: int) -> Iterator[Row]:
+    yield from independent(rng, draws, information_worlds())
+
+
+def independent(rng: np.random.Generator, draws: int, drawn: Iterable[World]) -> Iterator[Row]:
+    for world in drawn:
         for n in SIZES:
             total, squares = sampled(rng, world, n, draws)
             for confidence in (0.8, 0.95, CORRECTED) if n < 5_000 else (0.95,):
                 yield coverage(world, n, confidence, total, squares)
+
+
+def rows(rng: np.random.Generator, draws: int) -> Iterator[Row]:
+    yield from independent(rng, draws, worlds())
     yield from unchanged()
     yield from sure_models(rng, draws)
     yield from clustered(rng, draws)

@@ -14,6 +14,7 @@ NEEDS = {
     "new scores": "scores of the new model",
     "logits": "logits on both sides",
     "control": "a control",
+    "grades": "graded rows (`--correct`)",
 }
 # The example of all cards.
 TARGETS = [0, 1, 2, 0, 1]
@@ -40,7 +41,9 @@ def metrics_page() -> str:
     for i, target in enumerate(TARGETS):
         lines.append(f"| {i + 1} | {target} | {OLD[i]} | {NEW[i]} | {CONTROL[i]} |")
     for name, metric in METRICS.items():
-        needs = ", ".join(NEEDS[n] for n in sorted(metric.needs)) or "predicted labels only"
+        needs = (
+            ", ".join(NEEDS[n] for n in sorted(metric.needs - {"label"})) or "predicted labels only"
+        )
         estimate = example[name]
         better = {"lower": "lower is better", "higher": "higher is better", "neither": ""}
         end = "or more" if math.isinf(estimate.high) else f"to {estimate.high:.3f}"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flipguard.ensembles import ensemble
     from flipguard.estimates import Estimate
     from flipguard.gate import Verdict, check
+    from flipguard.inference import compare_models
     from flipguard.matrices import matrix
     from flipguard.metrics import METRICS
     from flipguard.policy import Policy
@@ -35,6 +36,7 @@ _HOMES = {
     "Verdict": "flipguard.gate",
     "check": "flipguard.gate",
     "compare": "flipguard.comparison",
+    "compare_models": "flipguard.inference",
     "ensemble": "flipguard.ensembles",
     "matrix": "flipguard.matrices",
     "read_predictions": "flipguard.predictions.read",
@@ -57,6 +59,7 @@ __all__ = [
     "__version__",
     "check",
     "compare",
+    "compare_models",
     "ensemble",
     "matrix",
     "read_predictions",

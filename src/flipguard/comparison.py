@@ -17,6 +17,7 @@ from flipguard.counts import FLIP_KINDS, FlipCounts, StatisticsLayout
 from flipguard.engines import local
 from flipguard.engines.pairing import settled
 from flipguard.engines.plan import (
+    NOTHING_MORE,
     Counted,
     CountingPlan,
     Details,
@@ -38,7 +39,8 @@ from flipguard.groups import (
     grouping_of,
 )
 from flipguard.notes import notes
-from flipguard.predictions.read import SOURCES, PredictionSource, predictions_from
+from flipguard.predictions.sides import ColumnOrValues, Columns, GivenSide
+from flipguard.predictions.table import ScoreKind
 
 if TYPE_CHECKING:
     from flipguard.render.display import ComparisonDisplay
@@ -48,6 +50,15 @@ SCHEMA = "flipguard.comparison/1"
 
 CORRECTIONS: tuple[Correction, ...] = ("holm", "benjamini-hochberg", "none")
 ENGINES = ("local", "spark")
+METRIC_COLUMNS = {
+    "by": pl.String,
+    "group": pl.String,
+    "metric": pl.String,
+    "value": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "n": pl.Int64,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -96,6 +107,35 @@ class Comparison:
     def to_markdown(self) -> str:
         """Return the comparison as Markdown for a pull request."""
         return self._display().markdown()
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return one row per metric, of all samples and then of each group."""
+        groups: list[tuple[str | None, str | None, Group]] = [(None, None, self.whole)]
+        groups += [(column, g.name, g) for column, grouping in self.by.items() for g in grouping]
+        rows = [
+            (column, name, metric, estimate.value, estimate.low, estimate.high, estimate.n)
+            for column, name, group in groups
+            for metric, estimate in group.items()
+        ]
+        return pl.DataFrame(rows, schema=METRIC_COLUMNS, orient="row")
+
+    def grouped_by(self, columns: Iterable[str]) -> Comparison:
+        """Return the comparison also by these columns; groups not counted yet are counted now."""
+        missing = tuple(column for column in dict.fromkeys(columns) if column not in self.by)
+        if not missing:
+            return self
+        if self.plan is None:
+            raise InputError(
+                f"This comparison has only counts and no rows; compare with by={list(missing)!r}."
+            )
+        by = (*self.plan.by, *missing)
+        plan, _ = settled(replace(self.plan, by=by, readings=None, progress=None))
+        counted = _count_with(self.engine)(plan, NOTHING_MORE)
+        correction: Correction = next((one.correction for one in self.by.values()), "holm")
+        grouped = comparison_from_counts(
+            counted, plan, confidence=self.confidence, correction=correction, engine=self.engine
+        )
+        return replace(self, by=grouped.by, plan=plan)
 
     def _display(self) -> ComparisonDisplay:
         # Rendering is built on comparisons, so this import goes up and is made when it is needed.
@@ -221,10 +261,17 @@ def _finite(value: float | None) -> float | None:
 
 def compare(
     *,
-    old: PredictionSource,
-    new: PredictionSource,
+    old: GivenSide,
+    new: GivenSide,
+    target: ColumnOrValues = None,
+    id: ColumnOrValues = None,
+    label: str | None = None,
+    scores: ScoreKind | None = None,
+    class_names: Sequence[object] | None = None,
+    name_old: str | None = None,
+    name_new: str | None = None,
     by: str | Sequence[str] | None = (),
-    control: PredictionSource | Sequence[PredictionSource] | None = (),
+    control: GivenSide | Sequence[GivenSide] | None = (),
     cluster: str | None = None,
     confidence: float = 0.95,
     correction: Correction = "holm",
@@ -236,28 +283,24 @@ def compare(
 ) -> Comparison:
     """Return what the update from `old` to `new` changes, with intervals.
 
-    Each side is `Predictions`, or the path of a prediction file or of a run.
+    `old`, `new` and each control are `Predictions`, the path of a prediction file or of a run, a
+    table (pandas, Polars, Arrow), predicted labels, or `scores` of shape (samples, classes) with
+    their `class_names`. `id`, `target` and `label` name columns of files and tables; `"index"` is
+    the index of pandas. For labels and scores, `id` and `target` are values, one per sample.
+    `wants` names details that are counted in the same pass: `"flips"`, `"target_groups"` and
+    `"distances"`. Others are counted when they are first used.
 
-    `wants` names the details that will be needed, so that the files are read only once: `"flips"`
-    for `result.flips()`, and also `"target_groups"` and `"distances"` for `write_report`. Other
-    details are counted when they are first used.
-
-    >>> from flipguard import Predictions, compare
-    >>> target = [0, 1, 1, 0, 1, 0]
-    >>> old = Predictions.from_arrays(labels=[0, 1, 0, 0, 1, 1], targets=target)
-    >>> new = Predictions.from_arrays(labels=[0, 1, 1, 1, 1, 1], targets=target)
-    >>> result = compare(old=old, new=new)
+    >>> from flipguard import compare
+    >>> result = compare(old=[0, 1, 0, 0], new=[0, 1, 1, 1], target=[0, 1, 1, 0])
     >>> result["negative_flip_rate"].value, result["positive_flip_rate"].value
-    (0.16666666666666666, 0.16666666666666666)
+    (0.25, 0.25)
     """
     check_choices(confidence, correction, on_missing, exponent, engine)
-    controls = () if control is None else several(control, SOURCES, "control")
+    columns = Columns(id=id, target=target, label=label, scores=scores, class_names=class_names)
     plan, copies = distinct_controls(
         CountingPlan(
-            old=predictions_from(old, "old"),
-            new=predictions_from(new, "new"),
-            controls=tuple(predictions_from(one, "control") for one in controls),
-            by=tuple(dict.fromkeys(() if by is None else several(by, (str,), "by"))),
+            **columns.sides(old=old, new=new, control=control, names=(name_old, name_new)),
+            by=_column_names(by),
             cluster=cluster,
             on_missing=on_missing,
             exponent=exponent,
@@ -265,30 +308,27 @@ def compare(
         )
     )
     plan, _ = settled(plan)
-    wanted = checked_wants(wants)
-    count = _count_with(engine)
+    wanted, count = checked_wants(wants), _count_with(engine)
     counted = count(plan, wanted)
     if same_controls := count_as_one(plan, counted.whole.counts.total()):
         copies.append(same_controls)
         plan = replace(plan, controls=plan.controls[:1])
         counted = count(plan, wanted)
-    refuse_strangers(plan, _met(counted, len(plan.controls)))
+    if not plan.layout.graded:
+        refuse_strangers(plan, _met(counted, len(plan.controls)))
     counted = replace(counted, notes=(*copies, *counted.notes, *odd_spellings(plan)))
     return comparison_from_counts(
         counted, plan, confidence=confidence, correction=correction, engine=engine
     )
 
 
-def several(given: object, kinds: tuple[type, ...], argument: str) -> tuple[Any, ...]:
-    """Return one value or several as a tuple."""
-    if isinstance(given, kinds):
-        return (given,)
-    if not isinstance(given, Iterable):
-        raise InputError(
-            f"Expected `{argument}` to be {kinds[0].__name__} or a list of them, but got "
-            f"{type(given).__name__}."
-        )
-    return tuple(given)
+def _column_names(by: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the columns to group by, each once."""
+    if by is None or isinstance(by, str):
+        return () if by is None else (by,)
+    if not isinstance(by, Iterable):
+        raise InputError(f"Expected `by` to be str or a list of them, but got {type(by).__name__}.")
+    return tuple(dict.fromkeys(by))
 
 
 def _met(counted: Counted, controls: int) -> list[bool]:

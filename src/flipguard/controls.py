@@ -16,6 +16,7 @@ from flipguard.groups import Group
 from flipguard.metrics import METRICS
 from flipguard.predictions.table import Predictions
 
+ROLES = ("id", "target", "label", "correct")
 # The metrics whose spread over several controls is the noise of retraining.
 FLOOR_METRICS = ("negative_flip_rate", "churn", "accuracy_gain")
 
@@ -63,7 +64,7 @@ def _same(one: Predictions, other: Predictions) -> bool:
         return True
     if one.path is None or other.path is None:
         return False
-    if (one.id, one.target, one.label) != (other.id, other.target, other.label):
+    if any(getattr(one, role) != getattr(other, role) for role in ROLES):
         return False
     return filecmp.cmp(one.path, other.path, shallow=False)
 
@@ -103,6 +104,8 @@ def noise_floors(whole: Group, confidence: float) -> tuple[NoiseFloor, ...]:
     each = [counts.control(i) for i in range(counts.layout.controls)]
     floors = []
     for name in FLOOR_METRICS:
+        if not METRICS[name].needs <= counts.layout.available:
+            continue
         values = [float(METRICS[name].value(control)) for control in each]
         low, high = _retrain_range(name, counts, confidence)
         mean = float(np.mean(values))

@@ -17,7 +17,7 @@ from flipguard.counts import FloatArray
 from flipguard.estimates import p_values
 from flipguard.groups import Group
 from flipguard.metrics import METRICS
-from flipguard.policy import Policy, Rule
+from flipguard.policy import LEVELS, Policy, Rule
 
 
 def failing_alphas(policy: Policy, judged: Sequence[Sequence[Group]]) -> list[list[float]]:
@@ -31,7 +31,13 @@ def failing_alphas(policy: Policy, judged: Sequence[Sequence[Group]]) -> list[li
         statistics.corrected(p, policy.correction_of(rule))
         for rule, p in zip(policy.rules, raw, strict=True)
     ]
-    alphas = rule_alphas(adjusted, policy.correction, alpha)
+    alphas = [alpha] * len(adjusted)
+    # Advisory rules share their own alpha, so that adding one makes no other rule more lenient.
+    for level in LEVELS:
+        places = [i for i, rule in enumerate(policy.rules) if rule.level == level]
+        shares = rule_alphas([adjusted[i] for i in places], policy.correction, alpha)
+        for i, share in zip(places, shares, strict=True):
+            alphas[i] = share
     return [
         _group_alphas(p, own, share) if _is_corrected(policy, rule) else [alpha] * len(p)
         for rule, p, own, share in zip(policy.rules, raw, adjusted, alphas, strict=True)

@@ -7,8 +7,9 @@ of their terms, so the counts of any sharding, row order or engine are the same 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal
@@ -23,6 +24,9 @@ SIDES: tuple[Side, ...] = ("old", "new")
 
 CELLS = ("both_right", "negative_flip", "positive_flip", "wrong_same", "wrong_different")
 UNLABELLED = ("unlabelled_same", "unlabelled_different")
+# Graded rows: why a model has no answer, and how often its answer is that of old.
+NO_ANSWER = ("error", "refused", "unparsed")
+ANSWERS = ("right_same_answer", "right_other_answer", "wrong_same_answer", "wrong_other_answer")
 # The kinds of flips, worst first, and the cell of the rows that are of each kind.
 FLIP_KINDS = {
     "negative": "negative_flip",
@@ -40,6 +44,9 @@ FLIP_CONFIDENCES = (
 )
 BINS = 15
 BIN_PARTS = ("n", "right", "confidence", "gap_squared")
+# In a divergence new gives each class at least this probability, so one row cannot have more.
+LEAST_PROBABILITY = 1e-12
+MOST_DIVERGENCE = -math.log(LEAST_PROBABILITY)
 
 # The value of one unit of a stored integer. Quantities in [0, 1] are kept to 2^-32, so two
 # thousand million rows fit in 64 bits; distances have no upper bound and get fewer places.
@@ -63,6 +70,11 @@ def bin_name(side: Side, index: int, part: str) -> str:
 def joint_name(kind: str, new: int, flagged: int) -> str:
     """How often `new` flipped (0 or 1) while `flagged` of the controls did."""
     return f"joint_{kind}_{new}_{flagged}"
+
+
+def grade_name(side: Side, reason: str) -> str:
+    """The rows in which a model has no answer for one of the reasons `NO_ANSWER`."""
+    return f"{side}_{reason}"
 
 
 def control_name(control: int, cell: str) -> str:
@@ -90,6 +102,10 @@ def _of_scores(side: Side) -> Iterator[Statistic]:
     filled_by = frozenset({f"{side} scores"})
     for name in (f"{side}_margin", f"{side}_margin_squared"):
         yield Statistic(name, UNIT, filled_by)
+    for name in (f"{side}_entropy", f"{side}_entropy_squared"):
+        yield from Statistic(name, UNIT, filled_by).in_two_parts()
+    # The number of classes, summed over rows like all statistics: 3 rows of 2 classes give 6.
+    yield Statistic(f"{side}_classes", 1.0, filled_by)
     for part in BIN_PARTS:
         unit = UNIT if part in ("confidence", "gap_squared") else 1.0
         for index in range(BINS):
@@ -98,13 +114,23 @@ def _of_scores(side: Side) -> Iterator[Statistic]:
 
 def _of_both_scores() -> Iterator[Statistic]:
     both = frozenset({"old scores", "new scores"})
-    for name in ("surrogate", "surrogate_squared"):
+    for name in ("surrogate", "surrogate_squared", "divergence", "divergence_squared"):
         yield from Statistic(name, UNIT, both).in_two_parts()
-    # The number of classes, summed over rows like all statistics: 3 rows of 2 classes give 6.
+    # Rows in which both models give the shared classes some probability.
+    yield Statistic("divergence_rows", 1.0, both)
+    # The number of classes that at least one of them knows, summed over rows.
     yield Statistic("classes", 1.0, both)
     logits = frozenset({"logits"})
     yield from Statistic("distance", DISTANCE_UNIT, logits).in_two_parts()
     yield from Statistic("distance_squared", DISTANCE_SQUARED_UNIT, logits).in_two_parts()
+
+
+def _of_grades() -> Iterator[Statistic]:
+    for side in SIDES:
+        for reason in NO_ANSWER:
+            yield Statistic(grade_name(side, reason), 1.0, frozenset({"grades"}))
+    for name in ANSWERS:
+        yield Statistic(name, 1.0, frozenset({"grades", "label"}))
 
 
 def _of_controls(controls: int) -> Iterator[Statistic]:
@@ -116,6 +142,9 @@ def _of_controls(controls: int) -> Iterator[Statistic]:
     for control in range(controls):
         for cell in (*CELLS, *UNLABELLED):
             yield Statistic(control_name(control, cell), 1.0, filled_by)
+        for name in ANSWERS:
+            needed = filled_by | {"grades", "label"}
+            yield Statistic(control_name(control, name), 1.0, needed)
 
 
 # Every statistic that does not depend on the number of controls.
@@ -127,6 +156,7 @@ STATISTICS: Mapping[str, Statistic] = MappingProxyType(
             *_of_scores("old"),
             *_of_scores("new"),
             *_of_both_scores(),
+            *_of_grades(),
         )
     }
 )
@@ -139,9 +169,14 @@ def unit(name: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticsLayout:
-    """Which statistics a comparison can have, and so which metrics."""
+    """Which statistics a comparison can have, and so which metrics.
+
+    `has_target` says that it is known which rows are right: by a target, or by grades (`graded`).
+    """
 
     has_target: bool
+    graded: bool = False
+    has_labels: bool = True
     scored: frozenset[Side] = frozenset()
     has_logits: bool = False
     controls: int = 0
@@ -162,6 +197,10 @@ class StatisticsLayout:
         has = {f"{side} scores" for side in self.scored}
         if self.has_target:
             has.add("target")
+        if self.has_labels:
+            has.add("label")
+        if self.graded:
+            has.add("grades")
         if self.has_logits:
             has.add("logits")
         if self.controls:
@@ -299,10 +338,19 @@ class FlipCounts:
         return self["both_right"] + self["positive_flip"]
 
     @property
+    def answers(self) -> FloatArray:
+        """The `ANSWERS` over the samples of which it is known who is right, shape (..., 4)."""
+        if ANSWERS[0] in self.layout.columns:
+            return self.columns(ANSWERS)
+        changed = self["positive_flip"] + self["wrong_different"]
+        cells = [self["both_right"], self["negative_flip"], self["wrong_same"], changed]
+        return np.stack(cells, axis=-1)
+
+    @property
     def different(self) -> FloatArray:
         """The number of samples on which the two labels differ."""
-        names = ["negative_flip", "positive_flip", "wrong_different", "unlabelled_different"]
-        return np.asarray(self.columns(names).sum(axis=-1))
+        answers = self.answers
+        return np.asarray(answers[..., 1] + answers[..., 3] + self["unlabelled_different"])
 
     def bins(self, side: Side, part: str) -> FloatArray:
         """One part of every confidence bin, shape (..., 15)."""
@@ -323,7 +371,11 @@ class FlipCounts:
 
     def control(self, index: int) -> FlipCounts:
         """The counts of old against one control, as a separate comparison."""
-        layout = StatisticsLayout(has_target=self.layout.has_target)
-        names = [control_name(index, cell) for cell in (*CELLS, *UNLABELLED)]
-        columns = [self.layout.columns[name] for name in names]
-        return FlipCounts(layout, self.values[..., columns])
+        layout = replace(self.layout, scored=frozenset(), has_logits=False, controls=0)
+        values = np.zeros((*self.values.shape[:-1], len(layout.names)), dtype=self.values.dtype)
+        for place, name in enumerate(layout.names):
+            # Why a control has no answer is not counted.
+            if control_name(index, name) in self.layout.columns:
+                column = self.layout.columns[control_name(index, name)]
+                values[..., place] = self.values[..., column]
+        return FlipCounts(layout, values)

@@ -16,13 +16,9 @@ from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import TARGET, CountingPlan
 from flipguard.engines.unusable import refuse_unusable
 from flipguard.errors import InputError, listed
-from flipguard.predictions.read import (
-    PredictionSource,
-    name_any_file_on_error,
-    name_file_on_error,
-    predictions_from,
-)
+from flipguard.predictions.read import name_any_file_on_error, name_file_on_error
 from flipguard.predictions.scores import reader, rows_per_read, spool_folder, width
+from flipguard.predictions.sides import GivenSide, one_side
 from flipguard.predictions.table import Predictions, Scores
 
 Array = npt.NDArray[Any]
@@ -30,14 +26,14 @@ IntArray = npt.NDArray[np.int64]
 
 
 def ensemble(
-    members: Sequence[PredictionSource],
+    members: Sequence[GivenSide],
     *,
     name: str = "ensemble",
     on_missing: Literal["error", "drop"] = "error",
 ) -> Predictions:
     """The predictions of an ensemble: the average of its members' logits, or else probabilities.
 
-    Each member is `Predictions`, or the path of a prediction file or of a run.
+    Each member is `Predictions`, the path of a prediction file or of a run, or a table.
     Samples are joined on ids and keep the order and the slices of the first member; classes are
     matched by name. Logits are averaged as they are, before any softmax.
 
@@ -47,12 +43,12 @@ def ensemble(
     >>> ensemble([first, second]).scores.array
     array([[1.5, 1.5]])
     """
-    sides = tuple(predictions_from(member, "members") for member in members)
+    sides = tuple(one_side(member, f"member {i}") for i, member in enumerate(members, start=1))
     if len(sides) < 2:
         raise InputError(f"Expected at least 2 members to average, but got {len(sides)}.")
     _refuse_kinds(sides)
     # Only the scores of a member count; its labels have no effect on the average.
-    scored = [replace(side, label=None) for side in sides]
+    scored = [replace(side, label=None, correct=None) for side in sides]
     pairing = Pairing(
         CountingPlan(
             old=scored[0], new=scored[1], controls=tuple(scored[2:]), on_missing=on_missing

@@ -15,8 +15,8 @@ import numpy as np
 from flipguard import statistics
 from flipguard.counts import FlipCounts, FloatArray
 from flipguard.formatting import finite_or_none
+from flipguard.metric import Metric
 from flipguard.metric_kinds import ClusterRatioKind, Design, PValueKind
-from flipguard.metrics import Metric
 
 # Groups that are computed together have at most this many numbers (32 MB).
 MOST_NUMBERS = 4_000_000

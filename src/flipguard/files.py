@@ -88,8 +88,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except OSError as problem:
         raise InputError(
             f"Expected to write {printable(str(path))}, but could not "
-            f"({problem.strerror or problem}); make room or choose another `--out`, and what was "
-            "there before is still there."
+            f"({problem.strerror or problem}); make room or write elsewhere, and what was there "
+            "before is still there."
         ) from problem
     finally:
         with suppress(OSError):

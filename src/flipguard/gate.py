@@ -6,9 +6,12 @@ How a verdict is shown belongs to `flipguard.render`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
 
 from flipguard.comparison import Comparison
 from flipguard.corrections import failing_alphas
@@ -26,7 +29,7 @@ from flipguard.metrics import METRICS
 from flipguard.pinned import judge_pinned
 from flipguard.planning import Question, samples_needed
 from flipguard.policy import Policy, Rule
-from flipguard.policy_checks import check_judgeable
+from flipguard.policy_checks import check_columns, check_judgeable
 
 if TYPE_CHECKING:
     from flipguard.render.display import VerdictDisplay
@@ -35,6 +38,12 @@ Outcome = Literal["pass", "fail", "inconclusive"]
 GroupOutcome = Literal["pass", "fail", "inconclusive", "not_judged"]
 SCHEMA = "flipguard.verdict/1"
 SEVERITY: dict[GroupOutcome, int] = {"fail": 0, "inconclusive": 1, "pass": 2, "not_judged": 3}
+RULE_COLUMNS = {
+    **dict.fromkeys(("metric", "by", "group"), pl.String),
+    **dict.fromkeys(("min", "max", "value", "low", "high"), pl.Float64),
+    "n": pl.Int64,
+    "verdict": pl.String,
+}
 EXIT_CODES: dict[Outcome, int] = {"pass": 0, "fail": 1, "inconclusive": 3}
 
 
@@ -71,6 +80,8 @@ class Judgement:
             "verdict": self.verdict,
             "judge": self.rule.judge,
         }
+        if self.rule.level == "advisory":
+            row["level"] = self.rule.level
         if self.correction != "none":
             row["correction"] = self.correction
         if self.verdict == "inconclusive":
@@ -127,11 +138,21 @@ class Verdict:
 
     @property
     def verdict(self) -> Outcome:
-        """The worst outcome of all rules and pinned samples: pass, fail or inconclusive."""
-        outcomes: list[Outcome] = [rule.verdict for rule in self.rules]
+        """The worst outcome of the blocking rules and the pinned samples."""
+        outcomes: list[Outcome] = [rule.verdict for rule in self.blocking]
         if self.pinned is not None:
             outcomes.append(self.pinned.verdict)
         return min(outcomes, key=lambda outcome: SEVERITY[outcome])
+
+    @property
+    def blocking(self) -> tuple[RuleVerdict, ...]:
+        """The rules that decide the verdict; all others are advisory."""
+        return tuple(rule for rule in self.rules if rule.rule.level == "blocking")
+
+    @property
+    def advisory(self) -> tuple[RuleVerdict, ...]:
+        """The rules that are reported only."""
+        return tuple(rule for rule in self.rules if rule.rule.level == "advisory")
 
     @property
     def exit_code(self) -> int:
@@ -157,6 +178,19 @@ class Verdict:
     def to_markdown(self) -> str:
         """Return the verdict as Markdown for a pull request."""
         return self._display().markdown()
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return one row per rule and group, in the order of the policy, worst group first."""
+        rows = [
+            (*(j.rule.metric, j.rule.by, j.group, j.rule.min, j.rule.max), *_numbers(j))
+            for rule in self.rules
+            for j in rule.judgements
+        ]
+        if self.pinned is not None:
+            flipped, ends = len(self.pinned.flipped), (math.nan, math.nan)
+            numbers = (flipped, *ends, self.pinned.n, self.pinned.verdict)
+            rows.append(("pinned", None, None, None, 0, *numbers))
+        return pl.DataFrame(rows, schema=RULE_COLUMNS, orient="row", strict=False)
 
     def _display(self) -> VerdictDisplay:
         # Rendering is built on verdicts, so this import goes up and is made when it is needed.
@@ -184,8 +218,14 @@ class Verdict:
         return json_text(self.as_dict())
 
 
-def check(result: Comparison, policy: Policy) -> Verdict:
-    """Judge a comparison by a policy.
+def _numbers(judged: Judgement) -> tuple[Any, ...]:
+    return (judged.value, judged.low, judged.high, judged.n, judged.verdict)
+
+
+def check(result: Comparison, policy: Policy | str | os.PathLike[str]) -> Verdict:
+    """Judge a comparison by a policy, or by the policy in a file.
+
+    Groups that the policy needs and the comparison does not have are counted now.
 
     >>> from flipguard import Policy, Predictions, check, compare
     >>> target = [0, 1] * 500
@@ -200,11 +240,16 @@ def check(result: Comparison, policy: Policy) -> Verdict:
             f"Expected `result` to be a Comparison, but got {type(result).__name__}; make one with "
             "flipguard.compare."
         )
+    if isinstance(policy, str | os.PathLike):
+        policy = Policy.read(policy)
     if not isinstance(policy, Policy):
         raise PolicyError(
-            f"Expected `policy` to be a Policy, but got {type(policy).__name__}; use Policy.read "
-            "or Policy.from_dict."
+            f"Expected `policy` to be a Policy or the path of one, but got {type(policy).__name__};"
+            " use Policy.read or Policy.from_dict."
         )
+    if result.plan is not None:
+        check_columns(policy, old=result.plan.old, new=result.plan.new)
+        result = result.grouped_by(policy.by)
     check_judgeable(result, policy)
     groups = [_groups(result, rule, policy) for rule in policy.rules]
     judged = [
@@ -261,6 +306,7 @@ def _groups(result: Comparison, rule: Rule, policy: Policy) -> Sequence[Group]:
             f"that column; compare with by=[{rule.by!r}]."
         )
     grouping = result.by[rule.by]
+    _refuse_missing_groups(rule, {group.name: group for group in grouping}, policy)
     if rule.only is None:
         return list(grouping)
     known = {group.name: group for group in grouping}
@@ -271,6 +317,24 @@ def _groups(result: Comparison, rule: Rule, policy: Policy) -> Sequence[Group]:
             f"use one of the groups {listed(known, most=8)}."
         )
     return [known[name] for name in rule.only]
+
+
+def _refuse_missing_groups(rule: Rule, known: Mapping[str, Group], policy: Policy) -> None:
+    """Refuse groups that the rule requires but cannot judge."""
+    for name in rule.require or ():
+        where = f"{policy.name} requires group {listed([name])} of '{rule.by}'"
+        if name not in known:
+            raise PolicyError(
+                f"{where}, but it has no samples; add them, or remove it from `require` (there "
+                f"are the groups {listed(known, most=8)})."
+            )
+        n = known[name][rule.metric].n
+        if n < max(rule.min_n, 1):
+            least = f"min_n = {rule.min_n:,}" if rule.min_n else "at least one"
+            raise PolicyError(
+                f"{where}, but {rule.metric} has only {n:,} samples there instead of {least}; add "
+                "samples, or remove it from `require`."
+            )
 
 
 def _judge_group(rule: Rule, group: Group, alpha: float, policy: Policy) -> Judgement:

@@ -123,8 +123,12 @@ class Groupings(dict[str, Grouping]):
 
 
 def counts_json(counts: FlipCounts) -> dict[str, int | None]:
-    """Return the outcome counts by name; None if the rows have no targets."""
+    """Return the outcome counts by name; None if the rows have no targets, or no labels."""
     known = counts.layout.has_target
+    if not counts.layout.has_labels:
+        wrong = int(counts["wrong_same"])
+        right = {c: int(counts[c]) for c in CELLS[:3]}
+        return right | {"both_wrong": wrong} | dict.fromkeys(CELLS[3:])
     cells: dict[str, int | None] = {c: int(counts[c]) if known else None for c in CELLS}
     unlabelled = {c: int(counts[c]) for c in UNLABELLED}
     return cells | (unlabelled if any(unlabelled.values()) or not known else {})

@@ -10,8 +10,9 @@ from decimal import Decimal
 from typing import Literal
 
 from flipguard.groups import Group
+from flipguard.metric import Metric
 from flipguard.metric_kinds import ControlRatioKind, MeanKind, RateKind, RelativeRateKind
-from flipguard.metrics import METRICS, Metric
+from flipguard.metrics import METRICS
 from flipguard.policy import Rule
 
 Needed = tuple[int | None, int | None]

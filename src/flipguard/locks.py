@@ -120,7 +120,7 @@ def _taken(path: Path, folder: Path, report: Callable[[str], None]) -> int | Non
                 return None
             raise InUseError(
                 f"Expected to be the only process that writes to {printable(str(folder))}, but "
-                f"{holder} does; wait until it has ended, or choose another `--out`.",
+                f"{holder} does; wait until it has ended, or choose another `out=`.",
                 holder=holder,
             ) from problem
         if _is_at(lock, path):
@@ -147,7 +147,7 @@ def _opened(path: Path, folder: Path) -> int | None:
         why = problem.strerror if isinstance(problem, OSError) else problem
         raise InputError(
             f"Expected to write to {printable(str(folder))}, but could not ({why}); choose "
-            "another `--out`."
+            "another `out=`."
         ) from problem
 
 

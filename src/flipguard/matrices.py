@@ -14,15 +14,16 @@ import polars as pl
 
 from flipguard.engines.alignment import checked_frames
 from flipguard.engines.local import with_labels
-from flipguard.engines.outcomes import is_right
 from flipguard.engines.pairing import Pairing, settled
 from flipguard.engines.plan import NEW, OLD, TARGET, CountingPlan, RowCounts, control_column
+from flipguard.engines.row_kinds import LABELLED
 from flipguard.engines.strangers import refuse_strangers
 from flipguard.errors import InputError, listed
 from flipguard.formatting import json_text
 from flipguard.metric_kinds import divide_or_nan
 from flipguard.predictions.formats import COMPRESSIONS
-from flipguard.predictions.read import PredictionSource, name_any_file_on_error, predictions_from
+from flipguard.predictions.read import name_any_file_on_error
+from flipguard.predictions.sides import GivenSide, one_side
 from flipguard.predictions.table import Predictions
 from flipguard.run_document import PREDICTIONS
 
@@ -70,11 +71,11 @@ class Matrix:
 
 
 def matrix(
-    models: Sequence[PredictionSource], *, on_missing: Literal["error", "drop"] = "error"
+    models: Sequence[GivenSide], *, on_missing: Literal["error", "drop"] = "error"
 ) -> Matrix:
     """Negative flips, churn and accuracy gain of every ordered pair of models.
 
-    Each model is `Predictions`, or the path of a prediction file or of a run.
+    Each model is `Predictions`, the path of a prediction file or of a run, a table, or labels.
 
     >>> target = [0, 1, 1, 0]
     >>> first = Predictions.from_arrays(labels=[0, 1, 0, 1], targets=target, name="first")
@@ -87,7 +88,7 @@ def matrix(
         raise InputError(f"Expected at least 2 models to set side by side, but got {len(models)}.")
     if on_missing not in ("error", "drop"):
         raise InputError(f"Expected `on_missing` to be error or drop, but got '{on_missing}'.")
-    given = [predictions_from(model, "models") for model in models]
+    given = [one_side(model, f"model {i}") for i, model in enumerate(models, start=1)]
     with name_any_file_on_error(given):
         labelled = [_labelled(model) for model in given]
         plan, _ = settled(
@@ -120,6 +121,11 @@ class _PairCounts:
 
 def _labelled(model: Predictions) -> Predictions:
     """A model with labels to count; scores are read only if it has no labels."""
+    if model.correct is not None:
+        raise InputError(
+            f"{model.name} has grades, and a matrix compares predicted classes; read it without "
+            "`correct=`."
+        )
     if model.label is None:
         model = with_labels(model)
     return replace(model, scores=None)
@@ -131,7 +137,7 @@ def _count(plan: CountingPlan) -> _PairCounts:
     labels = [OLD, NEW, *(control_column(i) for i in range(len(plan.controls)))]
     k = len(labels)
     pairs = [(i, j) for i in range(k) for j in range(i, k)]
-    right = [is_right(label).alias(f"__right{i}") for i, label in enumerate(labels)]
+    right = [LABELLED.is_right(label).alias(f"__right{i}") for i, label in enumerate(labels)]
     sums = [
         pl.len().alias("n"),
         pl.col(TARGET).count().alias("known"),

@@ -306,17 +306,19 @@ class MeanKind(ShareKind):
 
     `most` gives the largest number that a sample can have; None if there is no largest one.
     `guard_low` is False where less is better: there the lower end can only make a rule fail.
+    `whole` counts the samples that have such a number; None if all have one.
     """
 
     statistic: str
     most: Count | None
     guard_low: bool
+    whole: Count | None = None
 
     def value(self, counts: FlipCounts) -> FloatArray:
-        return divide_or_nan(counts[self.statistic], counts.rows)
+        return divide_or_nan(counts[self.statistic], self.size(counts))
 
     def size(self, counts: FlipCounts) -> FloatArray:
-        return counts.rows
+        return counts.rows if self.whole is None else self.whole(counts)
 
     @property
     def has_largest_value(self) -> bool:
@@ -326,7 +328,7 @@ class MeanKind(ShareKind):
         return np.full(counts.rows.shape, np.inf) if self.most is None else self.most(counts)
 
     def _sums(self, counts: FlipCounts) -> tuple[FloatArray, FloatArray, FloatArray]:
-        return counts[self.statistic], counts[f"{self.statistic}_squared"], counts.rows
+        return counts[self.statistic], counts[f"{self.statistic}_squared"], self.size(counts)
 
     def interval(
         self, counts: FlipCounts, *, confidence: float | FloatArray, design: Design
@@ -346,13 +348,15 @@ class MeanKind(ShareKind):
         if self.most is None:
             return NO_END
         most = float(self.reach(counts))
-        ends = statistics.bounded_mean(0.0, 0.0, counts.rows, most=most, confidence=confidence)
+        ends = statistics.bounded_mean(
+            0.0, 0.0, self.size(counts), most=most, confidence=confidence
+        )
         return float(ends[1]), most
 
     def cluster_sums(self, clusters: FlipCounts, times: FloatArray | None) -> FloatArray:
         # A mean divided by its largest possible value counts as a rate.
         reach = float(np.nanmax(self.reach(clusters)))
-        part, whole = clusters[self.statistic] / reach, clusters.rows
+        part, whole = clusters[self.statistic] / reach, self.size(clusters)
         return np.stack([part, whole - part, whole, whole], axis=-1)
 
 

@@ -7,92 +7,50 @@ is computed belongs to `flipguard.metric_kinds`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
 
-import numpy as np
-from numpy.typing import ArrayLike
-
-from flipguard.counts import FlipCounts, FloatArray
+from flipguard.counts import MOST_DIVERGENCE, NO_ANSWER, SIDES, Side, grade_name
+from flipguard.metric import (
+    Metric,
+    compared_rows,
+    half_the_classes,
+    inputs,
+    largest_entropy,
+    most_divergence,
+    ones,
+    wrong_new,
+    wrong_old,
+)
 from flipguard.metric_kinds import (
     CalibrationErrorKind,
     ControlRatioKind,
     GainKind,
     MeanKind,
-    MetricKind,
     PValueKind,
     RateKind,
     RelativeRateKind,
-    divide_or_nan,
 )
+from flipguard.statistics import mcnemar
+
+_REASONS = {
+    "error": "that ended in an error",
+    "refused": "that the model refused to answer",
+    "unparsed": "whose answer could not be read",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    """One metric: its name, what it measures, what it needs, and how it is computed.
-
-    `range` is the smallest and the largest possible value. `use` (when to use it), `paper`
-    and `pitfalls` are for the docs.
-    """
-
-    name: str
-    sentence: str
-    formula: str
-    needs: frozenset[str]
-    better: Literal["lower", "higher", "neither"]
-    kind: MetricKind
-    use: str
-    paper: str
-    pitfalls: str
-    range: tuple[float, float] = (0.0, 1.0)
-    percent: bool = True
-
-    def value(self, counts: FlipCounts) -> FloatArray:
-        """Return the metric of every group; nan if undefined or if the inputs do not allow it."""
-        if not self.needs <= counts.layout.available:
-            return np.full(counts.values.shape[:-1], np.nan)
-        return self.kind.value(counts)
-
-
-def mcnemar(negative: ArrayLike, positive: ArrayLike) -> FloatArray:
-    """Return the exact two-sided McNemar p value of equally likely negative and positive flips.
-
-    It is 1 if nothing flipped.
-
-    >>> print(f"{mcnemar(2, 10):.4f}")
-    0.0386
-    """
-    from scipy.special import betainc  # here, because SciPy doubles the import time
-
-    losses, gains = np.asarray(negative, dtype=np.float64), np.asarray(positive, dtype=np.float64)
-    fewer, more = np.minimum(losses, gains), np.maximum(losses, gains)
-    # P(X <= fewer) of a fair coin is an incomplete beta function. A sum of binomial coefficients
-    # would be slow, and would overflow with many flips.
-    with np.errstate(all="ignore"):
-        tail = betainc(np.maximum(more, 1.0), fewer + 1.0, 0.5)
-    p_value = np.where(fewer == more, 1.0, np.minimum(2.0 * tail, 1.0))
-    return np.where(np.isnan(losses + gains), np.nan, p_value)
-
-
-def _needs(*what: str) -> frozenset[str]:
-    return frozenset(what)
-
-
-def _wrong_new(counts: FlipCounts) -> FloatArray:
-    return counts.labelled - counts.new_right
-
-
-def _wrong_old(counts: FlipCounts) -> FloatArray:
-    return counts.labelled - counts.old_right
-
-
-def _half_the_classes(counts: FlipCounts) -> FloatArray:
-    """Return the largest possible change: one class falls from 1 to 0, and all others rise to 1."""
-    return divide_or_nan(counts["classes"], 2.0 * counts.rows)
-
-
-def _one(counts: FlipCounts) -> FloatArray:
-    return np.ones(counts.rows.shape)
+def _no_answer_share(side: Side, reason: str) -> Metric:
+    return Metric(
+        name=f"{reason}_share_{side}",
+        sentence=f"The share of samples {_REASONS[reason]} ({side} model).",
+        formula=f"graded_{reason}_{side} / n",
+        needs=inputs("grades"),
+        better="lower",
+        kind=RateKind(lambda c: c[grade_name(side, reason)], lambda c: c.rows),
+        use="To see whether negative flips are wrong answers or missing ones. A rule can limit it.",
+        paper="none",
+        pitfalls="Needs `--correct`. These samples count as not right, so they are part of "
+        f"`error_rate_{side}` too.",
+    )
 
 
 METRICS: dict[str, Metric] = {
@@ -102,9 +60,9 @@ METRICS: dict[str, Metric] = {
             name="error_rate_old",
             sentence="How often the old model is wrong.",
             formula="wrong_old / n",
-            needs=_needs("target"),
+            needs=inputs("target"),
             better="lower",
-            kind=RateKind(_wrong_old, lambda c: c.labelled),
+            kind=RateKind(wrong_old, lambda c: c.labelled),
             use="As the starting point: every flip is relative to the old model.",
             paper="all three",
             pitfalls="Two error rates with overlapping intervals can still differ significantly, "
@@ -115,9 +73,9 @@ METRICS: dict[str, Metric] = {
             name="error_rate_new",
             sentence="How often the new model is wrong.",
             formula="wrong_new / n",
-            needs=_needs("target"),
+            needs=inputs("target"),
             better="lower",
-            kind=RateKind(_wrong_new, lambda c: c.labelled),
+            kind=RateKind(wrong_new, lambda c: c.labelled),
             use="The share of samples that the new model gets wrong.",
             paper="all three",
             pitfalls="As for `error_rate_old`.",
@@ -126,7 +84,7 @@ METRICS: dict[str, Metric] = {
             name="accuracy_gain",
             sentence="The new model's accuracy minus the old model's.",
             formula="error_rate_old - error_rate_new",
-            needs=_needs("target"),
+            needs=inputs("target"),
             better="higher",
             kind=GainKind(),
             range=(-1.0, 1.0),
@@ -140,7 +98,7 @@ METRICS: dict[str, Metric] = {
             name="negative_flip_rate",
             sentence="How often the old model is right and the new one wrong.",
             formula="negative_flips / n",
-            needs=_needs("target"),
+            needs=inputs("target"),
             better="lower",
             kind=RateKind(lambda c: c["negative_flip"], lambda c: c.labelled),
             use="The main metric: the share of all samples that the old model gets right and the "
@@ -153,7 +111,7 @@ METRICS: dict[str, Metric] = {
             name="positive_flip_rate",
             sentence="How often the old model is wrong and the new one right.",
             formula="positive_flips / n",
-            needs=_needs("target"),
+            needs=inputs("target"),
             better="higher",
             kind=RateKind(lambda c: c["positive_flip"], lambda c: c.labelled),
             use="The share of all samples that the update fixes. Accuracy gain is this rate minus "
@@ -163,10 +121,23 @@ METRICS: dict[str, Metric] = {
             "now broken.",
         ),
         Metric(
+            name="flip_rate",
+            sentence="How often exactly one of the two models is right.",
+            formula="negative_flip_rate + positive_flip_rate",
+            needs=inputs("target"),
+            better="lower",
+            kind=RateKind(lambda c: c["negative_flip"] + c["positive_flip"], lambda c: c.labelled),
+            use="The share of samples that become wrong or become right. For changes that should "
+            "not change any result, such as quantization or another runtime.",
+            paper="follows from PCT's definitions",
+            pitfalls="Fixed samples count like broken ones. A change from one wrong class to "
+            "another does not count; `churn` has it.",
+        ),
+        Metric(
             name="relative_negative_flip_rate",
             sentence="Negative flips divided by those of independent models as accurate as these.",
             formula="negative_flip_rate / ((1 - error_rate_old) * error_rate_new)",
-            needs=_needs("target"),
+            needs=inputs("target"),
             better="lower",
             kind=RelativeRateKind(),
             range=(0.0, math.inf),
@@ -181,9 +152,9 @@ METRICS: dict[str, Metric] = {
             name="negative_flip_impact",
             sentence="The share of the new model's errors that the old model does not make.",
             formula="negative_flips / wrong_new",
-            needs=_needs("target"),
+            needs=inputs("target"),
             better="lower",
-            kind=RateKind(lambda c: c["negative_flip"], _wrong_new),
+            kind=RateKind(lambda c: c["negative_flip"], wrong_new),
             use="The share of the new model's errors that are on samples the old model got right.",
             paper="follows from PCT's definitions",
             pitfalls="It can rise when the new model gets better, because its few errors are then "
@@ -193,9 +164,9 @@ METRICS: dict[str, Metric] = {
             name="churn",
             sentence="How often the two models predict different classes, right or wrong.",
             formula="different_labels / n",
-            needs=_needs(),
+            needs=inputs("label"),
             better="lower",
-            kind=RateKind(lambda c: c.different, lambda c: c.rows),
+            kind=RateKind(lambda c: c.different, compared_rows),
             use="If targets are unknown (live traffic), or if every change has a cost: caches, "
             "human review, downstream models.",
             paper="Reproducibility, definition 1",
@@ -205,21 +176,22 @@ METRICS: dict[str, Metric] = {
             name="churn_correct",
             sentence="Churn among the samples that the old model gets right.",
             formula="negative_flips / right_old",
-            needs=_needs("target"),
+            needs=inputs("target", "label"),
             better="lower",
-            kind=RateKind(lambda c: c["negative_flip"], lambda c: c.old_right),
+            kind=RateKind(lambda c: c.answers[..., 1], lambda c: c.answers[..., :2].sum(axis=-1)),
             use="The share of samples the old model got right whose prediction changed, that is, "
             "broke.",
             paper="Reproducibility, table 2",
-            pitfalls="It equals `1 - backward_trust_compatibility`.",
+            pitfalls="It equals `1 - backward_trust_compatibility`, except for graded rows, where "
+            "another answer may be right too.",
         ),
         Metric(
             name="churn_incorrect",
             sentence="Churn among the samples that the old model gets wrong.",
             formula="(positive_flips + wrong_different) / wrong_old",
-            needs=_needs("target"),
+            needs=inputs("target", "label"),
             better="neither",
-            kind=RateKind(lambda c: c["positive_flip"] + c["wrong_different"], _wrong_old),
+            kind=RateKind(lambda c: c.answers[..., 3], lambda c: c.answers[..., 2:].sum(axis=-1)),
             use="The share of samples the old model got wrong whose prediction changed.",
             paper="Reproducibility, table 2",
             pitfalls="High is neither good nor bad: fixed errors and errors with another wrong "
@@ -229,7 +201,7 @@ METRICS: dict[str, Metric] = {
             name="wrong_to_wrong",
             sentence="How often both models are wrong and predict different classes.",
             formula="wrong_different / n",
-            needs=_needs("target"),
+            needs=inputs("target", "label"),
             better="lower",
             kind=RateKind(lambda c: c["wrong_different"], lambda c: c.labelled),
             use="Changes that users notice although accuracy stays the same: the model is wrong "
@@ -241,9 +213,9 @@ METRICS: dict[str, Metric] = {
             name="surrogate_churn",
             sentence="How far scores move, each divided by the sample's largest score.",
             formula="mean(sum(|(p_old / max p_old)^a - (p_new / max p_new)^a|)) / 2",
-            needs=_needs("old scores", "new scores"),
+            needs=inputs("old scores", "new scores"),
             better="lower",
-            kind=MeanKind("surrogate", _half_the_classes, guard_low=False),
+            kind=MeanKind("surrogate", half_the_classes, guard_low=False),
             range=(0.0, math.inf),
             use="How far scores move, also if the label stays the same. Less noisy than churn on "
             "few samples.",
@@ -255,10 +227,33 @@ METRICS: dict[str, Metric] = {
             "approaches churn. A class that a model does not know has probability 0 in that model.",
         ),
         Metric(
+            name="kl_divergence",
+            sentence="Kullback-Leibler divergence of the new model's probabilities from the old's.",
+            formula="mean(sum(p_old * log(p_old / max(p_new, 1e-12))))",
+            needs=inputs("old scores", "new scores"),
+            better="lower",
+            kind=MeanKind(
+                "divergence",
+                most_divergence,
+                guard_low=False,
+                whole=lambda c: c["divergence_rows"],
+            ),
+            range=(0.0, MOST_DIVERGENCE),
+            percent=False,
+            use="How far all probabilities move, in nats. The usual measure for quantized and "
+            "distilled models.",
+            paper="Kullback and Leibler, 1951",
+            pitfalls="Only classes that both models know are used, and their probabilities are "
+            "divided by their sum. Samples on which one of the models gives these classes no "
+            "probability at all are left out. One sample can have up to 27.6 nats, where new has "
+            "a probability of 0 for a class that old is sure of. The interval allows for such "
+            "samples, so its upper end is low only with many samples.",
+        ),
+        Metric(
             name="backward_trust_compatibility",
             sentence="The share of the old model's right answers that the new model keeps.",
             formula="both_right / right_old",
-            needs=_needs("target"),
+            needs=inputs("target"),
             better="higher",
             kind=RateKind(lambda c: c["both_right"], lambda c: c.old_right),
             use="The complement of `churn_correct`; the literature on compatibility uses this "
@@ -270,9 +265,9 @@ METRICS: dict[str, Metric] = {
             name="backward_error_compatibility",
             sentence="The share of the new model's errors that the old model also makes.",
             formula="both_wrong / wrong_new",
-            needs=_needs("target"),
+            needs=inputs("target"),
             better="higher",
-            kind=RateKind(lambda c: c["wrong_same"] + c["wrong_different"], _wrong_new),
+            kind=RateKind(lambda c: c["wrong_same"] + c["wrong_different"], wrong_new),
             use="The share of the new model's errors that users already know from the old model.",
             paper="Srivastava et al., 2020",
             pitfalls="Divided by the errors of the *new* model. A well-known library divides by "
@@ -282,7 +277,7 @@ METRICS: dict[str, Metric] = {
             name="expected_calibration_error_old",
             sentence="How far the old model's confidence is from its accuracy.",
             formula="sum(|right - confidence| over 15 equal-width bins of the top probability) / n",
-            needs=_needs("target", "old scores"),
+            needs=inputs("target", "old scores"),
             better="lower",
             kind=CalibrationErrorKind("old"),
             use="Shows whether a confidence of 0.9 means right in 90 % of cases.",
@@ -294,7 +289,7 @@ METRICS: dict[str, Metric] = {
             name="expected_calibration_error_new",
             sentence="How far the new model's confidence is from its accuracy.",
             formula="sum(|right - confidence| over 15 equal-width bins of the top probability) / n",
-            needs=_needs("target", "new scores"),
+            needs=inputs("target", "new scores"),
             better="lower",
             kind=CalibrationErrorKind("new"),
             use="An update that changes calibration changes the effect of every threshold on its "
@@ -306,9 +301,9 @@ METRICS: dict[str, Metric] = {
             name="margin_old",
             sentence="The old model's highest probability minus its second highest.",
             formula="mean(p_old(1st) - p_old(2nd))",
-            needs=_needs("old scores"),
+            needs=inputs("old scores"),
             better="neither",
-            kind=MeanKind("old_margin", _one, guard_low=True),
+            kind=MeanKind("old_margin", ones, guard_low=True),
             use="Models with a large margin churn less (lemma 2 of the paper).",
             paper="Reproducibility, section 2.4",
             pitfalls="The difference between the two most probable classes. The true class is not "
@@ -318,18 +313,47 @@ METRICS: dict[str, Metric] = {
             name="margin_new",
             sentence="The new model's highest probability minus its second highest.",
             formula="mean(p_new(1st) - p_new(2nd))",
-            needs=_needs("new scores"),
+            needs=inputs("new scores"),
             better="neither",
-            kind=MeanKind("new_margin", _one, guard_low=True),
+            kind=MeanKind("new_margin", ones, guard_low=True),
             use="Compare it with the old model's: a lower margin predicts churn.",
             paper="Reproducibility, section 2.4",
+            pitfalls="As for the old model's.",
+        ),
+        Metric(
+            name="entropy_old",
+            sentence="The mean entropy of the old model's probabilities, in nats.",
+            formula="mean(-sum(p_old * log(p_old)))",
+            needs=inputs("old scores"),
+            better="neither",
+            kind=MeanKind("old_entropy", lambda c: largest_entropy(c, "old"), guard_low=True),
+            range=(0.0, math.inf),
+            percent=False,
+            use="How undecided the model is among all classes: 0 if it is always sure, and the "
+            "logarithm of the number of classes if all are equally likely.",
+            paper="Reproducibility, figures 1 and 3",
+            pitfalls="Depends on the number of classes and on calibration. A model that is sure "
+            "and wrong has a low entropy too.",
+        ),
+        Metric(
+            name="entropy_new",
+            sentence="The mean entropy of the new model's probabilities, in nats.",
+            formula="mean(-sum(p_new * log(p_new)))",
+            needs=inputs("new scores"),
+            better="neither",
+            kind=MeanKind("new_entropy", lambda c: largest_entropy(c, "new"), guard_low=True),
+            range=(0.0, math.inf),
+            percent=False,
+            use="Compare it with the old model's: models whose predictions have a lower entropy "
+            "churn less.",
+            paper="Reproducibility, figures 1 and 3",
             pitfalls="As for the old model's.",
         ),
         Metric(
             name="logit_displacement",
             sentence="How far the logits of a sample move.",
             formula="mean(||logits_new - logits_old||_2)",
-            needs=_needs("logits"),
+            needs=inputs("logits"),
             better="lower",
             kind=MeanKind("distance", None, guard_low=False),
             range=(0.0, math.inf),
@@ -346,7 +370,7 @@ METRICS: dict[str, Metric] = {
             name="mcnemar_p",
             sentence="Probability of flips at least this uneven if both kinds were equally likely.",
             formula="two-sided exact binomial test of negative against positive flips",
-            needs=_needs("target"),
+            needs=inputs("target"),
             better="neither",
             kind=PValueKind(lambda c: mcnemar(c["negative_flip"], c["positive_flip"])),
             percent=False,
@@ -360,7 +384,7 @@ METRICS: dict[str, Metric] = {
             name="churn_ratio",
             sentence="The new model's churn divided by that of the untreated control.",
             formula="churn(old, new) / churn(old, control)",
-            needs=_needs("control"),
+            needs=inputs("label", "control"),
             better="lower",
             kind=ControlRatioKind("churn"),
             range=(0.0, math.inf),
@@ -376,7 +400,7 @@ METRICS: dict[str, Metric] = {
             name="negative_flip_ratio",
             sentence="The new model's negative flips divided by those of the untreated control.",
             formula="negative_flip_rate(old, new) / negative_flip_rate(old, control)",
-            needs=_needs("target", "control"),
+            needs=inputs("target", "control"),
             better="lower",
             kind=ControlRatioKind("negative_flip"),
             range=(0.0, math.inf),
@@ -386,5 +410,6 @@ METRICS: dict[str, Metric] = {
             pitfalls="Needs `--control` and targets. With one control it compares these two "
             "models, not their recipes, as `churn_ratio` does.",
         ),
+        *(_no_answer_share(side, reason) for reason in NO_ANSWER for side in SIDES),
     )
 }

@@ -27,9 +27,10 @@ MOST_UNEVEN = 4
 def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
     """Yield one clause per unusual property of the files of a comparison."""
     if plan.old.id is None:
-        yield "the files have no ids, so rows were matched by their position" + _hint(
+        yield "rows were matched by their position, not by an id" + _hint(
             "id", (plan.old, plan.new)
         )
+    yield from _recognised(plan)
     counts = whole.counts
     if not counts.layout.has_target and (hint := _hint("target", plan.sides)):
         yield "there is no target column, so only churn is measured" + hint
@@ -40,7 +41,8 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
         )
     yield from _missing_spellings(plan)
     if counts.different == 0:
-        yield "old and new give every sample the same label; are these the files you meant?"
+        same = "label" if counts.layout.has_labels else "grade"
+        yield f"old and new give every sample the same {same}; are these the files you meant?"
     yield from _infinite_ratios(whole)
     yield from _of_clusters(whole)
     yield from _new_classes(plan)
@@ -48,11 +50,24 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
     # If a model is never right, predictions and targets probably spell the classes differently.
     right = {plan.old.name: counts.old_right, plan.new.name: counts.new_right}
     for name, count in right.items():
-        if counts.labelled > 0 and count == 0:
+        if counts.labelled > 0 and count == 0 and counts.layout.graded:
+            yield f"{name}: no sample is graded as right; check the column of grades"
+        elif counts.labelled > 0 and count == 0:
             yield (
                 f"{name}: no prediction equals its target; check that predictions and targets "
                 "use the same class names (3 and cat are different names)"
             )
+
+
+def _recognised(plan: CountingPlan) -> Iterator[str]:
+    """Yield a note on the columns that were taken for a role by their names."""
+    sides: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for side in plan.sides:
+        sides.setdefault(side.recognised, []).append(side.name)
+    for columns, names in sides.items():
+        if columns:
+            told = ", ".join(f"{column!r} as {role}" for role, column in columns)
+            yield f"{', '.join(dict.fromkeys(names))}: took column {told}"
 
 
 def _infinite_ratios(whole: Group) -> Iterator[str]:
@@ -76,7 +91,9 @@ def forgotten_target(plan: CountingPlan | None) -> str:
 def _hint(role: str, sides: tuple[Predictions, ...]) -> str:
     """Return a hint that names the first file with a column that may have a missing role."""
     for side in sides:
-        columns = [c for c in side.columns if c not in (side.id, side.target, side.label)]
+        columns = [
+            c for c in side.columns if c not in (side.id, side.target, side.label, side.correct)
+        ]
         if well_known(role, columns):
             found = listed(well_known(role, columns))
             return f"; {side.name} has a column {found}: try {suggestion(columns, [role])}"

@@ -15,10 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipguard import statistics
-from flipguard.counts import CELLS, UNLABELLED, FlipCounts, FloatArray, joint_name
+from flipguard.counts import (
+    ANSWERS,
+    CELLS,
+    UNLABELLED,
+    FlipCounts,
+    FloatArray,
+    StatisticsLayout,
+    joint_name,
+)
 from flipguard.estimates import GroupCounts, has_cluster_interval, intervals, ratio_of, widened
+from flipguard.metric import Metric
 from flipguard.metric_kinds import CalibrationErrorKind, ControlRatioKind, MeanKind, RateKind
-from flipguard.metrics import Metric
 
 # The chances of a decision for which the number of samples is computed.
 CHANCES = (0.5, 0.9)
@@ -183,7 +191,7 @@ class _OfRows(_Further):
 
     def __init__(self, metric: Metric, samples: Sequence[GroupCounts]) -> None:
         super().__init__(metric, samples)
-        names = _kinds(metric, self.layout.controls)
+        names = _kinds(metric, self.layout)
         self.columns = [self.layout.columns[name] for name in names]
         units = np.zeros((len(names), len(self.layout.names)))
         units[np.arange(len(names)), self.columns] = 1.0
@@ -310,10 +318,12 @@ def _strength(end: End, miss: FloatArray, draws: FloatArray, skewness: FloatArra
     return np.asarray(sign * z / root)
 
 
-def _kinds(metric: Metric, controls: int) -> list[str]:
+def _kinds(metric: Metric, layout: StatisticsLayout) -> list[str]:
     """Return names of statistics such that each row counts in exactly one of them."""
     if isinstance(metric.kind, ControlRatioKind):
         flips = metric.kind.flips
-        flags = range(controls + 1)
+        flags = range(layout.controls + 1)
         return [joint_name(flips, new, flagged) for new in (0, 1) for flagged in flags]
+    if metric.name.startswith("churn") and ANSWERS[0] in layout.columns:
+        return list(ANSWERS)
     return [*CELLS, *UNLABELLED]

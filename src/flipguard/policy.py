@@ -15,12 +15,26 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flipguard.errors import PolicyError, listed, nearest
+from flipguard.metric import Metric
 from flipguard.metric_kinds import PValueKind
-from flipguard.metrics import METRICS, Metric
+from flipguard.metrics import METRICS
 
 Judge = Literal["interval", "point"]
 CORRECTIONS = ("none", "holm", "benjamini-hochberg")
-RULE_KEYS = ("metric", "min", "max", "by", "only", "min_n", "correction", "judge")
+Level = Literal["blocking", "advisory"]
+LEVELS: tuple[Level, ...] = ("blocking", "advisory")
+RULE_KEYS = (
+    "metric",
+    "min",
+    "max",
+    "by",
+    "only",
+    "require",
+    "min_n",
+    "correction",
+    "judge",
+    "level",
+)
 POLICY_KEYS = ("confidence", "correction", "rule", "pinned")
 PINNED_KEYS = ("ids",)
 MOST_BYTES = 50_000_000
@@ -30,16 +44,22 @@ LARGEST_SHARE = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One limit on one metric, for all samples or for the groups of a column."""
+    """One limit on one metric, for all samples or for the groups of a column.
+
+    An advisory rule is judged and reported, but the verdict does not depend on it. Groups in
+    `require` must be there and large enough to be judged.
+    """
 
     metric: str
     min: float | None = None
     max: float | None = None
     by: str | None = None
     only: tuple[str, ...] | None = None
+    require: tuple[str, ...] | None = None
     min_n: int = 0
     correction: str = "none"
     judge: Judge = "interval"
+    level: Level = "blocking"
 
     def __post_init__(self) -> None:
         metric = _metric(self.metric)
@@ -47,11 +67,18 @@ class Rule:
             object.__setattr__(self, key, _number(limit, f"Rule: {key}"))
         _check_limits(self, metric)
         _check_groups(self)
-        if self.only is not None:
-            # A group that is given twice, as 0 and as "0", is judged once.
-            groups = dict.fromkeys(str(group) for group in self.only)
-            object.__setattr__(self, "only", tuple(groups))
+        for key in ("only", "require"):
+            given = getattr(self, key)
+            if given is not None:
+                # A group that is given twice, as 0 and as "0", is judged once.
+                groups = dict.fromkeys(str(group) for group in given)
+                object.__setattr__(self, key, tuple(groups))
+        _check_required(self)
         _check_judge(self, metric)
+        if self.level not in LEVELS:
+            raise PolicyError(
+                f"Rule: expected `level` to be {' or '.join(LEVELS)}, but got {_shown(self.level)}."
+            )
 
     @property
     def limit(self) -> dict[str, float]:
@@ -156,6 +183,7 @@ class Policy:
             )
         object.__setattr__(self, "rules", rules)
         self._check_correction()
+        self._check_levels()
         if self.pinned is not None:
             if not isinstance(self.pinned, str | os.PathLike):
                 raise PolicyError(
@@ -168,6 +196,18 @@ class Policy:
                 f"{self.name} has no [[rule]] and no [pinned] ids, so it would pass anything; "
                 'add a rule, such as metric = "negative_flip_rate" with max = 0.02.'
             )
+
+    def _check_levels(self) -> None:
+        if self.rules and self.pinned is None and not self.blocking:
+            raise PolicyError(
+                f"{self.name} has only advisory rules, so it would pass anything; remove "
+                '`level = "advisory"` from at least one rule.'
+            )
+
+    @property
+    def blocking(self) -> tuple[Rule, ...]:
+        """The rules that decide the verdict."""
+        return tuple(rule for rule in self.rules if rule.level == "blocking")
 
     def _check_correction(self) -> None:
         _known_correction(self.correction, self.name)
@@ -237,21 +277,38 @@ def _check_direction(rule: Rule, metric: Metric) -> None:
 
 
 def _check_groups(rule: Rule) -> None:
-    by, only, min_n = rule.by, rule.only, rule.min_n
+    by, min_n = rule.by, rule.min_n
     if by is not None and (not isinstance(by, str) or not by):
         raise PolicyError(
             f"Rule: expected `by` to be the name of one column, but got {_shown(by)}."
         )
-    if only is not None and not (
-        isinstance(only, list | tuple) and only and all(isinstance(g, str | int) for g in only)
-    ):
-        raise PolicyError(f"Rule: expected `only` to be a list of groups, but got {_shown(only)}.")
+    lists = {"only": rule.only, "require": rule.require}
+    for key, given in lists.items():
+        if given is not None and not (
+            isinstance(given, list | tuple)
+            and given
+            and all(isinstance(group, str | int) for group in given)
+        ):
+            raise PolicyError(
+                f"Rule: expected `{key}` to be a list of groups, but got {_shown(given)}."
+            )
     if not isinstance(min_n, int) or isinstance(min_n, bool) or min_n < 0:
         raise PolicyError(f"Rule: expected `min_n` to be 0 or more, but got {_shown(min_n)}.")
     _known_correction(rule.correction, "Rule")
-    for key, given in {"only": only is not None, "correction": rule.correction != "none"}.items():
-        if given and by is None:
+    needs_by = {key: given is not None for key, given in lists.items()}
+    for key, is_given in (needs_by | {"correction": rule.correction != "none"}).items():
+        if is_given and by is None:
             raise PolicyError(f"Rule: `{key}` applies to groups; name their column with `by`.")
+
+
+def _check_required(rule: Rule) -> None:
+    if rule.only is not None and rule.require is not None:
+        outside = [group for group in rule.require if group not in rule.only]
+        if outside:
+            raise PolicyError(
+                f"Rule: `require` names {listed(outside)}, which `only` leaves out; add it to "
+                "`only`, or remove it."
+            )
 
 
 def _known_correction(given: object, where: str) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from flipguard.comparison import Comparison
 from flipguard.engines.classes import is_scalar
 from flipguard.errors import PolicyError, listed, nearest
-from flipguard.metrics import METRICS, Metric
+from flipguard.metric import Metric
+from flipguard.metrics import METRICS
 from flipguard.notes import forgotten_target
 from flipguard.policy import Policy
 from flipguard.predictions.table import Predictions
@@ -20,16 +21,15 @@ def check_columns(policy: Policy, *, old: Predictions, new: Predictions) -> None
         if rule.by is None:
             continue
         where = f"{policy.name}: rule {i} groups {rule.metric} by '{rule.by}'"
-        found = {side.name: side.column(rule.by) for side in (old, new)}
-        if all(column is None for column in found.values()):
+        found = [(side, side.column(rule.by)) for side in (old, new)]
+        if all(column is None for _, column in found):
             columns = dict.fromkeys((*old.columns, *new.columns))
             every = f"group by one of their columns: {listed(columns, most=12)}"
             raise PolicyError(
                 f"{where}, but neither {old.name} nor {new.name} has that column; "
                 + nearest(rule.by, columns, all_in=every)
             )
-        for side in (old, new):
-            column = found[side.name]
+        for side, column in found:
             dtype = None if column is None else side.frame.collect_schema()[column]
             if dtype is not None and not is_scalar(dtype):
                 raise PolicyError(
@@ -57,6 +57,11 @@ def _refuse_strangers(result: Comparison, policy: Policy) -> None:
     for i, name in enumerate(result.controls):
         right_counts[name] = counts.control(i).new_right
     for name, right in right_counts.items():
+        if right == 0 and counts.layout.graded:
+            raise PolicyError(
+                f"{policy.name} cannot be judged because no sample of {name} is graded as right, "
+                "so no sample could break; check the column of grades."
+            )
         if right == 0:
             raise PolicyError(
                 f"{policy.name} cannot be judged because no prediction of {name} equals its "
@@ -79,6 +84,8 @@ def _listed_needs(needs: frozenset[str]) -> str:
     """Return in words what a metric needs."""
     words = {
         "target": "targets",
+        "label": "predicted labels",
+        "grades": "grades (`correct=`)",
         "old scores": "class scores of the old model",
         "new scores": "class scores of the new model",
         "logits": "logits of both models",

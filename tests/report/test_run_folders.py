@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from flipguard import InputError, compare, ensemble, matrix, read_predictions
-from flipguard.predictions.table import Predictions
 from flipguard.run_document import predictions_of, run_name
 from tests.report import made
 from tests.test_cli import Run
@@ -154,16 +153,6 @@ def test_the_name_of_a_run_in_this_folder(runs: Path, monkeypatch: pytest.Monkey
     assert (run_name("."), run_name("../new/"), run_name("..")) == ("new", "../new", "runs")
     assert matrix([".", "../old"]).names == ("new", "old")
     assert predictions_of(Path(".")).is_file()
-
-
-def test_sides_of_another_type() -> None:
-    side = Predictions.from_arrays(labels=[0, 1], targets=[0, 0])
-    with pytest.raises(InputError, match="Expected `new` to be Predictions, or the path of a pred"):
-        compare(old=side, new=[0, 1])  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="Expected `control` to be Predictions, or the path"):
-        compare(old=side, new=side, control=[5])  # type: ignore[list-item]
-    with pytest.raises(InputError, match="Expected `models` to be Predictions, or the path"):
-        matrix([side, None])  # type: ignore[list-item]
 
 
 def test_runs_are_compared_without_torch(runs: Path) -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from statsmodels.stats.contingency_tables import mcnemar as peer_mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from flipguard.metrics import mcnemar
 from flipguard.statistics import (
     benjamini_hochberg,
     holm,
+    mcnemar,
     p_value_by_inversion,
     paired_difference,
     wilson,

@@ -45,7 +45,8 @@ def test_runs_of_the_same_data(tmp_path: Path) -> None:
     with np.load(new / "predictions" / "test.npz") as file:
         shares = torch.from_numpy(file["logits"]).double().softmax(1)
     entropy = torch.distributions.Categorical(shares).entropy().mean()
-    assert found.pop("entropy_new") == pytest.approx(float(entropy), rel=1e-9)
+    # Like all metrics, it is computed in the precision of the logits.
+    assert found["entropy_new"] == pytest.approx(float(entropy), rel=1e-7)
     assert found == pytest.approx(compared(old, new), rel=1e-9)
 
 

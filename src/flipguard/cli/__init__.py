@@ -16,7 +16,9 @@ from flipguard.errors import FlipguardError, InputError, printable
 # Loading the libraries alone needs more.
 LEAST_ADDRESS_SPACE = 512 << 20
 # These may be empty: a table that pandas wrote with its index has a column without a name.
-COLUMN_FLAGS = frozenset({"--by", "--cluster", "--id", "--label", "--target"})
+COLUMN_FLAGS = frozenset(
+    {"--by", "--cluster", "--correct", "--id", "--label", "--label-new", "--label-old", "--target"}
+)
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 NOT_JUDGED, INTERRUPTED = output.NOT_DELIVERED, 130
 

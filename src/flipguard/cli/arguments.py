@@ -9,11 +9,14 @@ import shlex
 # The library writes `label=`, or `id='key', label='pred'`; other text stays as it is.
 ARGUMENTS = re.compile(r"`([a-z_]+=[^`\n]*)`")
 COLUMNS = re.compile(r"\b(id|target|label)=('[^']*'|\"[^\"]*\")")
+# Commands without flags for columns cannot match rows by their position either.
+NAME_IDS = re.compile(r"name the ids with `id=`(, or use `id='row'` if [^;.]*)?")
 FLAGS = frozenset(
     {
         "id",
         "target",
         "label",
+        "correct",
         "by",
         "cluster",
         "control",
@@ -21,6 +24,7 @@ FLAGS = frozenset(
         "exponent",
         "on_missing",
         "engine",
+        "out",
     }
 )
 
@@ -59,7 +63,7 @@ def with_renames(text: str) -> str:
     >>> with_renames("name the ids with `id=`"), with_renames("try: `id='key', label='pred'`")
     ("call the column of ids 'id'", "try: rename column 'key' to 'id' and 'pred' to 'label'")
     """
-    text = text.replace("name the ids with `id=`", "call the column of ids 'id'")
+    text = NAME_IDS.sub("call the column of ids 'id'", text)
     text = text.replace(
         "name the column of predicted classes with `label=`",
         "call the column of predicted classes 'label'",

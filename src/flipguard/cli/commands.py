@@ -11,6 +11,7 @@ from flipguard.cli import (
     demo,
     ensemble,
     gate,
+    init,
     matrix,
     methods,
     metrics,
@@ -50,6 +51,7 @@ def _root(
 for module in (
     compare,
     gate,
+    init,
     report,
     matrix,
     ensemble,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,11 +19,13 @@ from flipguard.cli.output import (
     write_outputs,
 )
 from flipguard.cli.progress import progress
+from flipguard.errors import InputError
 
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
     from flipguard.engines.plan import Want
     from flipguard.policy import Policy
+    from flipguard.predictions.table import Predictions
 
 
 All = Annotated[bool, typer.Option("--all", help="Show all metrics, not only the key ones.")]
@@ -36,28 +39,28 @@ def register(app: typer.Typer) -> None:
 @options.with_outputs
 def compare_command(
     old: options.Old,
-    new: options.New,
+    new: options.New = None,
     by: options.By = None,
     control: options.Control = None,
     cluster: options.Cluster = None,
     samples: options.Samples = None,
     samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
-    id: options.Id = None,
-    target: options.Target = None,
-    label: options.Label = None,
     on_missing: options.OnMissingOption = options.OnMissing.error,
     confidence: options.Confidence = 0.95,
     correction: options.Correction = options.CorrectionChoice.holm,
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
     all: All = False,
-    **outputs: str | None,
+    **flags: str | None,
 ) -> None:
     """Show what the update from OLD to NEW breaks and fixes.
 
     Example: [bold]flipguard compare old.parquet new.parquet --by target --flips flips.csv[/bold]
     """
-    check_destinations([old, new, *(control or []), *([samples] if samples else [])], **outputs)
+    sides, outputs = options.parted(flags)
+    check_destinations(
+        [old, new or old, *(control or []), *([samples] if samples else [])], **outputs
+    )
     check_samples(samples, samples_budget, outputs["html"])
     result = compared(
         old,
@@ -65,9 +68,7 @@ def compare_command(
         by=by,
         control=control,
         cluster=cluster,
-        id=id,
-        target=target,
-        label=label,
+        sides=sides,
         on_missing=on_missing,
         confidence=confidence,
         correction=correction,
@@ -83,14 +84,12 @@ def compare_command(
 
 def compared(
     old: str,
-    new: str,
+    new: str | None,
     *,
     by: list[str] | None,
     control: list[str] | None,
     cluster: str | None,
-    id: str | None,
-    target: str | None,
-    label: str | None,
+    sides: options.SideFlags,
     on_missing: options.OnMissing,
     confidence: float,
     correction: options.CorrectionChoice,
@@ -104,8 +103,18 @@ def compared(
     from flipguard.policy_checks import check_columns
     from flipguard.predictions.read import read_predictions
 
-    read = partial(read_predictions, id=id, target=target, label=label)
-    in_service, replacement = read(old), read(new)
+    found = []
+    for side in _sides_of(old, new, sides):
+        with side.naming_flag():
+            found.append(side.called(read_predictions(side.path, **side.columns)))
+    in_service, replacement = found
+    read = partial(
+        read_predictions,
+        id=sides.id,
+        target=sides.target,
+        label=sides.label,
+        correct=sides.correct,
+    )
     if rules is not None:
         check_columns(rules, old=in_service, new=replacement)
     with progress("comparing") as told:
@@ -124,3 +133,56 @@ def compared(
             progress=told,
         )
     return replace(result, notes=tuple(map(with_flags, result.notes)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """How one side is read and called; `flag` names its column of classes, if it has one alone."""
+
+    path: str
+    columns: dict[str, str | None]
+    flag: str | None
+    name: str | None
+    shared: bool
+
+    @contextmanager
+    def naming_flag(self) -> Iterator[None]:
+        try:
+            yield
+        except InputError as problem:
+            if self.flag is None:
+                raise
+            raise InputError(str(problem).replace("`label=`", self.flag)) from problem
+
+    def called(self, side: Predictions) -> Predictions:
+        if self.shared:
+            # Scores in the file are of one model, and nothing says of which.
+            side = replace(side, scores=None, name=f"{self.path}:{self.columns['label']}")
+        return side if self.name is None else replace(side, name=self.name)
+
+
+def _sides_of(old: str, new: str | None, flags: options.SideFlags) -> list[_Side]:
+    """Return how both models are read, from two files or from two columns of one."""
+    if new is None and (flags.label_old is None or flags.label_new is None):
+        raise InputError(
+            "Missing argument NEW. Usage: OLD NEW, or OLD --label-old COL --label-new COL if both "
+            "models are columns of one file."
+        )
+    return [
+        _Side(
+            path=path,
+            columns={
+                "id": flags.id,
+                "target": flags.target,
+                "label": label or flags.label,
+                "correct": flags.correct,
+            },
+            flag=None if label is None else flag,
+            name=name,
+            shared=new is None,
+        )
+        for path, label, name, flag in (
+            (old, flags.label_old, flags.name_old, "--label-old"),
+            (new or old, flags.label_new, flags.name_new, "--label-new"),
+        )
+    ]

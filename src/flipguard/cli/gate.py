@@ -28,21 +28,19 @@ def register(app: typer.Typer) -> None:
 @options.with_outputs
 def gate_command(
     old: options.Old,
-    new: options.New,
+    new: options.New = None,
+    *,
     policy: PolicyOption,
     by: options.By = None,
     control: options.Control = None,
     cluster: options.Cluster = None,
     samples: options.Samples = None,
     samples_budget: options.SamplesBudget = options.DEFAULT_BUDGET,
-    id: options.Id = None,
-    target: options.Target = None,
-    label: options.Label = None,
     on_missing: options.OnMissingOption = options.OnMissing.error,
     correction: options.Correction = options.CorrectionChoice.holm,
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
-    **outputs: str | None,
+    **flags: str | None,
 ) -> None:
     """Judge by a policy whether NEW may replace OLD.
 
@@ -50,7 +48,8 @@ def gate_command(
 
     Example: [bold]flipguard gate old.parquet new.parquet --policy gate.toml[/bold]
     """
-    inputs = [old, new, policy, *(control or []), *([samples] if samples else [])]
+    sides, outputs = options.parted(flags)
+    inputs = [old, new or old, policy, *(control or []), *([samples] if samples else [])]
     check_destinations(inputs, **outputs)
     check_samples(samples, samples_budget, outputs["html"])
     from flipguard.gate import check
@@ -64,9 +63,7 @@ def gate_command(
         by=by,
         control=control,
         cluster=cluster,
-        id=id,
-        target=target,
-        label=label,
+        sides=sides,
         on_missing=on_missing,
         confidence=rules.confidence,
         correction=correction,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -37,7 +38,14 @@ class CorrectionChoice(StrEnum):
 DEFAULT_BUDGET = "4MB"
 
 Old = Annotated[str, typer.Argument(metavar="OLD", help="Model in service: predictions or a run.")]
-New = Annotated[str, typer.Argument(metavar="NEW", help="Its replacement: predictions or a run.")]
+New = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NEW",
+        help="Its replacement: predictions or a run. Left out if both models are columns of OLD.",
+        show_default=False,
+    ),
+]
 Files = Annotated[list[str], typer.Argument(metavar="MODEL…", help="Prediction files or runs.")]
 By = Annotated[
     list[str] | None,
@@ -59,12 +67,42 @@ Cluster = Annotated[
         help="Column of clusters: rows that belong together, such as one user's.",
     ),
 ]
-Id = Annotated[str | None, typer.Option("--id", metavar="COL", help="Column of ids.")]
+Id = Annotated[
+    str | None,
+    typer.Option("--id", metavar="COL", help="Column of ids; row: match rows by position."),
+]
 Target = Annotated[
     str | None, typer.Option("--target", metavar="COL", help="Column of true classes.")
 ]
 Label = Annotated[
     str | None, typer.Option("--label", metavar="COL", help="Column of predicted classes.")
+]
+Correct = Annotated[
+    str | None,
+    typer.Option(
+        "--correct",
+        metavar="COL",
+        help="Column that says whether a row is right: 0/1, true/false, pass/fail or C/I; also "
+        "error, refused or unparsed.",
+    ),
+]
+LabelOld = Annotated[
+    str | None,
+    typer.Option(
+        "--label-old", metavar="COL", help="Column of classes that the old model predicts."
+    ),
+]
+LabelNew = Annotated[
+    str | None,
+    typer.Option(
+        "--label-new", metavar="COL", help="Column of classes that the new model predicts."
+    ),
+]
+NameOld = Annotated[
+    str | None, typer.Option("--name-old", metavar="NAME", help="Name of the old model in outputs.")
+]
+NameNew = Annotated[
+    str | None, typer.Option("--name-new", metavar="NAME", help="Name of the new model in outputs.")
 ]
 OnMissingOption = Annotated[
     OnMissing,
@@ -106,20 +144,47 @@ AllowCode = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideFlags:
+    """The flags that say what the columns of OLD and NEW mean, and what the models are called."""
+
+    id: Id = None
+    target: Target = None
+    label: Label = None
+    correct: Correct = None
+    label_old: LabelOld = None
+    label_new: LabelNew = None
+    name_old: NameOld = None
+    name_new: NameNew = None
+
+
 def with_outputs(command: Callable[..., None]) -> Callable[..., None]:
-    """Show one flag per row of `OUTPUTS` in the signature of a command that takes ``**outputs``."""
+    """Show the flags of `SideFlags` and `OUTPUTS` in a command that takes them as ``**flags``."""
     own = inspect.signature(command, eval_str=True)
     shown = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    # The options of the report follow the flag that writes it.
-    place = [p.name for p in shown].index("samples")
-    shown[place:place] = [
+    sides = inspect.signature(SideFlags, eval_str=True).parameters.values()
+    outputs = [
         inspect.Parameter(
             flag,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.KEYWORD_ONLY,
             default=None,
             annotation=Annotated[str | None, option],
         )
         for flag, option in OUTPUT_FLAGS.items()
     ]
-    command.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+    # The options of the report follow the flag that writes it.
+    place = [p.name for p in shown].index("samples")
+    shown[place:place] = outputs
+    place = [p.name for p in shown].index("on_missing")
+    shown[place:place] = sides
+    # Typer passes every value by name.
+    named = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in shown]
+    command.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]
     return command
+
+
+def parted(flags: dict[str, str | None]) -> tuple[SideFlags, dict[str, str | None]]:
+    """Return the flags of the sides, and those of the outputs."""
+    outputs = {name: value for name, value in flags.items() if name in OUTPUT_FLAGS}
+    sides = {name: value for name, value in flags.items() if name not in OUTPUT_FLAGS}
+    return SideFlags(**sides), outputs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from flipguard.cli.output import say
 from flipguard.formatting import format_percent
+from flipguard.progress import bar_on_terminal
 
 if TYPE_CHECKING:
     from flipguard.engines.plan import Progress
@@ -21,23 +21,12 @@ SECONDS_PER_LINE = 10.0
 @contextmanager
 def progress(what: str) -> Iterator[Progress]:
     """Show progress: a bar with the time left on a terminal, otherwise a line now and then."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bars
+    with bar_on_terminal(what) as bar:
+        yield bar or _lines(what)
 
-        bars = Bars(
-            TextColumn(what),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        with bars:
-            task = bars.add_task(what, total=None)
-            yield lambda done, total: bars.update(task, completed=done, total=total)
-        return
+
+def _lines(what: str) -> Progress:
+    """Return what prints a line now and then."""
     started = last = time.monotonic()
 
     def line(done: int, total: int) -> None:
@@ -48,4 +37,4 @@ def progress(what: str) -> Iterator[Progress]:
             left = (now - started) * (total - done) / done
             say(f"{what}: {format_percent(done / total, decimals=0)}, about {left:.0f} s left")
 
-    yield line
+    return line

@@ -15,7 +15,7 @@ from flipguard.engines.alignment import (
     refuse_joined,
 )
 from flipguard.engines.joining import joined_frames
-from flipguard.engines.outcomes import cell_sums, control_sums
+from flipguard.engines.outcomes import label_sums
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import (
     COLUMNS,
@@ -51,7 +51,7 @@ class LabelCounting:
             # One query checks and counts all rows; each group takes one more query.
             whole = tally.tables.get(None)
             counts_all = whole is not None and not whole.keys
-            sums = [*cell_sums(), *control_sums(len(self.plan.controls))] if counts_all else []
+            sums = label_sums(self.plan) if counts_all else []
             frame = pairing.aligned_frame(COLUMNS)
             try:
                 for part in aligned_parts(pairing, frame, sums):
@@ -112,10 +112,7 @@ def details(plan: CountingPlan, wants: frozenset[Want]) -> Details:
         plan = replace(plan, progress=None)
         if wants == {"target_groups"}:
             # Labels say enough for that.
-            old, new = (
-                side if side.label is not None else with_labels(side)
-                for side in (plan.old, plan.new)
-            )
+            old, new = (_with_any_labels(side) for side in (plan.old, plan.new))
             plan = replace(plan, old=replace(old, scores=None), new=replace(new, scores=None))
         tally, _, _ = _counting(plan).run(lambda: Tally(plan, wants, counts=False))
         return tally.details()
@@ -138,8 +135,13 @@ def compared_ids(plan: CountingPlan, wanted: pl.Series) -> pl.Series | None:
 
 def with_control_labels(plan: CountingPlan) -> CountingPlan:
     """The plan with a label column in every control; only the labels of a control are used."""
-    controls = tuple(c if c.label is not None else with_labels(c) for c in plan.controls)
+    controls = tuple(_with_any_labels(control) for control in plan.controls)
     return replace(plan, controls=tuple(replace(c, scores=None) for c in controls))
+
+
+def _with_any_labels(side: Predictions) -> Predictions:
+    """Predictions with a label column, except where there are only grades."""
+    return side if side.label is not None or side.scores is None else with_labels(side)
 
 
 def with_labels(predictions: Predictions) -> Predictions:

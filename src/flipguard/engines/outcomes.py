@@ -1,6 +1,7 @@
-"""The definition of a flip as Polars expressions, sums of them, and checks of paired rows.
+"""Sums over paired rows, lists of flipped rows, and checks of paired rows.
 
-Column names belong to `plan`; counting belongs to `local`, `scored` and `spark`.
+What a flip is belongs to `row_kinds`, column names to `plan`, counting to `local`, `scored` and
+`spark`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from flipguard.counts import (
-    CELLS,
-    FLIP_CONFIDENCES,
-    FLIP_KINDS,
-    UNLABELLED,
-    control_name,
-    joint_name,
-)
+from flipguard.counts import ANSWERS, FLIP_CONFIDENCES, FLIP_KINDS, control_name, joint_name
+from flipguard.engines.grades import GRADES
 from flipguard.engines.plan import ID, NEW, OLD, TARGET, CountingPlan, control_column, group_column
+from flipguard.engines.row_kinds import SUMMED, RowKind, row_kind, total
 
 RESERVED = ("id", "kind", "target", "old", "new", *FLIP_CONFIDENCES)
 ROW = "__row"
@@ -42,6 +38,18 @@ def no_label(i: int, name: str, column: str | None) -> RowCheck:
             f"{name} has no predicted class in column '{column}' for {rows}; "
             "give every row a label, or leave the row out."
         ),
+    )
+
+
+def no_grade(i: int, name: str, column: str) -> RowCheck:
+    """A row whose grade is missing, or is no grade."""
+    return RowCheck(
+        ~pl.col(f"{i}|grade").is_in(GRADES).fill_null(False),
+        lambda rows: (
+            f"{name} has no grade in column '{column}' for {rows}; write 0 or 1, true or false, "
+            "pass or fail, C or I, or one of error, refused and unparsed."
+        ),
+        (f"{i}|grade",),
     )
 
 
@@ -79,115 +87,59 @@ def two_cuts(place: int, cut: str, old: str, new: str) -> RowCheck:
     )
 
 
-# -- one row -----------------------------------------------------------------------------------
-
-
-def is_right(label: str) -> pl.Expr:
-    """Whether a label is the target; null where the target is unknown."""
-    return pl.col(label) == pl.col(TARGET)
-
-
-def differs(label: str = NEW) -> pl.Expr:
-    """Whether a label is not that of old."""
-    return pl.col(OLD) != pl.col(label)
-
-
-def is_negative_flip(label: str = NEW) -> pl.Expr:
-    """Whether old is right and a label is not; null where the target is unknown."""
-    return is_right(OLD) & ~is_right(label)
-
-
-def cell_index() -> pl.Expr:
-    """The index of a row's cell among `CELLS` and `UNLABELLED`."""
-    return (
-        pl.when(pl.col(TARGET).is_null())
-        .then(pl.when(differs()).then(6).otherwise(5))
-        .when(is_negative_flip())
-        .then(1)
-        .when(is_right(OLD))
-        .then(0)
-        .when(is_right(NEW))
-        .then(2)
-        .when(differs())
-        .then(4)
-        .otherwise(3)
-        .cast(pl.Int8)
-    )
-
-
 # -- sums over rows ----------------------------------------------------------------------------
 
 
-def cell_sums(label: str = NEW, names: tuple[str, ...] = (*CELLS, *UNLABELLED)) -> list[pl.Expr]:
-    """The seven counts of old against one other label; rows with a null target are unlabelled."""
-    same, unknown = ~differs(label), pl.col(TARGET).is_null()
-
-    # A comparison with a null target is null, and sums pass over it. Four sums and two lengths
-    # give the seven cells with fewer passes over the data than seven masks would.
-    both_right = _sum(is_right(OLD) & is_right(label))
-    n_old_right, n_new_right = _sum(is_right(OLD)), _sum(is_right(label))
-    same_unlabelled = _sum(same & unknown)
-    n_unlabelled = pl.col(TARGET).null_count().cast(pl.Int64)
-    n_labelled = pl.len().cast(pl.Int64) - n_unlabelled
-    negative, positive = n_old_right - both_right, n_new_right - both_right
-    wrong_same = _sum(same) - same_unlabelled - both_right
-    cells = {
-        "both_right": both_right,
-        "negative_flip": negative,
-        "positive_flip": positive,
-        "wrong_same": wrong_same,
-        "wrong_different": n_labelled - both_right - negative - positive - wrong_same,
-        "unlabelled_same": same_unlabelled,
-        "unlabelled_different": n_unlabelled - same_unlabelled,
-    }
-    plain = (*CELLS, *UNLABELLED)
-    return [cells[cell].alias(name) for cell, name in zip(plain, names, strict=True)]
+def label_sums(plan: CountingPlan) -> list[pl.Expr]:
+    """All sums that need no class scores."""
+    kind = row_kind(plan)
+    return [*kind.cell_sums(), *kind.own_sums(), *_control_sums(kind, len(plan.controls))]
 
 
-def control_sums(controls: int) -> list[pl.Expr]:
+def _control_sums(rows: RowKind, controls: int) -> list[pl.Expr]:
     """New and the controls: the joint counts of their flips, and each control's own cells."""
     if not controls:
         return []
     columns = [control_column(i) for i in range(controls)]
     sums: list[pl.Expr] = []
     for kind in ("churn", "negative_flip"):
-        known = pl.lit(True) if kind == "churn" else pl.col(TARGET).is_not_null()
+        known = pl.lit(True) if kind == "churn" else rows.is_known()
         new_flips, *flips = [
-            differs(label) if kind == "churn" else is_negative_flip(label).fill_null(False)
+            rows.differs(label)
+            if kind == "churn"
+            else rows.is_negative_flip(label).fill_null(False)
             for label in (NEW, *columns)
         ]
         how_many = pl.sum_horizontal([flip.cast(pl.Int32) for flip in flips])
         for new in (0, 1):
             for flagged in range(controls + 1):
                 hit = known & (new_flips if new else ~new_flips) & (how_many == flagged)
-                sums.append(_sum(hit).alias(joint_name(kind, new, flagged)))
+                sums.append(total(hit).alias(joint_name(kind, new, flagged)))
     for i, column in enumerate(columns):
-        names = tuple(control_name(i, cell) for cell in (*CELLS, *UNLABELLED))
-        sums += cell_sums(column, names)
+        names = tuple(control_name(i, cell) for cell in SUMMED)
+        sums += rows.cell_sums(column, names)
+        sums += rows.answer_sums(column, tuple(control_name(i, answer) for answer in ANSWERS))
     return sums
-
-
-def _sum(condition: pl.Expr) -> pl.Expr:
-    return condition.sum().cast(pl.Int64)
 
 
 # -- the flipped rows themselves ---------------------------------------------------------------
 
 
 def flip_rows(rows: pl.LazyFrame, plan: CountingPlan) -> pl.LazyFrame:
-    """The rows of a paired table whose labels differ, under names that users read.
+    """The flipped rows of a paired table, under names that users read.
 
     Files without ids are in one order, so the number in column `ROW` stands for the id.
     """
     names = rows.collect_schema().names()
-    order = (*CELLS, *UNLABELLED)
+    order = SUMMED
     kinds = {order.index(cell): kind for kind, cell in FLIP_KINDS.items()}
-    return rows.filter(differs()).select(
+    kind = row_kind(plan)
+    return rows.filter(kind.is_listed()).select(
         (pl.col(ID) if ID in names else pl.col(ROW).cast(pl.Int64)).alias("id"),
-        cell_index().replace_strict(kinds, return_dtype=pl.String).alias("kind"),
+        kind.cell_index().replace_strict(kinds, return_dtype=pl.String).alias("kind"),
         pl.col(TARGET).alias("target"),
-        pl.col(OLD).alias("old"),
-        pl.col(NEW).alias("new"),
+        kind.answer(OLD).alias("old"),
+        kind.answer(NEW).alias("new"),
         *[pl.col(c) for c in FLIP_CONFIDENCES if c in names],
         *[
             pl.col(group_column(place)).alias(cut)

@@ -14,8 +14,26 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from flipguard.engines.classes import spelled
-from flipguard.engines.outcomes import RowCheck, no_cluster, no_label, two_cuts, two_targets
-from flipguard.engines.plan import ID, NEW, OLD, TARGET, CountingPlan, control_column, group_column
+from flipguard.engines.grades import grade_of
+from flipguard.engines.near_ids import why_ids_differ
+from flipguard.engines.outcomes import (
+    RowCheck,
+    no_cluster,
+    no_grade,
+    no_label,
+    two_cuts,
+    two_targets,
+)
+from flipguard.engines.plan import (
+    ID,
+    NEW,
+    OLD,
+    TARGET,
+    CountingPlan,
+    control_column,
+    grade_column,
+    group_column,
+)
 from flipguard.engines.readings import Readings, readings_of
 from flipguard.errors import InputError, listed
 from flipguard.predictions.formats import TEXT_FORMATS, format_of
@@ -56,7 +74,7 @@ class Pairing:
     # -- one side ------------------------------------------------------------------------------
 
     def side_frame(self, i: int, want: frozenset[str]) -> pl.LazyFrame:
-        """The wanted columns of one side: "id", "row", "label", "target", "cuts"."""
+        """The wanted columns of one side: "id", "row", "label", "target", "grade", "cuts"."""
         side = self.sides[i]
         columns: list[pl.Expr] = []
         if "id" in want and side.id is not None:
@@ -64,6 +82,9 @@ class Pairing:
         for role, name in (("label", side.label), ("target", side.target)):
             if role in want and name is not None:
                 columns.append(self._spelled(i, role, name, self.classes).alias(f"{i}|{role}"))
+        if "grade" in want and side.correct is not None:
+            dtype = side.frame.collect_schema()[side.correct]
+            columns.append(grade_of(side.correct, dtype, side.name).alias(f"{i}|grade"))
         for place, cut in enumerate(self.plan.cuts if "cuts" in want and i < 2 else ()):
             found = None if self._cut_is_target(cut) else side.column(cut)
             if found is not None:
@@ -116,6 +137,8 @@ class Pairing:
         for i, label in enumerate(labels):
             if f"{i}|label" in names:
                 columns.append(pl.col(f"{i}|label").alias(label))
+            if f"{i}|grade" in names:
+                columns.append(pl.col(f"{i}|grade").alias(grade_column(label)))
         for place, cut in enumerate(self.plan.cuts):
             if self._cut_is_target(cut):
                 columns.append(columns[0].alias(group_column(place)))
@@ -131,8 +154,10 @@ class Pairing:
         """The checks for pairs of rows that make a comparison impossible."""
         found: list[RowCheck] = []
         for i, side in enumerate(self.sides):
-            if f"{i}|label" in names:
+            if f"{i}|label" in names and side.correct is None:
                 found.append(no_label(i, side.name, side.label))
+            if f"{i}|grade" in names:
+                found.append(no_grade(i, side.name, str(side.correct)))
             for j in range(i):
                 # Each pair: where one file leaves a target out, two others may still disagree.
                 if f"{i}|target" in names and f"{j}|target" in names:
@@ -279,8 +304,12 @@ class Pairing:
         ]
         return InputError(
             f"No id is in every file: {', '.join(shown)}; check that both are of the same test set "
-            "and that `id=` names the right column."
+            "and that `id=` names the right column." + self._why_ids_differ(0, 1)
         )
+
+    def _why_ids_differ(self, have: int, lack: int) -> str:
+        names = (self.sides[have].name, self.sides[lack].name)
+        return why_ids_differ(self.id_list(have), self.id_list(lack), names)
 
     def pairs_of_sides(self) -> list[tuple[int, int]]:
         """(have, lack): the order in which missing ids are reported."""
@@ -293,6 +322,7 @@ class Pairing:
             f"{self.sides[have].name} has {total:,} {_plural(total, 'id')} that "
             f"{self.sides[lack].name} lacks: {_named(ids, total)}; give the same "
             "samples in every file, or leave these out with `on_missing='drop'`."
+            + self._why_ids_differ(have, lack)
         )
 
 

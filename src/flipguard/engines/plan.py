@@ -33,12 +33,17 @@ MOST_GROUPS = 100_000
 ID, OLD, NEW, TARGET = "__id", "__old", "__new", "__target"
 LABELS = (OLD, NEW)
 
-COLUMNS = frozenset({"id", "label", "target", "cuts"})
+COLUMNS = frozenset({"id", "label", "target", "grade", "cuts"})
 
 
 def control_column(index: int) -> str:
     """The labels of one control in a paired table."""
     return f"__control{index}"
+
+
+def grade_column(label: str) -> str:
+    """The grades in a paired table of the model whose labels are in this column."""
+    return f"{label}_grade"
 
 
 def group_column(index: int) -> str:
@@ -71,6 +76,7 @@ class CountingPlan:
     progress: Progress | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        self._refuse_half_graded()
         for column in self.cuts:
             argument = "`cluster=`" if column == self.cluster else "`by=`"
             found = [(side, side.column(column)) for side in (self.old, self.new)]
@@ -88,6 +94,15 @@ class CountingPlan:
                         "cannot group by; use a column of text, numbers or times."
                     )
 
+    def _refuse_half_graded(self) -> None:
+        graded = [side for side in self.sides if side.correct is not None]
+        if graded and len(graded) < len(self.sides):
+            bare = next(side for side in self.sides if side.correct is None)
+            raise InputError(
+                f"{graded[0].name} has grades in column '{graded[0].correct}', but {bare.name} has "
+                "none; name the column of grades in every file with `correct=`, or in no file."
+            )
+
     @property
     def sides(self) -> tuple[Predictions, ...]:
         """Old, new and the controls, which must all have the same samples."""
@@ -103,13 +118,17 @@ class CountingPlan:
     def layout(self) -> StatisticsLayout:
         """The statistics that these inputs allow."""
         old, new = self.old.scores, self.new.scores
+        graded = self.old.correct is not None
         scored: set[Side] = set()
         if old is not None:
             scored.add("old")
         if new is not None:
             scored.add("new")
         return StatisticsLayout(
-            has_target=any(side.target is not None for side in self.sides),
+            has_target=graded or any(side.target is not None for side in self.sides),
+            graded=graded,
+            has_labels=not graded
+            or all(side.label is not None or side.scores is not None for side in self.sides),
             scored=frozenset(scored),
             has_logits=_share_a_class(old, new)
             and all(s is not None and s.kind == "logits" for s in (old, new)),

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from flipguard.counts import MOST_DIVERGENCE
+
 if TYPE_CHECKING:
     # Not at run time: studies count where no table library is installed.
     from flipguard.predictions.table import ScoreKind
@@ -44,15 +46,36 @@ class SideScores:
     top: IntArray
     confidence: FloatArray
     margin: FloatArray
+    entropy: FloatArray
     bad: npt.NDArray[np.bool_]
+    classes: int
 
 
 @dataclass(slots=True)
 class PairRows:
-    """Values computed from the scores of two models together, one per row."""
+    """Values computed from the scores of two models together, one per row.
+
+    `divergence` is nan where one of the models gives the shared classes no probability at all.
+    """
 
     surrogate: FloatArray
+    divergence: FloatArray
     distance: FloatArray | None
+
+
+@dataclass(slots=True)
+class Block:
+    """Some rows of one model: numbers proportional to its probabilities, and their logarithms.
+
+    `largest` and `total` are the largest weight of each row and the sum of its weights. `drops` is
+    how far the logarithm of each weight lies below that of the largest.
+    """
+
+    kind: ScoreKind
+    weights: Array
+    largest: Array
+    total: FloatArray
+    drops: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +116,9 @@ def side_and_pair_rows(
     if not given:
         return None, None, None
     n = len(given[0])
-    sides = tuple(None if scores is None else _empty_side(n) for scores in (old, new))
+    sides = tuple(None if scores is None else _empty_side(scores) for scores in (old, new))
     logits = kinds == ("logits", "logits")
-    pair = PairRows(np.empty(n), np.empty(n) if logits else None) if len(given) == 2 else None
+    pair = _empty_pair(n, logits=logits) if len(given) == 2 else None
     # Minus infinity leaves no trace in a softmax, but it does in a distance over all classes: where
     # that is computed anyway, no other search for it is needed.
     look = not (logits and matching is None and len(given) == 2)
@@ -104,21 +127,21 @@ def side_and_pair_rows(
     def work(starts: range) -> None:
         # Memory is allocated once per thread: allocating it for each block would cost more than the
         # arithmetic, because the system clears every fresh page.
-        scratch = [np.empty((rows, scores.shape[1]), scores.dtype) for scores in given]
+        scratch = [np.empty((2, rows, scores.shape[1]), scores.dtype) for scores in given]
         for start in starts:
             stop = min(n, start + rows)
-            weights: list[tuple[Array, Array]] = []
+            blocks: list[Block] = []
             for scores, kind, side in zip((old, new), kinds, sides, strict=True):
                 if scores is not None and kind is not None and side is not None:
-                    room = scratch[len(weights)][: stop - start]
+                    room = scratch[len(blocks)][:, : stop - start]
                     block = scores[start:stop]
-                    weights.append(_side_block(block, kind, side, room, start, stop, look=look))
+                    blocks.append(_side_block(block, kind, side, room, start, stop, look=look))
             if pair is not None and old is not None and new is not None:
-                (a, a_top), (b, b_top) = weights
-                tops = np.divide(b_top, a_top)
-                _surrogate_block(a, b, tops, b_top, matching, exponent, pair, start, stop)
+                a, b = blocks
+                pair.divergence[start:stop] = _divergence(a, b, matching)
+                pair.surrogate[start:stop] = _surrogate(a, b, matching, exponent)
                 if pair.distance is not None:
-                    room = scratch[0][: stop - start]
+                    room = scratch[0][0, : stop - start]
                     _distance_block(old[start:stop], new[start:stop], matching, room, pair, start)
 
     threads = min(os.cpu_count() or 1, -(-n // rows))
@@ -169,13 +192,20 @@ def _quietly(work: Callable[[range], None]) -> Callable[[range], None]:
     return run
 
 
-def _empty_side(n: int) -> SideScores:
+def _empty_side(scores: Array) -> SideScores:
+    n, classes = scores.shape
     return SideScores(
         top=np.empty(n, dtype=np.int64),
         confidence=np.empty(n),
         margin=np.empty(n),
+        entropy=np.empty(n),
         bad=np.empty(n, dtype=np.bool_),
+        classes=classes,
     )
+
+
+def _empty_pair(n: int, *, logits: bool) -> PairRows:
+    return PairRows(np.empty(n), np.empty(n), np.empty(n) if logits else None)
 
 
 def _side_block(
@@ -187,36 +217,43 @@ def _side_block(
     stop: int,
     *,
     look: bool,
-) -> tuple[Array, Array]:
-    """Fills one side's rows; returns weights proportional to its probabilities, and the largest."""
+) -> Block:
+    """Fills one side's rows; `room` is memory for the weights and for the drops."""
     every = np.arange(len(scores))
     top = scores.argmax(axis=1)
+    weights, drops = room
     if kind == "logits":
-        weights, total = _softmax_weights(scores, scores[every, top], room)
-        largest = weights[every, top]
+        total = _softmax_weights(scores, scores[every, top], weights)
+        whole = total
         bad = ~np.isfinite(total)
         if look:
             # A sum is finite only if each of its terms is.
             bad |= ~np.isfinite(scores.sum(axis=1, dtype=np.float64))
+        np.subtract(scores[every, top, None], scores, out=drops)
     else:
-        np.copyto(room, scores)
-        weights, total = room, np.ones(len(scores))
-        largest = weights[every, top]
-        exact = scores.astype(np.float64).sum(axis=1)
-        bad = ~(np.abs(exact - 1.0) <= PROBABILITY_TOLERANCE) | (scores.min(axis=1) < -ROUNDING)
+        # Rounding may have left a probability below 0.
+        np.maximum(scores, 0.0, out=weights)
+        total = scores.astype(np.float64).sum(axis=1)
+        whole = np.ones(len(scores))
+        bad = ~(np.abs(total - 1.0) <= PROBABILITY_TOLERANCE) | (scores.min(axis=1) < -ROUNDING)
+        np.log(np.maximum(weights, np.finfo(weights.dtype).tiny, out=drops), out=drops)
+        np.subtract(drops[every, top, None], drops, out=drops)
+    largest = weights[every, top]
     # The second largest is the largest once the first is away; argmax is the fastest search.
     weights[every, top] = -1.0
     second = weights[every, weights.argmax(axis=1)] if scores.shape[1] > 1 else np.zeros(len(top))
     weights[every, top] = largest
+    block = Block(kind, weights, largest, total, drops)
     side.top[start:stop] = top
-    side.confidence[start:stop] = largest.astype(np.float64) / total
-    side.margin[start:stop] = (largest.astype(np.float64) - second) / total
+    side.confidence[start:stop] = largest.astype(np.float64) / whole
+    side.margin[start:stop] = (largest.astype(np.float64) - second) / whole
+    side.entropy[start:stop] = _surprise(block) + _mean_drop(block, drops)
     side.bad[start:stop] = bad
-    return weights, largest
+    return block
 
 
-def _softmax_weights(scores: Array, largest: Array, room: Array) -> tuple[Array, FloatArray]:
-    """Exponentials up to one factor per row, and their sums."""
+def _softmax_weights(scores: Array, largest: Array, room: Array) -> FloatArray:
+    """Exponentials up to one factor per row, in `room`; returns their sums."""
     # Which way is taken depends on the row alone: its neighbours must not change its last bit.
     far = ~(np.abs(largest) < SAFE_LOGIT)
     if far.all():
@@ -229,7 +266,7 @@ def _softmax_weights(scores: Array, largest: Array, room: Array) -> tuple[Array,
         np.exp2(room, out=room)
         if far.any():
             room[far] = np.exp(scores[far] - largest[far, None])
-    return room, _row_sums(room).astype(np.float64)
+    return _row_sums(room).astype(np.float64)
 
 
 def _row_sums(values: Array) -> Array:
@@ -238,26 +275,61 @@ def _row_sums(values: Array) -> Array:
     return sums
 
 
-def _surrogate_block(
-    old: Array,
-    new: Array,
-    tops: Array,
-    new_top: Array,
-    matching: Matching | None,
-    exponent: float,
-    pair: PairRows,
-    start: int,
-    stop: int,
-) -> None:
-    """Half the L1 distance of weights over their row's largest; overwrites `old`."""
+def _surprise(block: Block) -> FloatArray:
+    """Minus the logarithm of the largest probability of each row."""
+    found: FloatArray = np.log(block.total / block.largest)
+    return found
+
+
+def _mean_drop(block: Block, drops: Array) -> FloatArray:
+    """The mean of some values per class, weighted by a model's probabilities."""
+    found: FloatArray = np.vecdot(block.weights, drops).astype(np.float64) / block.total
+    return found
+
+
+def _divergence(old: Block, new: Block, matching: Matching | None) -> FloatArray:
+    """KL(p_old, p_new) over the shared classes, of which new has at least the least probability.
+
+    Overwrites the drops of `new`.
+    """
+    if matching is not None:
+        if not len(matching.old):
+            return np.full(len(old.total), np.nan)
+        old, new = _shared(old, matching.old), _shared(new, matching.new)
+    surprise = _surprise(new)
+    # Differences are taken class by class, because those of two nearly equal models are small.
+    most = (MOST_DIVERGENCE - surprise).astype(new.drops.dtype)
+    drops = np.minimum(new.drops, most[:, None], out=new.drops)
+    drops = np.subtract(drops, old.drops, out=drops if drops.dtype == old.drops.dtype else None)
+    found = _mean_drop(old, drops) + (surprise - _surprise(old))
+    return np.clip(found, 0.0, MOST_DIVERGENCE)
+
+
+def _shared(block: Block, places: IntArray) -> Block:
+    """The scores of some classes alone; their total is nan where they have no probability."""
+    drops = block.drops.take(places, axis=1)
+    drops -= drops.min(axis=1, keepdims=True)
+    # Not the weights themselves: next to a much larger logit of another class they may all be 0.
+    weights = np.exp(-drops)
+    if block.kind == "probabilities":
+        weights[block.weights.take(places, axis=1) == 0] = 0.0
+    total = _row_sums(weights).astype(np.float64)
+    total[total == 0] = np.nan
+    return Block(block.kind, weights, np.ones(len(weights), weights.dtype), total, drops)
+
+
+def _surrogate(
+    old_block: Block, new_block: Block, matching: Matching | None, exponent: float
+) -> FloatArray:
+    """Half the L1 distance of weights over their row's largest; overwrites those of old."""
+    old, new, new_top = old_block.weights, new_block.weights, new_block.largest
+    tops = np.divide(new_top, old_block.largest)
     if matching is None and exponent == 1.0 and old.dtype == new.dtype:
         # |a/A - b/B| = |a * (B/A) - b| / B: one scaling instead of two.
         np.multiply(old, tops[:, None], out=old)
         np.subtract(old, new, out=old)
         np.abs(old, out=old)
-        total = _row_sums(old)
-        pair.surrogate[start:stop] = 0.5 * total / new_top
-        return
+        return np.asarray(0.5 * _row_sums(old) / new_top)
     # A class that one side does not know has no probability there.
     a, b = old / (new_top / tops)[:, None], new / new_top[:, None]
     if exponent != 1.0:
@@ -267,7 +339,7 @@ def _surrogate_block(
         alone += a[:, matching.only_old].sum(axis=1, dtype=np.float64)
         alone += b[:, matching.only_new].sum(axis=1, dtype=np.float64)
         a, b = a[:, matching.old], b[:, matching.new]
-    pair.surrogate[start:stop] = 0.5 * (np.abs(a - b).sum(axis=1, dtype=np.float64) + alone)
+    return np.asarray(0.5 * (np.abs(a - b).sum(axis=1, dtype=np.float64) + alone))
 
 
 def _distance_block(

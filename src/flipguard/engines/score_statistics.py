@@ -40,9 +40,10 @@ class RowStatistic:
 def side_statistics(
     side: Side, rows: SideScores, *, right: BoolArray, known: BoolArray
 ) -> Iterator[RowStatistic]:
-    """Margin and calibration of one model; `known` says which rows have a target."""
-    yield from _plain(fixed_point(f"{side}_margin", rows.margin))
-    yield from _plain(fixed_point(f"{side}_margin_squared", rows.margin**2))
+    """Margin, entropy and calibration of one model; `known` says which rows have a target."""
+    yield _constant(f"{side}_classes", rows.classes, len(rows.margin))
+    yield from _with_square(f"{side}_margin", rows.margin)
+    yield from _with_square(f"{side}_entropy", rows.entropy)
     confidence = np.minimum(rows.confidence, 1.0)
     bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
 
@@ -64,12 +65,13 @@ def _fixed(side: Side, part: str, values: FloatArray) -> IntArray:
 
 def pair_statistics(pair: PairRows, classes: int) -> Iterator[RowStatistic]:
     """The distances of scores between two models that together know this many classes."""
-    yield RowStatistic(("classes",), np.full(len(pair.surrogate), classes, dtype=np.int64))
-    yield from _plain(fixed_point("surrogate", pair.surrogate))
-    yield from _plain(fixed_point("surrogate_squared", pair.surrogate**2))
+    yield _constant("classes", classes, len(pair.surrogate))
+    yield from _with_square("surrogate", pair.surrogate)
+    defined = ~np.isnan(pair.divergence)
+    yield RowStatistic(("divergence_rows",), defined.astype(np.int64))
+    yield from _with_square("divergence", np.where(defined, pair.divergence, 0.0))
     if pair.distance is not None:
-        yield from _plain(fixed_point("distance", pair.distance))
-        yield from _plain(fixed_point("distance_squared", pair.distance**2))
+        yield from _with_square("distance", pair.distance)
 
 
 def sums_by_group(
@@ -82,9 +84,15 @@ def sums_by_group(
     return found
 
 
-def _plain(integers: dict[str, IntArray]) -> Iterator[RowStatistic]:
-    for name, values in integers.items():
-        yield RowStatistic((name,), values)
+def _constant(name: str, value: int, rows: int) -> RowStatistic:
+    return RowStatistic((name,), np.full(rows, value, dtype=np.int64))
+
+
+def _with_square(name: str, values: FloatArray) -> Iterator[RowStatistic]:
+    """A number per row, and its square."""
+    for statistic, numbers in ((name, values), (f"{name}_squared", values**2)):
+        for part, integers in fixed_point(statistic, numbers).items():
+            yield RowStatistic((part,), integers)
 
 
 def _sum_by(values: IntArray, codes: IntArray, n: int) -> IntArray:

@@ -14,9 +14,10 @@ import polars as pl
 from flipguard.counts import SIDES, FloatArray, IntArray
 from flipguard.engines.alignment import paired_rows
 from flipguard.engines.classes import class_series
-from flipguard.engines.outcomes import ROW, differs, flip_rows, is_right
+from flipguard.engines.outcomes import ROW, flip_rows
 from flipguard.engines.pairing import Pairing
 from flipguard.engines.plan import COLUMNS, LABELS, TARGET, CountingPlan, CountTable, RowCounts
+from flipguard.engines.row_kinds import RowKind, row_kind
 from flipguard.engines.score_kernel import (
     Matching,
     PairRows,
@@ -59,6 +60,7 @@ class ScoredPart(Part):
     """Some paired rows with the results of the kernel on their scores."""
 
     table: pl.DataFrame
+    kind: RowKind
     models: tuple[Predictions, Predictions]
     classes: tuple[pl.Series | None, pl.Series | None]
     scores: tuple[Array | None, Array | None]
@@ -92,7 +94,7 @@ class ScoredPart(Part):
         return pl.DataFrame([*named, *columns])
 
     def flips(self, plan: CountingPlan) -> pl.DataFrame:
-        changed = self.table.select(differs().alias("c"))["c"]
+        changed = self.table.select(self.kind.is_listed().alias("c"))["c"]
         rows = self.table.with_row_index(ROW, offset=self.start).filter(changed)
         places = changed.arg_true().to_numpy()
         for i, name in enumerate(("old", "new")):
@@ -109,10 +111,12 @@ class ScoredPart(Part):
         return self.pair.distance if self.pair is not None and self.keeps_distances else None
 
     def _row_statistics(self) -> Iterator[RowStatistic]:
-        known = self.table[TARGET].is_not_null().to_numpy()
+        known = self.table.select(known=self.kind.is_known()).to_series().to_numpy()
         for name, column, side in zip(SIDES, LABELS, self.sides, strict=True):
             if side is not None:
-                right = self.table.select(is_right(column).fill_null(False).alias("right"))
+                right = self.table.select(
+                    self.kind.is_right(column).fill_null(False).alias("right")
+                )
                 yield from side_statistics(name, side, right=right["right"].to_numpy(), known=known)
         if self.pair is not None:
             yield from pair_statistics(self.pair, self.classes_of_both)
@@ -178,6 +182,7 @@ class ScoredCounting:
                 part = ScoredPart(
                     rows=labelled.lazy(),
                     table=labelled,
+                    kind=row_kind(self.plan),
                     start=start,
                     models=self.models,
                     classes=self.classes,

@@ -12,10 +12,8 @@ import polars as pl
 from flipguard.counts import FloatArray
 from flipguard.engines.outcomes import (
     ROW,
-    cell_index,
-    cell_sums,
-    control_sums,
     flip_rows,
+    label_sums,
     worst_first,
 )
 from flipguard.engines.plan import (
@@ -26,6 +24,7 @@ from flipguard.engines.plan import (
     Distances,
     Want,
 )
+from flipguard.engines.row_kinds import LABELLED, row_kind
 from flipguard.errors import InputError
 
 
@@ -62,9 +61,9 @@ class Part:
         """The distance between the old and new logits of each row."""
         return None
 
-    def cells(self) -> pl.Series:
+    def cells(self, plan: CountingPlan) -> pl.Series:
         """The index of each row's cell."""
-        return self.rows.select(cell_index()).collect().to_series()
+        return self.rows.select(row_kind(plan).cell_index()).collect().to_series()
 
 
 class Tally:
@@ -80,21 +79,22 @@ class Tally:
         self._cells: list[pl.Series] = []
 
     def _asks_for_target_groups(self) -> bool:
-        return "target_groups" in self.wants and self.plan.layout.has_target
+        layout = self.plan.layout
+        return "target_groups" in self.wants and layout.has_target and not layout.graded
 
     def add(self, part: Part) -> None:
         """Add the next rows."""
-        sums = [*cell_sums(), *control_sums(len(self.plan.controls))]
+        sums = label_sums(self.plan)
         for table in self.tables.values():
             table.add(part.counts(table, sums))
         if self._targets is not None:
-            self._targets.add(part.label_sums(self._targets.keys, cell_sums()))
+            self._targets.add(part.label_sums(self._targets.keys, LABELLED.cell_sums()))
         if "flips" in self.wants:
             self._flips.append(part.flips(self.plan))
         distances = part.distances() if "distances" in self.wants else None
         if distances is not None:
             self._distances.append(distances)
-            self._cells.append(part.cells())
+            self._cells.append(part.cells(self.plan))
 
     def details(self) -> Details:
         """The details that outputs need beyond the counts."""

@@ -29,7 +29,7 @@ def as_array(values: object, what: str, name: str) -> Array:
     array([1, 2])
     """
     try:
-        if type(values).__module__.split(".")[0] == "torch":
+        if library_of(values) == "torch":
             return _from_torch(values)
         return np.ma.asanyarray(values) if np.ma.isMaskedArray(values) else np.asarray(values)
     except (TypeError, ValueError, RuntimeError, OverflowError) as problem:
@@ -75,8 +75,11 @@ def as_scores(values: object, kind: str, name: str) -> Array:
     return array
 
 
-def as_column(column: str, values: Sequence[object] | Array, name: str) -> pl.Series:
+def as_column(column: str, values: object, name: str) -> pl.Series:
     """One value per sample as a column; what is masked, None or NaN in a list is null."""
+    series = _as_series(column, values, name)
+    if series is not None:
+        return series
     array = as_array(values, column, name)
     if isinstance(values, list | tuple) and array.ndim == 1 and len(set(map(type, values))) > 1:
         # numpy would make one type of them: True a 1, and a nan among names the name "nan".
@@ -111,6 +114,48 @@ def as_column(column: str, values: Sequence[object] | Array, name: str) -> pl.Se
             f"{name} has '{column}' with a number of more than 128 bits; write such numbers as "
             "text."
         ) from problem
+
+
+def is_series(values: object) -> bool:
+    """Whether values are a Series of Polars or pandas, an index of pandas, or an Arrow array."""
+    if isinstance(values, pl.Series) or has_index(values):
+        return True
+    return _has_arrow(values) and not _has_columns(values)
+
+
+def has_index(values: object) -> bool:
+    """Whether values are a Series or an index of pandas, so that each has a label."""
+    return library_of(values) == "pandas" and hasattr(values, "to_frame")
+
+
+def pandas_index(values: Any) -> Any:
+    """The index of a Series or a frame of pandas; None of anything else."""
+    return getattr(values, "index", None) if library_of(values) == "pandas" else None
+
+
+def library_of(value: object) -> str:
+    """The name of the library that defines a value's type; nothing is imported to find it.
+
+    >>> library_of(np.zeros(2)), library_of([0, 0])
+    ('numpy', 'builtins')
+    """
+    return type(value).__module__.split(".")[0]
+
+
+def _as_series(column: str, values: Any, name: str) -> pl.Series | None:
+    """The values of a Series or an Arrow array with their own type and missing values."""
+    if not is_series(values):
+        return None
+    if has_index(values):
+        values = values.to_series() if not hasattr(values, "index") else values
+        series = _series(column, values, name)
+    else:
+        try:
+            series = pl.Series(column, values)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError):
+            return None
+    plain = not series.dtype.is_nested() and series.dtype not in (pl.Object, pl.Binary)
+    return series if plain else None
 
 
 def _missing_as_none(item: Any, column: str, name: str) -> Any:
@@ -160,14 +205,32 @@ def _gathered(column: pl.Series, names: tuple[str, ...], table: str) -> pl.Serie
     return pl.Series(column.name, names).gather(column.cast(pl.UInt32))
 
 
-def lazy_frame(frame: object, name: str) -> pl.LazyFrame:
-    """A Polars frame (eager or lazy), a pandas frame or an Arrow table as a lazy table."""
+def is_frame(value: object) -> bool:
+    """Whether a value is a table that `lazy_frame` takes."""
+    if isinstance(value, pl.DataFrame | pl.LazyFrame):
+        return True
+    return _has_columns(value) and (library_of(value) == "pandas" or _has_arrow(value))
+
+
+def _has_arrow(value: object) -> bool:
+    return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
+
+
+def _has_columns(value: object) -> bool:
+    return any(hasattr(value, name) for name in ("columns", "column_names", "schema"))
+
+
+def lazy_frame(frame: object, name: str, *, id: str | None = None) -> pl.LazyFrame:
+    """A Polars frame (eager or lazy), a pandas frame or an Arrow table as a lazy table.
+
+    The named levels of a pandas index are columns. With `id="index"` one without a name is too.
+    """
     if isinstance(frame, pl.LazyFrame):
         return frame
     if isinstance(frame, pl.DataFrame):
         return frame.lazy()
-    if type(frame).__module__.split(".")[0] == "pandas" and hasattr(frame, "columns"):
-        return _from_pandas(frame, name).lazy()
+    if library_of(frame) == "pandas" and hasattr(frame, "columns"):
+        return _from_pandas(frame, name, id).lazy()
     if hasattr(frame, "__arrow_c_stream__"):
         return _from_arrow(frame, name).lazy()
     raise InputError(
@@ -185,12 +248,17 @@ def _refuse_twice(names: list[str], table: str) -> None:
         )
 
 
-def _from_pandas(frame: Any, name: str) -> pl.DataFrame:
+def _from_pandas(frame: Any, name: str, id: str | None) -> pl.DataFrame:
     names = [str(column) for column in frame.columns]
     _refuse_twice(names, name)
+    given = [(column, frame.iloc[:, i]) for i, column in enumerate(names)]
+    for i, level in enumerate(frame.index.names):
+        column = "index" if level is None and frame.index.nlevels == 1 else str(level)
+        wanted = level is not None or id == "index"
+        if wanted and column not in names:
+            given.append((column, frame.index.get_level_values(i).to_series()))
     columns = []
-    for i, column in enumerate(names):
-        values = frame.iloc[:, i]
+    for column, values in given:
         columns.append(_series(column, values, name))
     return pl.DataFrame(columns)
 

@@ -31,7 +31,7 @@ from flipguard.predictions.json_kinds import (
     kind_of_integer,
     object_pattern,
 )
-from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX
+from flipguard.predictions.table import PREFIXES, SCORE_KINDS
 from flipguard.predictions.text import BOM, FormatError, check_lines
 
 LINE, ROW = "line", "row"
@@ -163,7 +163,7 @@ def _after_gap(line: str, at: int) -> int:
 
 
 def _dtype(key: str, shape: ObjectShape) -> pl.DataType:
-    if key.startswith(tuple(WIDE_PREFIX.values())) and shape.numeric:
+    if key.startswith(PREFIXES) and shape.numeric:
         return pl.Float64()
     items = shape.items
     if key in SCORE_KINDS and items is not None and items.numeric and shape.dtype().is_nested():
@@ -172,7 +172,7 @@ def _dtype(key: str, shape: ObjectShape) -> pl.DataType:
 
 
 def _is_score(key: str) -> bool:
-    return key in SCORE_KINDS or key.startswith(tuple(WIDE_PREFIX.values()))
+    return key in SCORE_KINDS or key.startswith(PREFIXES)
 
 
 # -- looking at every line ---------------------------------------------------------------------

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 import polars.selectors as cs
 
-from flipguard.errors import InputError, listed
+from flipguard.errors import InputError, any_of, listed
 
 INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 NUMBER = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
-# Common names for the columns of a prediction table, the most usual first. They are suggested
-# to a user who has not named the column, and never used without being named.
-WELL_KNOWN = {
+# Names of columns that are taken for a role unless the column is named, the most usual first.
+RECOGNISED = {
     "id": ("id", "sample_id", "doc_id", "uid"),
-    "target": ("target", "y_true", "gold", "ground_truth", "true", "actual", "truth"),
+    "target": ("target", "y_true", "gold", "ground_truth"),
     "label": ("label", "y_pred", "pred", "prediction", "predicted"),
+    "correct": ("correct", "acc", "is_correct", "passed"),
 }
+# Further common names are suggested, and never used without being named.
+SUGGESTED = {"target": ("true", "actual", "truth")}
+OR_ROW = ", or use `id='row'` if all sides have the same rows in the same order"
+# What each role means, in a sentence.
+MEANING = {"id": "the id", "target": "the true class", "label": "the predicted class"}
+# `id="row"`: rows of all sides correspond by their position.
+ROW = "row"
 # Signs that separate columns in some files, in the order in which they are tried.
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
 SCORE_PREFIXES = ("logit_", "probability_", "proba_", "prob_", "p_")
@@ -110,7 +117,38 @@ def well_known(role: str, columns: Iterable[str]) -> list[str]:
     ['y_true', 'gold']
     """
     columns = list(columns)
-    return [c for known in WELL_KNOWN[role] for c in columns if c.lower() == known]
+    names = (*RECOGNISED[role], *SUGGESTED.get(role, ()))
+    return [c for known in names for c in columns if c.lower() == known]
+
+
+def column_of(
+    role: str,
+    columns: Iterable[str],
+    asked: Mapping[str, str | None],
+    table: str,
+    *,
+    also: str | None = None,
+) -> str | None:
+    """The one column that is taken for a role; None if none is, an error if several may be.
+
+    >>> column_of("target", ["id", "gold"], {}, "t.csv")
+    'gold'
+    """
+    named = {column for column in asked.values() if column is not None}
+    names = (*RECOGNISED[role], also)
+    found = [c for c in columns if c in names and c not in named]
+    if len(found) < 2:
+        return next(iter(found), None)
+    ways = [f"`{role}={column!r}`" for column in found]
+    if role == "label" and asked.get("target") is None:
+        truth = next((c for c in found if c in ("label", also)), None)
+        if truth is not None:
+            other = next(column for column in found if column != truth)
+            ways = [f"`target={truth!r}, label={other!r}` if {truth!r} is the true class", *ways]
+    raise InputError(
+        f"{table} has {len(found)} columns that may be {MEANING[role]} ({listed(found)}); name the "
+        f"right one: {any_of(ways)}."
+    )
 
 
 def score_like(columns: Sequence[str]) -> list[str]:
@@ -126,6 +164,10 @@ def score_like(columns: Sequence[str]) -> list[str]:
         if prefix != "p_" or len(alike) > 1:
             found += alike
     return found
+
+
+def _known_roles(columns: Sequence[str]) -> list[str]:
+    return [role for role in RECOGNISED if well_known(role, columns)]
 
 
 def suggestion(columns: Sequence[str], roles: Iterable[str]) -> str:
@@ -153,10 +195,13 @@ def missing_roles(
     lacks = [] if id is not None else ["no column 'id' to join on"]
     asked = [] if id is not None else ["id"]
     asked += ["target"] if target is None else []
-    ways = [] if id is not None else ["name the ids with `id=`"]
+    ways = [] if id is not None else [f"name the ids with `id=`{OR_ROW}"]
     if not predicts:
         lacks.append("neither predicted labels nor class scores")
-        asked.append("label")
+        if not well_known("label", columns) and well_known("correct", columns):
+            asked = [role for role in asked if role != "target"] + ["correct"]
+        else:
+            asked.append("label")
         alike = score_like(columns)
         ways.append(
             f"rename {listed(alike)} to probability_<class>, if these are class scores"
@@ -166,7 +211,7 @@ def missing_roles(
         )
     known = suggestion(columns, asked)
     way = f"try: {known}" if known else ", and ".join(ways)
-    if known and not predicts and not well_known("label", columns):
+    if known and not predicts and not {"label", "correct"} & set(_known_roles(columns)):
         way += f", and {ways[-1]}"
     if known and id is None and not well_known("id", columns):
         way += f", and {ways[0]}"

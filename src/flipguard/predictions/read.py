@@ -6,11 +6,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO
 
 import numpy as np
 import polars as pl
@@ -25,13 +25,22 @@ from flipguard.predictions.formats import (
     format_of,
 )
 from flipguard.predictions.json_lines import scan_json_lines
-from flipguard.predictions.names import exactly
+from flipguard.predictions.names import RECOGNISED, ROW, column_of, exactly
 from flipguard.predictions.parquet_footer import column_names, read_parquet_footer
-from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, with_roles
+from flipguard.predictions.table import (
+    SCORE_KINDS,
+    Predictions,
+    recognised,
+    wide_columns,
+    with_roles,
+)
 from flipguard.predictions.text import FormatError, check_separated, refuse_doubles
 from flipguard.run_document import RUN, is_run, predictions_of, run_name
 
-NPZ_NAMES = ("ids", "targets", "labels", "id", "target", "label", "class_names", *SCORE_KINDS)
+NPZ_NAMES = (
+    *("ids", "targets", "labels", "class_names", *SCORE_KINDS),
+    *(name for names in RECOGNISED.values() for name in names),
+)
 
 # The words of Polars for text in a column of scores, and the first such text.
 NO_NUMBER = re.compile(
@@ -39,10 +48,6 @@ NO_NUMBER = re.compile(
     r'\["(.*?)"(?:, "|\]|, …)',
     re.DOTALL,
 )
-
-# One side of a comparison: predictions, or the path of a file or of a run.
-PredictionSource: TypeAlias = Predictions | str | os.PathLike[str]
-SOURCES = (Predictions, str, os.PathLike)
 
 FAULTS: tuple[type[BaseException], ...] = (
     pl.exceptions.PolarsError,
@@ -59,15 +64,18 @@ def read_predictions(
     id: str | None = None,
     target: str | None = None,
     label: str | None = None,
+    correct: str | None = None,
 ) -> Predictions:
     """Open a prediction table by its suffix; rows are read when a comparison needs them.
 
     CSV, TSV and JSON Lines (also ``.gz`` and ``.zst``), Parquet, Arrow/Feather, and NPZ. The folder
     of a finished run means its predictions on the test set.
-    `id`, `target` and `label` name the columns where they are not called so.
+    `id`, `target` and `label` name the columns where they are not called so. `correct` names a
+    column that says which rows are right, for graded answers.
     """
     file = Path(path)
     if is_run(file):
+        _refuse_grades(path, correct)
         predictions = _read_npz(predictions_of(file), id=id, target=target, label=label)
         return replace(predictions, name=run_name(file))
     if os.path.isdir(file):
@@ -76,8 +84,10 @@ def read_predictions(
             "in it; name a file or a run."
         )
     if _is_npz(file):
+        _refuse_grades(path, correct)
         return _read_npz(file, id=id, target=target, label=label)
     given = {"id": id, "target": target, "label": label}
+    given |= {"correct": correct} if correct is not None else {}
     roles = frozenset(usual if name is None else name for usual, name in given.items())
     frame, class_names = scan_table(file, roles)
     return with_roles(
@@ -86,21 +96,18 @@ def read_predictions(
         id=id,
         target=target,
         label=label,
+        correct=correct,
         class_names=class_names,
         path=file,
     )
 
 
-def predictions_from(given: PredictionSource, argument: str) -> Predictions:
-    """Return the predictions of one side: themselves, or those of a file or a run."""
-    if isinstance(given, Predictions):
-        return given
-    if isinstance(given, str | os.PathLike):
-        return read_predictions(given)
-    raise InputError(
-        f"Expected `{argument}` to be Predictions, or the path of a prediction file or a run, but "
-        f"got {type(given).__name__}; make one with Predictions.from_arrays or from_frame."
-    )
+def _refuse_grades(path: str | os.PathLike[str], correct: str | None) -> None:
+    if correct is not None:
+        raise InputError(
+            f"{path} has predictions in an NPZ file, which has no column of grades; leave out "
+            "`correct=`, or write the table as CSV, JSON Lines or Parquet."
+        )
 
 
 def scan_table(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
@@ -168,7 +175,7 @@ def scan_separated(source: Path | IO[bytes], separator: str, names: list[str]) -
     # Polars leaves quotation marks in a header as they are written; those without a name it names.
     found = frame.collect_schema().names()
     frame = frame.rename({a: b for a, b in zip(found, names, strict=True) if b and a != b})
-    wide = [c for c in names if c.startswith(tuple(WIDE_PREFIX.values()))]
+    wide = [c for kind in SCORE_KINDS for c in wide_columns(kind, names, str(source))[1]]
     lists = [c for c in names if c in SCORE_KINDS]
     numbers = [exactly(c).cast(pl.Float64) for c in wide]
     numbers += [_numbers_in(exactly(c)).alias(c) for c in lists]
@@ -260,18 +267,14 @@ _LAZY: dict[str, Reader] = {
 def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | None) -> Predictions:
     asked = {name for name in (id, target, label) if name is not None}
     arrays = read_arrays(path, always={*NPZ_NAMES, *asked})
+    given = {"id": id, "target": target, "label": label}
+    roles: dict[str, str | None] = {}
+    for role in given:
+        roles[role] = _array_of(role, arrays, {**given, **roles}, path)
     taken: dict[str, Array | None] = {}
-    for usual, name in {"ids": id, "targets": target, "labels": label}.items():
-        if name is not None and name not in arrays:
-            raise InputError(
-                f"{path} has no array '{name}', which `{usual.removesuffix('s')}=` asks for; "
-                f"its arrays are {listed(array_names(path), most=12)}."
-            )
-        # The tables' names, without the s, are understood too: an id that is overlooked would leave
-        # rows to be matched by their position.
-        found = name or (usual if usual in arrays else usual.removesuffix("s"))
-        taken[usual] = arrays.pop(found, None)
-        _check_values(path, found, taken[usual])
+    for role, found in roles.items():
+        taken[f"{role}s"] = None if found is None else arrays.pop(found)
+        _check_values(path, str(found), taken[f"{role}s"])
     logits = arrays.pop("logits", None)
     probabilities = arrays.pop("probabilities", None)
     class_names = arrays.pop("class_names", None)
@@ -300,7 +303,23 @@ def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | No
         slices=slices,
         name=str(path),
     )
-    return replace(predictions, path=path)
+    return replace(predictions, path=path, recognised=recognised(roles, given))
+
+
+def _array_of(
+    role: str, arrays: Mapping[str, Array], given: Mapping[str, str | None], path: Path
+) -> str | None:
+    """Return the name of the array in a role: the one asked for, or one with a well-known name."""
+    name = given[role]
+    if role == "id" and name == ROW and ROW not in arrays:
+        return None
+    if name is not None and name not in arrays:
+        raise InputError(
+            f"{path} has no array '{name}', which `{role}=` asks for; "
+            f"its arrays are {listed(array_names(path), most=12)}."
+        )
+    # An id that is overlooked would leave rows to be matched by their position.
+    return name or column_of(role, arrays, given, str(path), also=f"{role}s")
 
 
 def _is_plain(array: Array) -> bool:

@@ -12,8 +12,8 @@ import polars as pl
 
 from flipguard.errors import InputError, listed
 from flipguard.predictions.from_python import as_column, as_scores, by_name, lazy_frame
+from flipguard.predictions.names import ROW, column_of, missing_roles
 from flipguard.predictions.names import class_names as names_of
-from flipguard.predictions.names import missing_roles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +23,12 @@ ScoreKind = Literal["logits", "probabilities"]
 
 SCORE_KINDS: tuple[ScoreKind, ...] = ("logits", "probabilities")
 WIDE_PREFIX: dict[ScoreKind, str] = {"logits": "logit_", "probabilities": "probability_"}
+# Prefixes that other tools write, which are read where at least two columns have them.
+OTHER_PREFIXES: dict[ScoreKind, tuple[str, ...]] = {
+    "logits": (),
+    "probabilities": ("proba_", "prob_"),
+}
+PREFIXES = (*WIDE_PREFIX.values(), *(p for found in OTHER_PREFIXES.values() for p in found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +69,9 @@ class Predictions:
     label: str | None
     scores: Scores | None
     path: Path | None = None
+    correct: str | None = None
+    # What columns with well-known names were taken for, by these names.
+    recognised: tuple[tuple[str, str], ...] = ()
 
     def __repr__(self) -> str:
         roles = {"id": self.id, "target": self.target, "label": self.label}
@@ -80,19 +89,24 @@ class Predictions:
     def from_arrays(
         cls,
         *,
-        labels: Sequence[object] | Array | None = None,
+        labels: object = None,
         logits: Array | None = None,
         probabilities: Array | None = None,
-        targets: Sequence[object] | Array | None = None,
-        ids: Sequence[object] | Array | None = None,
+        targets: object = None,
+        ids: object = None,
         class_names: Sequence[object] | None = None,
-        slices: Mapping[str, Sequence[object] | Array] | None = None,
+        correct: object = None,
+        slices: Mapping[str, object] | None = None,
         name: str = "predictions",
     ) -> Predictions:
         """Predictions from arrays in memory; scores are used where they lie, without a copy.
 
+        With `correct`, rows are right as it says (0/1, true/false, pass/fail or C/I; error, refused
+        and unparsed count as not right), and not where the label is the target.
+
         With `class_names`, integers in `targets` and `labels` are indices into it. Lists, numpy
-        and masked arrays and torch tensors are taken; what is masked, None or NaN is missing.
+        and masked arrays, Series of pandas and Polars, Arrow arrays and torch tensors are taken;
+        what is masked, None or NaN is missing.
 
         >>> import numpy as np
         >>> p = Predictions.from_arrays(labels=[0, 1, 1], targets=[0, 1, 0], ids=["a", "b", "c"])
@@ -100,7 +114,8 @@ class Predictions:
         3
         """
         columns: dict[str, pl.Series] = {}
-        for column, values in {"id": ids, "target": targets, "label": labels}.items():
+        given = {"id": ids, "target": targets, "label": labels, "correct": correct}
+        for column, values in given.items():
             if values is not None:
                 columns[column] = as_column(column, values, name)
         for column, values in (slices or {}).items():
@@ -114,15 +129,7 @@ class Predictions:
         scores = _array_scores(logits, probabilities, names, name)
         if names is not None:
             by_name(columns, names, name)
-        lengths = {column: len(values) for column, values in columns.items()}
-        if scores is not None and scores.array is not None:
-            lengths[scores.kind] = len(scores.array)
-        if len(set(lengths.values())) > 1:
-            text = ", ".join(f"{column} {length:,}" for column, length in lengths.items())
-            raise InputError(
-                f"{name} has arrays of different lengths ({text}); give one entry per sample in "
-                "each."
-            )
+        lengths = _lengths(columns, scores, name)
         if not columns:
             # A frame without columns would have no height: the row number stands in.
             columns["__row"] = pl.Series("__row", np.arange(next(iter(lengths.values()), 0)))
@@ -130,7 +137,8 @@ class Predictions:
             name=name,
             frame=pl.DataFrame(list(columns.values())).lazy(),
             id="id" if ids is not None else None,
-            target="target" if targets is not None else None,
+            target="target" if targets is not None and correct is None else None,
+            correct="correct" if correct is not None else None,
             label="label" if labels is not None else None,
             scores=scores,
         ).checked()
@@ -143,9 +151,12 @@ class Predictions:
         id: str | None = None,
         target: str | None = None,
         label: str | None = None,
+        correct: str | None = None,
         name: str = "predictions",
     ) -> Predictions:
         """Predictions from a Polars frame (eager or lazy), a pandas frame or an Arrow table.
+
+        The named levels of a pandas index are columns; `id="index"` is an index without a name.
 
         >>> import polars as pl
         >>> frame = pl.DataFrame({"id": ["a", "b"], "target": ["cat", "dog"],
@@ -153,7 +164,8 @@ class Predictions:
         >>> Predictions.from_frame(frame).class_names
         ('cat', 'dog')
         """
-        return with_roles(lazy_frame(frame, name), name=name, id=id, target=target, label=label)
+        table = lazy_frame(frame, name, id=id)
+        return with_roles(table, name=name, id=id, target=target, label=label, correct=correct)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -185,11 +197,24 @@ class Predictions:
             self.columns,
             id="id",
             target=self.target,
-            predicts=self.label is not None or self.scores is not None,
+            predicts=any(one is not None for one in (self.label, self.scores, self.correct)),
         )
         if lacks is not None:
             raise lacks
         return self
+
+
+def _lengths(columns: Mapping[str, pl.Series], scores: Scores | None, name: str) -> dict[str, int]:
+    """The length of each array; raise if they differ."""
+    lengths = {column: len(values) for column, values in columns.items()}
+    if scores is not None and scores.array is not None:
+        lengths[scores.kind] = len(scores.array)
+    if len(set(lengths.values())) > 1:
+        text = ", ".join(f"{column} {length:,}" for column, length in lengths.items())
+        raise InputError(
+            f"{name} has arrays of different lengths ({text}); give one entry per sample in each."
+        )
+    return lengths
 
 
 def with_roles(
@@ -199,29 +224,82 @@ def with_roles(
     id: str | None,
     target: str | None,
     label: str | None,
+    correct: str | None = None,
     class_names: Sequence[str] | None = None,
     path: Path | None = None,
 ) -> Predictions:
-    """Find the role of each column; raise if a requested column is missing."""
+    """Find the role of each column; raise if a requested column is missing.
+
+    Grades are used only if they are asked for. They then say what is right, and a target does not.
+    """
     schema = frame.collect_schema()
     known = schema.names()
-    asked_for = {"id": id, "target": target, "label": label}
-
-    def role(asked: str | None, usual: str) -> str | None:
-        if asked is not None and asked not in known:
+    asked = {"correct": correct, "id": id, "target": target, "label": label}
+    by_position = id == ROW and ROW not in known
+    roles: dict[str, str | None] = {}
+    for role, column in asked.items():
+        if role == "id" and by_position:
+            roles[role] = None
+        elif column is None:
+            roles[role] = (
+                None if role == "correct" else column_of(role, known, {**asked, **roles}, name)
+            )
+        elif column in known:
+            roles[role] = column
+        else:
             raise InputError(
-                f"{name} has no column '{asked}', which `{usual}=` asks for; "
+                f"{name} has no column '{column}', which `{role}=` asks for; "
                 f"its columns are {listed(known, most=12)}."
             )
-        return asked if asked is not None else (usual if usual in known else None)
-
-    roles = {usual: role(asked, usual) for usual, asked in asked_for.items()}
     scores = _column_scores(schema, class_names, name, has_label=roles["label"] is not None)
-    predicts = roles["label"] is not None or scores is not None
-    lacks = missing_roles(name, known, id=roles["id"], target=roles["target"], predicts=predicts)
+    predicts = scores is not None or any(roles[one] is not None for one in ("label", "correct"))
+    found = ROW if by_position else roles["id"]
+    lacks = missing_roles(name, known, id=found, target=roles["target"], predicts=predicts)
     if lacks is not None:
         raise lacks
-    return Predictions(name=name, frame=frame, **roles, scores=scores, path=path)
+    if correct is not None:
+        roles["target"] = None
+    return Predictions(
+        name=name,
+        frame=frame,
+        **roles,
+        scores=scores,
+        path=path,
+        recognised=recognised(roles, asked, None if scores is None else scores.wide_columns),
+    )
+
+
+def recognised(
+    roles: Mapping[str, str | None],
+    asked: Mapping[str, str | None],
+    wide: Sequence[str] | None = None,
+) -> tuple[tuple[str, str], ...]:
+    """Return the columns whose roles were told by names other than those of the roles."""
+    found = [
+        (role, column)
+        for role, column in roles.items()
+        if column is not None and asked[role] is None and column not in (role, f"{role}s")
+    ]
+    prefix = next((p for p in PREFIXES if wide and wide[0].startswith(p)), "")
+    if prefix and prefix not in WIDE_PREFIX.values():
+        found.append(("probabilities", f"{prefix}*"))
+    return tuple(found)
+
+
+def wide_columns(kind: ScoreKind, columns: Sequence[str], name: str) -> tuple[str, tuple[str, ...]]:
+    """Return the prefix of the columns of scores, and these columns."""
+    found: dict[str, tuple[str, ...]] = {}
+    for prefix in (WIDE_PREFIX[kind], *OTHER_PREFIXES[kind]):
+        wide = tuple(column for column in columns if column.startswith(prefix))
+        if len(wide) > (prefix != WIDE_PREFIX[kind]):
+            found[prefix] = wide
+    if len(found) > 1:
+        shown = " and ".join(f"{prefix}*" for prefix in found)
+        raise InputError(
+            f"{name} has {kind} in the columns {shown}, and either may be the scores; rename the "
+            "columns that are not."
+        )
+    return next(iter(found.items()), ("", ()))
 
 
 def _column_scores(
@@ -238,8 +316,7 @@ def _column_scores(
                 )
             names = None if class_names is None else names_of(class_names, name)
             return Scores(kind=kind, list_column=kind, class_names=names)
-        prefix = WIDE_PREFIX[kind]
-        wide = tuple(column for column in schema.names() if column.startswith(prefix))
+        prefix, wide = wide_columns(kind, schema.names(), name)
         if len(wide) == 1 and has_label:
             continue  # Labels tell what is predicted; a note says that the column is not used.
         if wide:

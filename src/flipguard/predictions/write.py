@@ -25,7 +25,7 @@ from flipguard.predictions.formats import (
     TEXT_FORMATS,
     format_of,
 )
-from flipguard.predictions.names import exactly, float_text
+from flipguard.predictions.names import RECOGNISED, exactly, float_text
 from flipguard.predictions.read import name_file_on_error
 from flipguard.predictions.scores import (
     ArrayReader,
@@ -35,7 +35,13 @@ from flipguard.predictions.scores import (
     score_batches,
     width,
 )
-from flipguard.predictions.table import SCORE_KINDS, WIDE_PREFIX, Predictions, Scores
+from flipguard.predictions.table import (
+    OTHER_PREFIXES,
+    SCORE_KINDS,
+    WIDE_PREFIX,
+    Predictions,
+    Scores,
+)
 
 Array = npt.NDArray[Any]
 
@@ -93,6 +99,11 @@ class _Outgoing:
             raise InputError(
                 f"{predictions.name} has no ids, without which {path} could not be joined; give it "
                 "ids, or write an NPZ."
+            )
+        if predictions.correct is not None and kind == "npz":
+            raise InputError(
+                f"{predictions.name} has grades, which an NPZ file such as {path} cannot hold; "
+                "write CSV, JSON Lines or Parquet."
             )
         roles = {role: getattr(predictions, role) for role in ROLES}
         roles = {role: column for role, column in roles.items() if column is not None}
@@ -162,7 +173,11 @@ def _refuse_clashes(predictions: Predictions, slices: list[str], kind: str, path
         # Readers look for logits first, so with logits, probabilities are read as plain columns.
         sought = SCORE_KINDS[:1] if scores is not None and scores.kind == "logits" else SCORE_KINDS
         kept = frozenset({*ROLES, *sought})
-        prefixes = tuple(WIDE_PREFIX[score] for score in sought)
+        prefixes = tuple(p for s in sought for p in (WIDE_PREFIX[s], *OTHER_PREFIXES[s]))
+    kept |= {name for role in ("id", "target", "label") for name in RECOGNISED[role]}
+    if predictions.correct is not None:
+        # With grades, a target is a column like others.
+        kept -= {"target"}
     for name in slices:
         if name in kept or name.startswith(prefixes):
             raise InputError(

@@ -187,7 +187,9 @@ class OutcomeTable:
     negative: OutcomeCell
     positive: OutcomeCell
     both_wrong: OutcomeCell
-    wrong_different: int
+    # None if there are no labels to compare.
+    wrong_different: int | None
+    answer: Literal["class", "answer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,5 +329,6 @@ def _square(result: Comparison) -> OutcomeTable | None:
         negative=cell("negative_flip"),
         positive=cell("positive_flip"),
         both_wrong=cell("wrong_same", "wrong_different"),
-        wrong_different=int(counts["wrong_different"]),
+        wrong_different=int(counts["wrong_different"]) if counts.layout.has_labels else None,
+        answer="answer" if counts.layout.graded else "class",
     )

@@ -213,9 +213,16 @@ def _square(result: Comparison) -> Table:
         "old wrong",
         Text(f"{cells['positive_flip']:,}", style="green"),
         f"{wrong:,}",
-        f"{cells['wrong_different']:,} change to another wrong class",
+        _changes_of_wrong(result, cells["wrong_different"]),
     )
     return table
+
+
+def _changes_of_wrong(result: Comparison, samples: int) -> str:
+    layout = result.layout
+    if not layout.has_labels:
+        return ""
+    return f"{samples:,} change to another wrong {'answer' if layout.graded else 'class'}"
 
 
 def _metrics(result: Comparison, *, all_metrics: bool) -> Table:
@@ -418,7 +425,7 @@ def _reasons(name: str, verdict: Verdict) -> Text:
     """Return the rules that an update fails or leaves inconclusive; or that every rule holds."""
     word, style = OUTCOME[verdict.verdict]
     message = []
-    for rule in verdict.rules:
+    for rule in verdict.blocking:
         worst = rule.judgements[0]
         if rule.verdict != "pass":
             value = number(rule.rule.metric, worst.value)

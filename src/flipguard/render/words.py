@@ -9,6 +9,7 @@ import math
 
 from flipguard.comparison import Comparison
 from flipguard.controls import NoiseFloor
+from flipguard.counts import NO_ANSWER, SIDES
 from flipguard.errors import printable
 from flipguard.estimates import Estimate
 from flipguard.gate import GroupOutcome, Judgement, RuleVerdict, Verdict
@@ -46,9 +47,18 @@ def known_metrics(result: Comparison) -> list[str]:
 
 
 def key_metrics(result: Comparison) -> list[str]:
-    """Return the names of the metrics to show first, without those that the inputs do not allow."""
+    """Return the names of the metrics to show first, without those that the inputs do not allow.
+
+    Of graded rows, also why answers are missing, where some are.
+    """
     known = known_metrics(result)
-    return [name for name in (*KEY_METRICS, *KEY_RATIOS) if name in known]
+    missing = [
+        f"{reason}_share_{side}"
+        for reason in NO_ANSWER
+        for side in SIDES
+        if any(result[f"{reason}_share_{either}"].value > 0 for either in SIDES)
+    ]
+    return [name for name in (*KEY_METRICS, *missing, *KEY_RATIOS) if name in known]
 
 
 def verdict_sentence(verdict: Verdict) -> str:
@@ -57,7 +67,7 @@ def verdict_sentence(verdict: Verdict) -> str:
     Sampling error is named only if intervals alone decided.
     """
     outcome = verdict.verdict
-    deciding = [rule.rule for rule in verdict.rules if rule.verdict == outcome]
+    deciding = [rule.rule for rule in verdict.blocking if rule.verdict == outcome]
     names = [rule_name(rule) for rule in deciding]
     if outcome != "pass" and verdict.pinned is not None and verdict.pinned.verdict == outcome:
         names.append("pinned samples")
@@ -67,10 +77,17 @@ def verdict_sentence(verdict: Verdict) -> str:
         error = ", even allowing for sampling error"
     if outcome == "pass":
         alone = by_value_alone(verdict)
-        return f"Every rule holds{f' ({alone})' if alone else ''}{error}"
+        return f"Every rule holds{f' ({alone})' if alone else ''}{error}{_advice(verdict)}"
     be = "is" if len(names) == 1 else "are"
     verb = "failed" if outcome == "fail" else f"{be} inconclusive"
-    return f"{plural(len(names), 'rule')} {verb}{error}: {', '.join(names)}"
+    return f"{plural(len(names), 'rule')} {verb}{error}: {', '.join(names)}{_advice(verdict)}"
+
+
+def _advice(verdict: Verdict) -> str:
+    """Return which advisory rules do not hold; empty if all do."""
+    broken = [rule for rule in verdict.advisory if rule.verdict != "pass"]
+    told = [f"{rule_name(rule.rule)} ({OUTCOME_WORDS[rule.verdict]})" for rule in broken]
+    return f"; advisory only: {', '.join(told)}" if told else ""
 
 
 def rule_name(rule: Rule) -> str:
@@ -284,6 +301,8 @@ def explanation(judgement: Judgement) -> str:
         text.append(further_needed(needed, expected_outcome(judgement.rule, judgement.value)))
     if judgement.rule.judge == "point" and judgement.verdict in ("pass", "fail"):
         text.append("judged by its value alone")
+    if judgement.rule.level == "advisory":
+        text.append("advisory")
     return "; ".join(part for part in text if part)
 
 
@@ -297,7 +316,7 @@ def fewer_than_min_n(rule: RuleVerdict) -> str:
 
 def by_value_alone(verdict: Verdict) -> str:
     """Return which rules were judged without their interval; empty if there are none."""
-    rules = [rule.rule for rule in verdict.rules if rule.rule.judge == "point"]
+    rules = [rule.rule for rule in verdict.blocking if rule.rule.judge == "point"]
     names = list(dict.fromkeys(rule.metric for rule in rules))
     if not names:
         return ""

@@ -21,6 +21,26 @@ PRECISION = 5e-3
 Decided = Callable[[NDArray[np.int64], FloatArray], NDArray[np.bool_]]
 
 
+def mcnemar(negative: ArrayLike, positive: ArrayLike) -> FloatArray:
+    """Return the exact two-sided McNemar p value of equally likely negative and positive flips.
+
+    It is 1 if nothing flipped.
+
+    >>> print(f"{mcnemar(2, 10):.4f}")
+    0.0386
+    """
+    from scipy.special import betainc  # here, because SciPy doubles the import time
+
+    losses, gains = np.asarray(negative, dtype=np.float64), np.asarray(positive, dtype=np.float64)
+    fewer, more = np.minimum(losses, gains), np.maximum(losses, gains)
+    # P(X <= fewer) of a fair coin is an incomplete beta function. A sum of binomial coefficients
+    # would be slow, and would overflow with many flips.
+    with np.errstate(all="ignore"):
+        tail = betainc(np.maximum(more, 1.0), fewer + 1.0, 0.5)
+    p_value = np.where(fewer == more, 1.0, np.minimum(2.0 * tail, 1.0))
+    return np.where(np.isnan(losses + gains), np.nan, p_value)
+
+
 def holm(p_values: ArrayLike) -> FloatArray:
     """Holm's adjusted p values (family-wise error); nan passes through and is not counted.
 

@@ -100,19 +100,13 @@ def _read(folder: Path) -> RunLogits:
     )
 
 
-def entropy(of: RunLogits) -> float:
-    """Return the mean entropy of the predicted probabilities, in nats."""
-    shares = of.probabilities
-    return float(-(shares * np.log(np.maximum(shares, np.finfo(float).tiny))).sum(1).mean())
-
-
 def accuracy(of: RunLogits) -> float:
     """Return the share of correct predictions."""
     return float((of.predicted == of.target).mean())
 
 
 # Metrics of the new model alone that are not in the library.
-OWN: dict[str, Callable[[RunLogits], float]] = {"accuracy": accuracy, "entropy_new": entropy}
+OWN: dict[str, Callable[[RunLogits], float]] = {"accuracy": accuracy}
 
 
 def measured(old: Sequence[Path], new: Sequence[Path], names: Sequence[str]) -> dict[str, float]:

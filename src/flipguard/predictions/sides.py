@@ -1,0 +1,228 @@
+"""One side of a comparison, from what people have: a file, a run, a table, labels or scores.
+
+Reading files belongs to `flipguard.predictions.read`, and the conversion of arrays and tables to
+`flipguard.predictions.from_python`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from flipguard.errors import InputError
+from flipguard.predictions.from_python import (
+    as_array,
+    has_index,
+    is_frame,
+    is_series,
+    pandas_index,
+)
+from flipguard.predictions.read import read_predictions
+from flipguard.predictions.table import SCORE_KINDS, Predictions, ScoreKind
+
+# `Predictions`, a path of a file or a run, a table, labels, or scores of shape (samples, classes).
+GivenSide: TypeAlias = Any
+# The values of one column, or the name of a column.
+ColumnOrValues: TypeAlias = Any
+
+# The index of a pandas object without a name, as `reset_index` calls it.
+INDEX = "index"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """The arguments of `compare` that say what the columns, labels and scores of its sides mean.
+
+    A text is the name of a column, of every side that is a table. Values, one per sample, belong to
+    every side that is labels or scores.
+    """
+
+    id: ColumnOrValues = None
+    target: ColumnOrValues = None
+    label: str | None = None
+    scores: ScoreKind | None = None
+    class_names: Sequence[object] | None = None
+
+    def sides(
+        self, *, old: GivenSide, new: GivenSide, control: Any, names: tuple[str | None, str | None]
+    ) -> dict[str, Any]:
+        """Return `old`, `new` and `controls`; `names` are those of old and new in outputs."""
+        given = {"old": old, "new": new, **_several(control, "control")}
+        self.check(given)
+        first, second, *controls = [self.side(side, name) for name, side in given.items()]
+        return {
+            "old": first if names[0] is None else replace(first, name=names[0]),
+            "new": second if names[1] is None else replace(second, name=names[1]),
+            "controls": tuple(controls),
+        }
+
+    def side(self, given: GivenSide, argument: str) -> Predictions:
+        """Return the predictions of one side, called as its argument if it has no name itself."""
+        if isinstance(given, Predictions):
+            return given
+        named = {"id": _text(self.id), "target": _text(self.target), "label": self.label}
+        if isinstance(given, str | os.PathLike):
+            return read_predictions(given, **named)
+        if is_frame(given):
+            return Predictions.from_frame(given, name=argument, **named)
+        return self._from_values(given, argument)
+
+    def _from_values(self, given: Any, argument: str) -> Predictions:
+        _refuse_no_values(given, argument)
+        ids = self.id
+        if isinstance(ids, str):
+            ids = given.index if _is_index_of(given, ids) else None
+        shape = (len(given),) if is_series(given) else as_array(given, "labels", argument).shape
+        described: dict[str, Any] = {
+            "ids": ids,
+            "targets": None if isinstance(self.target, str) else self._target_of(given),
+            "class_names": self.class_names,
+            "name": argument,
+        }
+        if len(shape) == 1:
+            return Predictions.from_arrays(labels=given, **described)
+        if len(shape) != 2:
+            raise InputError(
+                f"Expected `{argument}` to be one label per sample, or scores of shape (samples, "
+                f"classes), but its shape is {shape}."
+            )
+        if shape[1] == 1:
+            raise InputError(
+                f"Expected `{argument}` to be one label per sample, or scores of at least two "
+                f"classes, but its shape is {shape}; give labels as a flat array, as ravel() does."
+            )
+        if self.scores is None:
+            raise InputError(
+                f"Expected `scores=` with `{argument}` of shape {shape}, because it can be read "
+                "in two ways; say scores='probabilities' or scores='logits'."
+            )
+        return Predictions.from_arrays(**{self.scores: given}, **described)
+
+    def _target_of(self, given: Any) -> Any:
+        """Return the targets in the order of a side whose index is its id."""
+        if not (_is_index_of(given, self.id) and has_index(self.target)):
+            return self.target
+        target = self.target
+        if not target.index.is_unique or not given.index.isin(target.index).all():
+            raise InputError(
+                f"Expected `target` to have one row per index of the predictions, as id={self.id!r}"
+                " joins on it, but some are missing or repeated; give both the same index."
+            )
+        return target.loc[given.index]
+
+    def check(self, sides: Mapping[str, GivenSide]) -> None:
+        """Refuse arguments that no side uses, and pandas objects whose rows do not correspond."""
+        if self.scores is not None and self.scores not in SCORE_KINDS:
+            raise InputError(
+                f"Expected `scores` to be probabilities or logits, but got {self.scores!r}."
+            )
+        tables = [name for name, side in sides.items() if _is_table(side)]
+        values = {
+            name: side
+            for name, side in sides.items()
+            if not _is_table(side) and not isinstance(side, Predictions)
+        }
+        for role, given in (("id", self.id), ("target", self.target), ("label", self.label)):
+            if isinstance(given, str) and not tables:
+                if role == "id" and any(_is_index_of(side, given) for side in values.values()):
+                    continue
+                raise InputError(
+                    f"Expected `{role}` to be values, one per sample, because no side is a file or "
+                    f"a table with a column {given!r}; give the values."
+                )
+        for role, given in (("id", self.id), ("target", self.target)):
+            if given is not None and not isinstance(given, str) and not values:
+                raise InputError(
+                    f"Expected `{role}` to be the name of a column, because every side is a table "
+                    f"or has its columns already, but got {type(given).__name__}; give the name."
+                )
+        for argument, given in (("scores", self.scores), ("class_names", self.class_names)):
+            if given is not None and not values:
+                raise InputError(
+                    f"Expected no `{argument}`, because no side is an array; a table names its "
+                    "scores by its columns, and Predictions have theirs."
+                )
+        if not isinstance(self.id, str):
+            refuse_different_indexes(
+                {**values, "target": self.target, "id": self.id},
+                way_out="give both in the same order, join on the index with id='index', or give "
+                ".to_numpy() if the order is right",
+            )
+
+
+def refuse_different_indexes(given: Mapping[str, Any], *, way_out: str) -> None:
+    """Refuse pandas objects whose indexes differ, where rows are paired by their position."""
+    indexes = {name: pandas_index(value) for name, value in given.items()}
+    told = {name: x for name, x in indexes.items() if x is not None and not _is_default(x)}
+    first = next(iter(told), "")
+    for name, index in told.items():
+        if not told[first].equals(index):
+            raise InputError(
+                f"Expected `{first}` and `{name}` to have one index, because their rows are "
+                f"matched by position, but their indexes differ; {way_out}."
+            )
+
+
+def one_side(given: GivenSide, argument: str) -> Predictions:
+    """Return the predictions of a side without a description of its columns."""
+    columns = Columns()
+    columns.check({argument: given})
+    return columns.side(given, argument)
+
+
+def _several(given: Any, argument: str) -> dict[str, GivenSide]:
+    """Return no side, one side, or the sides of a list or tuple, by the names that errors use."""
+    if given is None:
+        return {}
+    if isinstance(given, list | tuple) or (
+        isinstance(given, Iterable) and not _is_side(given) and not isinstance(given, Mapping)
+    ):
+        sides = list(given)
+        if len(sides) == 1:
+            return {argument: sides[0]}
+        return {f"{argument} {i}": side for i, side in enumerate(sides, start=1)}
+    return {argument: given}
+
+
+def _is_side(given: Any) -> bool:
+    return (
+        isinstance(given, Predictions)
+        or _is_table(given)
+        or is_series(given)
+        or hasattr(given, "__array__")
+    )
+
+
+def _is_table(given: Any) -> bool:
+    return isinstance(given, str | os.PathLike) or is_frame(given)
+
+
+def _text(given: Any) -> str | None:
+    return given if isinstance(given, str) else None
+
+
+def _is_default(index: Any) -> bool:
+    """Return whether a pandas index only counts the rows."""
+    return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1
+
+
+def _is_index_of(given: Any, name: Any) -> bool:
+    """Return whether a name means the index of a Series: its own name, or `index`."""
+    if not isinstance(name, str) or not has_index(given) or not hasattr(given, "index"):
+        return False
+    return name in (INDEX, given.index.name)
+
+
+def _refuse_no_values(given: Any, argument: str) -> None:
+    """Refuse what is neither a side nor values."""
+    if isinstance(given, list | tuple) or is_series(given) or hasattr(given, "__array__"):
+        return
+    way_out = "read a file with flipguard.read_predictions, or give labels as an array"
+    if any(hasattr(given, name) for name in ("predict", "predict_proba", "forward")):
+        way_out = "for models in memory use flipguard.compare_models"
+    raise InputError(
+        f"Expected `{argument}` to be predictions, the path of a prediction file or a run, a "
+        f"table, labels or scores, but got {type(given).__name__}; {way_out}."
+    )

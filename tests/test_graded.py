@@ -1,0 +1,397 @@
+"""Graded rows: what is right is told by a column, with or without answers to compare."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flipguard import (
+    Policy,
+    Predictions,
+    check,
+    compare,
+    read_predictions,
+    write_predictions,
+    write_report,
+)
+from flipguard.counts import FlipCounts
+from flipguard.errors import InputError, PolicyError
+from flipguard.matrices import matrix
+from tests import plain
+from tests.commands import flipguard
+from tests.effort import tries
+
+GRADES = ("right", "wrong", "error", "refused", "unparsed")
+SPELLINGS = {
+    "right": ["1", "true", "True", "pass", "PASS", "C", "c", "1.0"],
+    "wrong": ["0", "false", "FALSE", "fail", "Fail", "I", "i", "0.0"],
+    **{reason: [reason, reason.upper()] for reason in GRADES[2:]},
+}
+CHURN = ("churn", "churn_correct", "churn_incorrect", "wrong_to_wrong", "churn_ratio")
+LABELS_ALONE = [name for name in plain.METRICS if name not in CHURN]
+
+Sample = tuple[tuple[str, ...], tuple[str, ...], str]
+SAMPLES = st.lists(
+    st.tuples(
+        st.tuples(*[st.sampled_from(GRADES)] * 4),
+        st.tuples(*[st.sampled_from(["x", "y", "3.5", ""])] * 4),
+        st.sampled_from(["p", "q"]),
+    ),
+    min_size=1,
+    max_size=15,
+)
+
+
+def sides(samples: list[Sample], answers: bool, controls: int = 2) -> list[Predictions]:
+    return [
+        Predictions.from_arrays(
+            ids=list(range(len(samples))),
+            correct=[{"right": "C", "wrong": "I"}.get(g[i], g[i]) for g, _, _ in samples],
+            labels=[f"a{texts[i]}" for _, texts, _ in samples] if answers else None,
+            slices={"group": [group for _, _, group in samples]},
+            name=f"model{i}",
+        )
+        for i in range(2 + controls)
+    ]
+
+
+def as_labelled(samples: list[Sample]) -> plain.Case:
+    """Rows of labels with the same right and wrong answers."""
+    return plain.Case(
+        rows=[
+            plain.Row(
+                id=i,
+                target="right",
+                old=_label(grades[0]),
+                new=_label(grades[1]),
+                controls=tuple(_label(grade) for grade in grades[2:]),
+                groups={"group": group},
+                old_grade=grades[0],
+                new_grade=grades[1],
+            )
+            for i, (grades, _, group) in enumerate(samples)
+        ]
+    )
+
+
+def _label(grade: str) -> str:
+    return "right" if grade == "right" else "wrong"
+
+
+def churns(samples: list[Sample]) -> dict[str, float]:
+    """The metrics that compare answers, read from their definitions."""
+    right = [grades[0] == "right" for grades, _, _ in samples]
+    differs = [texts[0] != texts[1] for _, texts, _ in samples]
+    both_wrong = [grades[0] != "right" and grades[1] != "right" for grades, _, _ in samples]
+    n = len(samples)
+    theirs = sum(texts[0] != text for _, texts, _ in samples for text in texts[2:]) / 2
+    ratio = math.inf if theirs == 0 and any(differs) else plain.ratio(sum(differs), theirs)
+    return {
+        "churn": sum(differs) / n,
+        "churn_correct": plain.ratio(
+            sum(d for d, r in zip(differs, right, strict=True) if r), sum(right)
+        ),
+        "churn_incorrect": plain.ratio(
+            sum(d for d, r in zip(differs, right, strict=True) if not r), n - sum(right)
+        ),
+        "wrong_to_wrong": sum(d and b for d, b in zip(differs, both_wrong, strict=True)) / n,
+        "churn_ratio": ratio,
+    }
+
+
+def same(value: float, expected: float) -> bool:
+    return math.isnan(value) if math.isnan(expected) else value == pytest.approx(expected)
+
+
+@settings(max_examples=tries(80))
+@given(SAMPLES, st.booleans())
+def test_every_metric_is_its_plain_definition(samples: list[Sample], answers: bool) -> None:
+    old, new, *controls = sides(samples, answers)
+    result = compare(old=old, new=new, control=controls, by="group")
+    groups = [(samples, result.whole)]
+    groups += [([s for s in samples if s[2] == group.name], group) for group in result.by["group"]]
+    if len(result.controls) == 2:
+        for some, found in groups:
+            case = as_labelled(some)
+            for name in LABELS_ALONE:
+                assert same(found[name].value, plain.METRICS[name](case)), name
+            for name, value in churns(some).items():
+                assert same(found[name].value, value if answers else math.nan), name
+
+
+@settings(max_examples=tries(40))
+@given(SAMPLES, SAMPLES, st.booleans())
+def test_the_counts_of_parts_add_to_those_of_the_whole(
+    first: list[Sample], second: list[Sample], answers: bool
+) -> None:
+    def counts(samples: list[Sample]) -> FlipCounts:
+        old, new = sides(samples, answers, controls=0)
+        return compare(old=old, new=new).counts
+
+    assert counts(first) + counts(second) == counts([*first, *second])
+
+
+@settings(max_examples=tries(40))
+@given(SAMPLES, st.booleans(), st.randoms(use_true_random=False))
+def test_flips_are_the_rows_of_their_cells(samples: list[Sample], answers: bool, random) -> None:
+    old, new = sides(samples, answers, controls=0)
+    order = list(range(len(samples)))
+    random.shuffle(order)
+    shuffled = Predictions.from_frame(
+        new.frame.collect()[order], correct="correct", label="label" if answers else None
+    )
+    result = compare(old=old, new=shuffled)
+    assert result.counts == compare(old=old, new=new).counts
+    flips = result.flips()
+    expected = {
+        i: "negative" if a == "right" else "positive" if b == "right" else "wrong_to_wrong"
+        for i, ((a, b, *_), texts, _) in enumerate(samples)
+        if (a == "right") != (b == "right")
+        or (answers and "right" not in (a, b) and texts[0] != texts[1])
+    }
+    assert dict(zip(flips["id"], flips["kind"], strict=True)) == expected
+    if not answers:
+        shown = dict(zip(flips["id"], flips["new"], strict=True))
+        assert shown == {i: samples[i][0][1] for i in expected}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_all_spellings_of_a_grade(tmp_path: Path, suffix: str) -> None:
+    pairs = [(grade, text) for grade, texts in SPELLINGS.items() for text in texts]
+    frame = pl.DataFrame({"id": range(len(pairs)), "ok": [text for _, text in pairs]})
+    path = tmp_path / f"old.{suffix}"
+    {"csv": frame.write_csv, "jsonl": frame.write_ndjson, "parquet": frame.write_parquet}[suffix](
+        path
+    )
+    side = read_predictions(path, correct="ok")
+    result = compare(old=side, new=side)
+    n = len(pairs)
+    assert result.counts["both_right"] == len(SPELLINGS["right"])
+    for reason in GRADES[2:]:
+        assert result[f"{reason}_share_new"].value == pytest.approx(2 / n)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1, 0, 1], [1.0, 0.0, 1.0], [True, False, True], np.array([1, 0, 1], dtype=np.uint8)],
+)
+def test_numbers_and_truth_values_are_grades(values: object) -> None:
+    old = Predictions.from_arrays(correct=values)
+    new = Predictions.from_arrays(correct=["C", "I", "I"])
+    result = compare(old=old, new=new)
+    assert [int(result.counts[cell]) for cell in ("both_right", "negative_flip")] == [1, 1]
+
+
+def test_without_answers_the_json_says_so() -> None:
+    old = Predictions.from_arrays(correct=[1, 1, 0, 0])
+    new = Predictions.from_arrays(correct=[1, 0, 0, "error"])
+    result = compare(old=old, new=new)
+    document = json.loads(result.to_json())
+    assert document["counts"] == {
+        "both_right": 1,
+        "negative_flip": 1,
+        "positive_flip": 0,
+        "both_wrong": 2,
+        "wrong_same": None,
+        "wrong_different": None,
+    }
+    assert document["metrics"]["churn"]["value"] is None
+    assert document["metrics"]["error_share_new"]["value"] == 0.25
+    shown = result.summary()
+    assert "error_share_new" in shown
+    assert "refused_share_new" not in shown
+    assert "another wrong" not in shown
+
+
+def test_grades_decide_although_a_target_is_there() -> None:
+    frame = pl.DataFrame(
+        {"id": [1, 2], "target": ["a", "b"], "label": ["a", "A"], "correct": [1, 1]}
+    )
+    labelled = Predictions.from_frame(frame)
+    assert compare(old=labelled, new=labelled)["error_rate_old"].value == 0.5
+    graded = Predictions.from_frame(frame, correct="correct")
+    result = compare(old=graded, new=graded, by="target")
+    assert result["error_rate_old"].value == 0.0
+    assert {group.name for group in result.by["target"]} == {"a", "b"}
+
+
+def test_a_missing_answer_is_an_answer() -> None:
+    ids = [1, 2, 3, 4]
+    old = Predictions.from_arrays(ids=ids, correct=[1, 1, "error", 0], labels=["a", "b", None, "c"])
+    new = Predictions.from_arrays(
+        ids=ids, correct=[1, "refused", "error", 0], labels=["a", None, None, "d"]
+    )
+    result = compare(old=old, new=new)
+    assert result["churn"].value == 2 / 4
+    assert result["wrong_to_wrong"].value == 1 / 4
+    assert dict(zip(*result.flips()[["id", "kind"]], strict=True)) == {
+        2: "negative",
+        4: "wrong_to_wrong",
+    }
+
+
+def test_a_column_of_grades_is_suggested() -> None:
+    frame = pl.DataFrame({"id": [1], "passed": [1], "target": ["a"]})
+    with pytest.raises(InputError, match=r"; try: `correct='passed'`\.$"):
+        Predictions.from_frame(frame)
+
+
+def test_grades_are_written_and_read(tmp_path: Path) -> None:
+    side = Predictions.from_arrays(ids=[1, 2], correct=[1, "error"], targets=["a", "b"])
+    write_predictions(side, tmp_path / "old.jsonl")
+    again = read_predictions(tmp_path / "old.jsonl", correct="correct")
+    result = compare(old=side, new=again, by="target")
+    assert result.counts["both_right"] == 1
+    assert result["error_share_old"].value == result["error_share_new"].value == 1 / 2
+    with pytest.raises(InputError, match="has grades, which an NPZ file"):
+        write_predictions(side, tmp_path / "old.npz")
+
+
+def test_scores_of_graded_rows() -> None:
+    probabilities = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
+    old = Predictions.from_arrays(probabilities=probabilities, correct=[1, 0, 1])
+    new = Predictions.from_arrays(probabilities=probabilities[::-1].copy(), correct=[1, 1, 0])
+    result = compare(old=old, new=new)
+    assert result["churn"].value == 0.0
+    gaps = [abs(1 - 0.9), abs(0 - 0.8), abs(1 - 0.6)]
+    assert result["expected_calibration_error_old"].value == pytest.approx(sum(gaps) / 3)
+    assert result.counts["negative_flip"] == 1
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def refused(old: Predictions, new: Predictions) -> str:
+    with pytest.raises(InputError) as caught:
+        compare(old=old, new=new)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["maybe", None, "0.5", ""])
+def test_what_is_no_grade_is_refused(value: object) -> None:
+    old = Predictions.from_arrays(ids=[7, 8], correct=["1", value], name="old")
+    new = Predictions.from_arrays(ids=[8, 7], correct=["1", "0"], name="new")
+    for first, second in ((old, new), (new, old)):
+        text = refused(first, second)
+        assert text.startswith("old has no grade in column 'correct' for id 8")
+        assert text.endswith("pass or fail, C or I, or one of error, refused and unparsed.")
+
+
+def test_a_score_is_no_grade() -> None:
+    old = Predictions.from_arrays(correct=[0.5, 1.0], name="old")
+    assert "for row 1 ('0.5')" in refused(old, old)
+
+
+def test_grades_in_one_file_only_are_refused() -> None:
+    old = Predictions.from_arrays(correct=[1], name="old")
+    new = Predictions.from_arrays(labels=["a"], name="new")
+    assert refused(old, new) == (
+        "old has grades in column 'correct', but new has none; name the column of grades in every "
+        "file with `correct=`, or in no file."
+    )
+
+
+def test_a_column_that_holds_no_grades_at_all_is_refused() -> None:
+    frame = pl.DataFrame({"id": [1], "ok": [[1]]})
+    side = Predictions.from_frame(frame, correct="ok", name="old")
+    assert "column 'ok' of type List(Int64), which `correct=` cannot read" in refused(side, side)
+    with pytest.raises(InputError, match="has no column 'fine', which `correct=` asks for"):
+        Predictions.from_frame(frame, correct="fine")
+
+
+def test_a_matrix_of_grades_is_refused() -> None:
+    side = Predictions.from_arrays(correct=[1, 0], name="old")
+    with pytest.raises(InputError, match="old has grades, and a matrix compares predicted classes"):
+        matrix([side, side])
+
+
+def test_an_npz_file_has_no_grades(tmp_path: Path) -> None:
+    np.savez(tmp_path / "old.npz", labels=np.array([1]))
+    with pytest.raises(InputError, match="in an NPZ file, which has no column of grades"):
+        read_predictions(tmp_path / "old.npz", correct="ok")
+
+
+# -- gate, report and command line -----------------------------------------------------------------
+
+
+def files(folder: Path) -> tuple[Path, Path]:
+    rng = np.random.default_rng(4)
+    old = rng.choice(["1", "0"], 300, p=[0.8, 0.2])
+    new = np.where(rng.random(300) < 0.9, old, rng.choice(["0", "error", "refused"], 300))
+    paths = folder / "old.csv", folder / "new.csv"
+    for path, grades in zip(paths, (old, new), strict=True):
+        table = {"id": range(300), "ok": grades, "task": [f"t{i % 2}" for i in range(300)]}
+        pl.DataFrame(table).write_csv(path)
+    return paths
+
+
+def test_a_rule_limits_missing_answers() -> None:
+    old = Predictions.from_arrays(correct=[1] * 200)
+    new = Predictions.from_arrays(correct=[1] * 150 + ["unparsed"] * 50)
+    result = compare(old=old, new=new)
+
+    def judged(metric: str) -> str:
+        return check(result, Policy.from_dict({"rule": [{"metric": metric, "max": 0.05}]})).verdict
+
+    assert judged("unparsed_share_new") == "fail"
+    assert judged("refused_share_new") == "pass"
+    with pytest.raises(PolicyError, match="limits churn, which needs predicted labels"):
+        judged("churn")
+    labelled = compare(
+        old=Predictions.from_arrays(labels=[1], targets=[1]),
+        new=Predictions.from_arrays(labels=[1]),
+    )
+    rule = Policy.from_dict({"rule": [{"metric": "error_share_new", "max": 0.05}]})
+    with pytest.raises(PolicyError, match=r"which needs grades \(`correct=`\)"):
+        check(labelled, rule)
+
+
+def test_an_old_model_that_is_never_right_cannot_be_judged() -> None:
+    old = Predictions.from_arrays(correct=[0] * 20, name="old")
+    result = compare(old=old, new=Predictions.from_arrays(correct=[1] * 20))
+    assert "old: no sample is graded as right; check the column of grades" in result.notes
+    policy = Policy.from_dict({"rule": [{"metric": "negative_flip_rate", "max": 0.5}]})
+    with pytest.raises(PolicyError, match="no sample of old is graded as right"):
+        check(result, policy)
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_every_output_shows_graded_rows(tmp_path: Path, answers: bool) -> None:
+    texts = ["x", "y", "3.5", ""]
+    samples = [
+        ((a, b, a, b), (texts[i % 4], texts[i % 3], "x", "y"), "pq"[i % 2])
+        for i, (a, b) in enumerate(product(GRADES, GRADES))
+    ]
+    old, new, *controls = sides(samples, answers)
+    result = compare(old=old, new=new, control=controls, by="group")
+    policy = Policy.from_dict({"rule": [{"metric": "negative_flip_rate", "max": 0.5}]})
+    verdict = check(result, policy)
+    write_report(result, tmp_path / "report.html", verdict=verdict)
+    page = (tmp_path / "report.html").read_text()
+    assert ("with another wrong answer" in page) == answers
+    assert "error_share_new" in result.to_markdown()
+    assert result._repr_html_()
+    assert str(verdict)
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    old, new = files(tmp_path)
+    out = tmp_path / "out.json"
+    done = flipguard("compare", old, new, "--correct", "ok", "--by", "task", "--json", out)
+    assert done.code == 0, done.err
+    document = json.loads(out.read_text())
+    expected = compare(
+        old=read_predictions(old, correct="ok"), new=read_predictions(new, correct="ok"), by="task"
+    )
+    assert document["metrics"] == json.loads(expected.to_json())["metrics"]
+    done = flipguard("compare", old, new, "--correct", "task")
+    assert done.code == 2
+    assert "has no grade in column 'task'" in done.err
