@@ -277,7 +277,7 @@ def test_compare_tells_what_breaks(run: Run, save: Saver) -> None:
     # What the files do not hold is not shown, even with all metrics.
     shown = metrics_shown(run("compare", *save_update(save, THOUSAND), "--all").out)
     assert set(KEY_METRICS) < set(shown)
-    assert shown == [name for name in METRICS if METRICS[name].needs <= {"target"}]
+    assert shown == [name for name in METRICS if METRICS[name].needs <= {"target", "label"}]
 
 
 def joined(text: str) -> str:
@@ -851,7 +851,7 @@ def test_ordinary_output_fits_eighty_columns(
     assert [line for line in ran.out.splitlines() if line != line.rstrip()] == []
     # No metric's name was broken to make it fit.
     shown = set(re.findall(r"^  (\w+) ", ran.out, re.M))
-    expected = {m for m in METRICS if "control" in arguments or "control" not in METRICS[m].needs}
+    expected = {m for m in METRICS if not METRICS[m].needs & {"control", "grades"}}
     assert expected - {"churn_ratio", "negative_flip_ratio"} <= shown
 
 

@@ -17,7 +17,7 @@ import flipguard
 from flipguard.errors import InputError
 from flipguard.methods import METHODS
 from flipguard.methods.needs import MOST_MEMBERS, Members, Needs, OldRun, RunFacts
-from flipguard.studies import job
+from flipguard.studies import costs
 from flipguard.training import Config, train
 from tests.training.tiny import tiny, trained
 
@@ -199,7 +199,7 @@ def test_a_scale_limits_members_and_classes() -> None:
 def test_a_step_costs_what_the_models_in_it_cost(
     method: str, changes: dict[str, Any], steps: float
 ) -> None:
-    assert job._factor(Config(method=method, **changes)) == pytest.approx(steps)
+    assert costs._factor(Config(method=method, **changes)) == pytest.approx(steps)
 
 
 def test_options_are_refused_before_members_are_trained(tmp_path: Path) -> None:

@@ -161,10 +161,10 @@ def test_report_takes_prediction_files_too(run: Run, tmp_path: Path) -> None:
 
 
 def test_report_names_no_flag_that_it_lacks(run: Run, tmp_path: Path) -> None:
-    Path("t.csv").write_text("sample_id,target,pred\na,x,x\n", encoding="utf-8")
+    Path("t.csv").write_text("number,target,answer\na,x,x\n", encoding="utf-8")
     ran = run("report", "t.csv", "--old", "t.csv", "--out", "r.html")
     assert ran.code == 2
-    assert "rename column 'sample_id' to 'id' and 'pred' to 'label'" in ran.err
+    assert "call the column of ids 'id'" in ran.err
     assert "--id" not in ran.err
 
 

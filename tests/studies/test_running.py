@@ -344,7 +344,7 @@ FLAGS = {
     "list": {"--json"},
     "run": {
         *("--scale", "--seeds", "--out", "--members", "--set", "--processes", "--device"),
-        *("--devices", "--fuse", "--minutes", "--plan", "--first-seed"),
+        *("--devices", "--fuse", "--minutes", "--plan", "--time", "--first-seed"),
     },
     "show": {"--scale", "--out", "--markdown", "--plot"},
 }
