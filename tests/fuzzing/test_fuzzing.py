@@ -23,7 +23,7 @@ SEED = 1
 BATCH = 25
 # The first number in CI, the second in `make test-all`. A case takes a tenth of a second here, half
 # a second as a process, and a third of one in Spark.
-HERE, AS_PROCESS, IN_SPARK = (300, 10_000), (50, 100), (100, 200)
+HERE, AS_PROCESS, IN_SPARK = (300, 10_000), (25, 100), (75, 200)
 # Failures that are shown whole; the rest are only counted.
 MOST_TOLD = 5
 

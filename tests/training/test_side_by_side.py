@@ -294,11 +294,6 @@ def kill(folder: Path, moments: int) -> None:
     assert done.stdout == f"{moments} of {moments} equal\n", done.stdout + done.stderr
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux which processes there are")
-def test_killed_once(tmp_path: Path) -> None:
-    kill(tmp_path, 1)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux which processes there are")
 def test_killed_at_ten_moments(tmp_path: Path) -> None:
