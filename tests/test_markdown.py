@@ -343,3 +343,9 @@ def test_pinned_samples_that_flipped_are_named(tmp_path: Path) -> None:
     assert len(set(named)) == 10
     assert set(named) <= {f"s{i}" for i in range(5, 20)}
     assert sentence.endswith("and 5 more")
+
+
+def test_a_note_that_is_a_question_ends_once() -> None:
+    same = Predictions.from_arrays(labels=["x"] * 40 + ["y"] * 40, targets=["x", "y"] * 40)
+    text = comparison_markdown(compare(old=same, new=same))
+    assert "the files you meant?\n" in text

@@ -79,7 +79,8 @@ def _pair(result: Comparison) -> str:
 def _comparison(result: Comparison) -> list[str]:
     lines = [headline(result), ""]
     for note in [*left_out(result), *result.notes]:
-        lines += [f"> **Note:** {_sentence(note)}.", ""]
+        end = "" if note.endswith("?") else "."
+        lines += [f"> **Note:** {_sentence(note)}{end}", ""]
     lines += _metric_table(result, key_metrics(result))
     if result.controls:
         lines += ["", what_ratios_say(result)]
