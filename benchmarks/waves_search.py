@@ -20,7 +20,7 @@ Written down before the first run:
    beta (the lowest mean churn at an error of at most the control's), the recipe with the lowest
    ratio of co-distillation's churn to the control's. Churn is that between independent trainings.
    The strengths of the entropy terms and of codistill-ce are then chosen by the same rule at that
-   recipe.
+   recipe (`--second`, which also tries stronger weights where the strongest one was best).
 4. Roles. A net is used if its mean error is below 45 %: another family (`conv1d`), a larger net,
    and a weak one.
 """
@@ -35,7 +35,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -126,6 +126,25 @@ CHURN_RECIPES: dict[str, dict[str, Any]] = {
     },
 }
 BETAS = (0.3, 1.0, 3.0)
+CO_DISTILLED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("none", {}),
+    *(("codistill-skl", {"beta": beta}) for beta in BETAS),
+)
+# The second part: the recipe that the rule chose, by more methods.
+CHOSEN = "1,000 samples, 200 epochs, AdamW"
+SECOND_STRENGTHS: dict[str, tuple[dict[str, Any], ...]] = {
+    "none": ({},),
+    "ract": ({"weight": 6.0}, {"weight": 12.0}),
+}
+SECOND_CHURN: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("none", {}),
+    ("codistill-skl", {"beta": 1.5}),
+    ("codistill-skl", {"beta": 2.0}),
+    *(("codistill-ce", {"beta": beta}) for beta in BETAS),
+    *(("entropy", {"alpha": alpha}) for alpha in (0.05, 0.15, 0.3)),
+    *(("skl", {"alpha": alpha}) for alpha in (0.02, 0.05, 0.15)),
+    *(("codistill-skl", {"beta": 1.0, "plus": "entropy", "alpha": a}) for a in (0.05, 0.15, 0.3)),
+)
 ROLES = ("conv1d:width=25", "conv1d:width=50", "mlp-bn:hidden=1024", "mlp-bn:hidden=128")
 
 
@@ -160,7 +179,9 @@ def settings(
     }
 
 
-def trials(out: Path, draws: int) -> Iterator[Trial]:
+def trials(out: Path, draws: int, *, second: bool) -> Iterator[Trial]:
+    strengths = SECOND_STRENGTHS if second else STRENGTHS
+    recipes = {CHOSEN: CHURN_RECIPES[CHOSEN]} if second else CHURN_RECIPES
     for draw in range(1, draws + 1):
         seed = FIRST_SEED + draw
         old = out / f"old-{draw}"
@@ -173,7 +194,7 @@ def trials(out: Path, draws: int) -> Iterator[Trial]:
             from_dict(settings(OLD, draw, seed, "none", {})),
             old,
         )
-        for method, choices in STRENGTHS.items():
+        for method, choices in strengths.items():
             for index, options in enumerate(choices):
                 against = {} if method in ("none", "elodi") else {"old": [str(old)]}
                 values = settings(NEW, draw, 1000 + seed, method, options, **against)
@@ -181,6 +202,8 @@ def trials(out: Path, draws: int) -> Iterator[Trial]:
                 yield Trial(
                     "updates", method, method, options, seed, from_dict(values), folder, old
                 )
+        if second:
+            continue
         # ELODI's old model was trained with ELODI, too.
         values = settings(OLD, draw, seed, "elodi", STRENGTHS["elodi"][0])
         yield Trial(
@@ -197,18 +220,14 @@ def trials(out: Path, draws: int) -> Iterator[Trial]:
             yield Trial(
                 "roles", model, "none", {}, seed, from_dict(values), out / f"role-{index}-{draw}"
             )
-    for place, (name, kind) in enumerate(CHURN_RECIPES.items()):
-        for draw in range(1, draws + 1):
-            for index in range(2):  # two independent trainings
-                seed = FIRST_SEED + 100 * index + draw
+    for place, (name, kind) in enumerate(recipes.items()):
+        for draw, index in product(range(1, draws + 1), range(2)):  # two independent trainings
+            seed = FIRST_SEED + 100 * index + draw
+            for number, (method, options) in enumerate(SECOND_CHURN if second else CO_DISTILLED):
                 more = {"model": NEW, **kind}
-                model = more.pop("model")
-                for beta in (None, *BETAS):
-                    method = "none" if beta is None else "codistill-skl"
-                    options = {} if beta is None else {"beta": beta}
-                    values = settings(model, draw, seed, method, options, **dict(more))
-                    folder = out / f"churn-{place}-{beta}-{draw}-{index}"
-                    yield Trial("churn", name, method, options, seed, from_dict(values), folder)
+                values = settings(more.pop("model"), draw, seed, method, options, **more)
+                folder = out / f"churn-{place}-{number}-{draw}-{index}"
+                yield Trial("churn", name, method, options, seed, from_dict(values), folder)
 
 
 class Told(PoolMonitor):
@@ -307,6 +326,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--second", action="store_true", help="the second part of rule 3")
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--epochs", type=int, help="fewer epochs, to try the script")
@@ -317,7 +337,7 @@ def main() -> None:
             kind["recipe"]["epochs"] = given.epochs
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        planned = list(trials(Path(folder), given.draws))
+        planned = list(trials(Path(folder), given.draws, second=given.second))
         # One seed of everything first, so that a search that is cut short is still balanced.
         planned.sort(key=lambda trial: trial.seed % 100)
         jobs = [
@@ -339,7 +359,8 @@ def main() -> None:
     document = {
         "device": device,
         "torch": torch.__version__,
-        "command": f"python benchmarks/waves_search.py --draws {given.draws}",
+        "command": f"python benchmarks/waves_search.py --draws {given.draws}"
+        + " --second" * given.second,
         "seconds": round(spent, 1),
         "trained": len(done),
         "planned": len(planned),
