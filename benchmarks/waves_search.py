@@ -1,9 +1,10 @@
 """Which settings the scale `waves` has: tried on samples and seeds that no study shows.
 
-    python benchmarks/waves_search.py --out benchmarks/results/waves_search.json
+    python benchmarks/waves_search.py --draws 5 --out benchmarks/results/waves_search.json
+    python benchmarks/waves_search.py --draws 4 --second --out benchmarks/results/waves_search_second.json
 
 The data are other draws of MNIST-1D (`seed=1`, `seed=2`, …): other training and test samples than
-those of the scale, which are of `seed=0`. Rates here are those of the other draw's test samples,
+those of the scale, which are of `seed=0`. The scale stands in `studies/scales.toml`. Rates here are those of the other draw's test samples,
 so they are the validation data of the scale. Model seeds start at 5,001.
 
 Written down before the first run:
@@ -266,17 +267,17 @@ def update_rows(done: Iterable[Trial]) -> Iterator[dict[str, Any]]:
 
 
 def churn_rows(done: Iterable[Trial]) -> Iterator[dict[str, Any]]:
-    alike: defaultdict[tuple[str, str, str], list[Trial]] = defaultdict(list)
+    alike: defaultdict[tuple[str, ...], list[Trial]] = defaultdict(list)
     for trial in done:
         if trial.part == "churn":
             data = trial.config.data
-            alike[trial.name, json.dumps(trial.options), data].append(trial)
-    for (name, options, _), some in alike.items():
+            alike[trial.name, trial.method, json.dumps(trial.options), data].append(trial)
+    for (name, method, options, _), some in alike.items():
         for first, second in combinations(some, 2):
             yield {
                 "part": "churn",
                 "recipe": name,
-                "method": first.method,
+                "method": method,
                 "options": json.loads(options),
                 "seed": first.seed,
                 **rates(first.folder, second.folder),
