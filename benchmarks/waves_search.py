@@ -1,11 +1,12 @@
 """Which settings the scale `waves` has: tried on samples and seeds that no study shows.
 
     python benchmarks/waves_search.py --draws 5 --out benchmarks/results/waves_search.json
-    python benchmarks/waves_search.py --draws 4 --second --out benchmarks/results/waves_search_second.json
+    python benchmarks/waves_search.py --draws 4 --second \\
+        --out benchmarks/results/waves_search_second.json
 
 The data are other draws of MNIST-1D (`seed=1`, `seed=2`, …): other training and test samples than
-those of the scale, which are of `seed=0`. The scale stands in `studies/scales.toml`. Rates here are those of the other draw's test samples,
-so they are the validation data of the scale. Model seeds start at 5,001.
+those of the scale, which are of `seed=0` (`studies/scales.toml`). Rates here are those of the other
+draw's test samples, so they are the validation data of the scale. Model seeds start at 5,001.
 
 Written down before the first run:
 
