@@ -96,7 +96,7 @@ def test_the_lines_of_the_guide_for_python_run(folder: Path) -> None:
     page = DOCS / "guides" / "python.md"
     made = run_python_of(page)
     lines = re.findall(r"^\|[^|]+\| `((?:fg|result)\.[^`]+)` \|", page.read_text(), flags=re.M)
-    assert len(lines) >= 15
+    assert len(lines) >= 23
     for line in lines:
         found = eval(line, made)
         known = isinstance(found, Comparison | Verdict | Matrix) or hasattr(found, "columns")
