@@ -53,7 +53,7 @@ def absent(name: str, path: Path, how: str) -> AbsentError:
     """Return the error for a named data set whose files are missing."""
     return AbsentError(
         f"Expected `{name}` to be at {path}, but got no such file; {how}, or name the parent "
-        f"folder with `--set data_root=DIR` or {VARIABLE}."
+        f"folder with `data_root=DIR` or {VARIABLE}."
     )
 
 
