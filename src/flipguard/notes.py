@@ -183,7 +183,7 @@ def _missing_spellings(plan: CountingPlan) -> Iterator[str]:
     for i, side in enumerate(plan.sides):
         if side.target is None or dtype_of(side, side.target) not in TEXT:
             continue
-        if lacks(side.path, [spelling[0].encode() for spelling in MISSING_SPELLINGS]):
+        if lacks(side.paths, [spelling[0].encode() for spelling in MISSING_SPELLINGS]):
             continue
         target = spelled(side.target, side, pl.String(), readings.of(i, "target"))
         odd = side.frame.select(target.alias("target")).filter(

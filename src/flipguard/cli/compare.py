@@ -157,7 +157,7 @@ class _Side:
     def called(self, side: Predictions) -> Predictions:
         if self.shared:
             # Scores in the file are of one model, and nothing says of which.
-            side = replace(side, scores=None, name=f"{self.path}:{self.columns['label']}")
+            side = replace(side, scores=None, name=f"{side.name}:{self.columns['label']}")
         return side if self.name is None else replace(side, name=self.name)
 
 

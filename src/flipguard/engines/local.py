@@ -158,4 +158,4 @@ def with_labels(predictions: Predictions) -> Predictions:
     if predictions.class_names is None:
         labels = labels.cast(pl.Int64)
     frame = pl.concat([predictions.frame, labels.to_frame().lazy()], how="horizontal")
-    return replace(predictions, frame=frame, label=column, path=None)
+    return replace(predictions, frame=frame, label=column, path=None, files=())

@@ -39,6 +39,7 @@ from flipguard.errors import InputError, listed
 from flipguard.predictions.formats import TEXT_FORMATS, format_of
 from flipguard.predictions.read import name_any_file_on_error, name_file_on_error
 from flipguard.predictions.same_bytes import identical_parquet_column
+from flipguard.predictions.scores import place_of_row
 
 if TYPE_CHECKING:
     from flipguard.predictions.table import Predictions
@@ -233,7 +234,7 @@ class Pairing:
     @property
     def columnar(self) -> bool:
         """Whether columns are read one by one, so that several queries cost no more than one."""
-        paths = [side.path for side in self.sides if side.path is not None]
+        paths = [path for side in self.sides for path in side.paths]
         return all(format_of(path)[0] not in TEXT_FORMATS for path in paths)
 
     def missing_id(self, i: int) -> InputError:
@@ -246,8 +247,8 @@ class Pairing:
             .collect()
         )
         return InputError(
-            f"{side.name} has no id in column '{side.id}' at row {row[f'{i}|row'][0] + 1:,}; "
-            "give every row another id."
+            f"{side.name} has no id in column '{side.id}' at "
+            f"{place_of_row(side, int(row[f'{i}|row'][0]))}; give every row another id."
         )
 
     def refuse_duplicates(self, i: int) -> None:

@@ -20,9 +20,11 @@ from flipguard.predictions.from_python import (
     pandas_index,
 )
 from flipguard.predictions.read import read_predictions
+from flipguard.predictions.side_files import is_list_of_paths, refuse_file_names
 from flipguard.predictions.table import SCORE_KINDS, Predictions, ScoreKind
 
-# `Predictions`, a path of a file or a run, a table, labels, or scores of shape (samples, classes).
+# `Predictions`, the path of a file or a run, a pattern or a list of `pathlib.Path` for several
+# files, a table, labels, or scores of shape (samples, classes).
 GivenSide: TypeAlias = Any
 # The values of one column, or the name of a column.
 ColumnOrValues: TypeAlias = Any
@@ -63,7 +65,7 @@ class Columns:
         if isinstance(given, Predictions):
             return given
         named = {"id": _text(self.id), "target": _text(self.target), "label": self.label}
-        if isinstance(given, str | os.PathLike):
+        if isinstance(given, str | os.PathLike) or is_list_of_paths(given):
             return read_predictions(given, **named)
         if is_frame(given):
             return Predictions.from_frame(given, name=argument, **named)
@@ -118,6 +120,9 @@ class Columns:
             raise InputError(
                 f"Expected `scores` to be probabilities or logits, but got {self.scores!r}."
             )
+        for name, side in sides.items():
+            if not is_list_of_paths(side):
+                refuse_file_names(side, name)
         tables = [name for name, side in sides.items() if _is_table(side)]
         values = {
             name: side
@@ -196,7 +201,7 @@ def _is_side(given: Any) -> bool:
 
 
 def _is_table(given: Any) -> bool:
-    return isinstance(given, str | os.PathLike) or is_frame(given)
+    return isinstance(given, str | os.PathLike) or is_list_of_paths(given) or is_frame(given)
 
 
 def _text(given: Any) -> str | None:

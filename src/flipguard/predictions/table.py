@@ -18,6 +18,8 @@ from flipguard.predictions.names import class_names as names_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from flipguard.predictions.side_files import FileRows
+
 Array = npt.NDArray[Any]
 ScoreKind = Literal["logits", "probabilities"]
 
@@ -68,8 +70,11 @@ class Predictions:
     target: str | None
     label: str | None
     scores: Scores | None
+    # The file that the table is; None if it is of several files, or of none.
     path: Path | None = None
     correct: str | None = None
+    # The files of the table if there are several, in order.
+    files: tuple[FileRows, ...] = ()
     # What columns with well-known names were taken for, by these names.
     recognised: tuple[tuple[str, str], ...] = ()
 
@@ -173,6 +178,13 @@ class Predictions:
         return self.scores.class_names if self.scores is not None else None
 
     @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files that the table is; none if it comes from memory."""
+        if self.files:
+            return tuple(file.path for file in self.files)
+        return () if self.path is None else (self.path,)
+
+    @property
     def height(self) -> int:
         """The number of samples."""
         return int(self.frame.select(pl.len()).collect(engine="streaming").item())
@@ -265,6 +277,7 @@ def with_roles(
         **roles,
         scores=scores,
         path=path,
+        files=(),
         recognised=recognised(roles, asked, None if scores is None else scores.wide_columns),
     )
 
