@@ -171,7 +171,7 @@ COMMANDS = {
         "--on-missing",
         "--confidence",
     },
-    "matrix": {"--json", "--plot", "--on-missing", *COLUMNS_OF_TABLES},
+    "matrix": {"--json", "--plot", "--correct", "--on-missing", *COLUMNS_OF_TABLES},
     "ensemble": {"--out", "--on-missing", *COLUMNS_OF_TABLES},
     "train": {
         "--method",

@@ -158,7 +158,7 @@ class Pairing:
             if f"{i}|label" in names and side.correct is None:
                 found.append(no_label(i, side.name, side.label))
             if f"{i}|grade" in names:
-                found.append(no_grade(i, side.name, str(side.correct)))
+                found.append(no_grade(i, side.name, str(side.correct), found=side.found_grades))
             for j in range(i):
                 # Each pair: where one file leaves a target out, two others may still disagree.
                 if f"{i}|target" in names and f"{j}|target" in names:

@@ -7,7 +7,7 @@ Reading files belongs to `flipguard.predictions.read`, and the conversion of arr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -53,7 +53,8 @@ class Columns:
         """Return `old`, `new` and `controls`; `names` are those of old and new in outputs."""
         given = {"old": old, "new": new, **_several(control, "control")}
         self.check(given)
-        first, second, *controls = [self.side(side, name) for name, side in given.items()]
+        found = [self.side(side, name) for name, side in given.items()]
+        first, second, *controls = with_common_grades(found)
         return {
             "old": first if names[0] is None else replace(first, name=names[0]),
             "new": second if names[1] is None else replace(second, name=names[1]),
@@ -155,6 +156,35 @@ class Columns:
                 way_out="give both in the same order, join on the index with id='index', or give "
                 ".to_numpy() if the order is right",
             )
+
+
+def columns_taken(sides: Iterable[Predictions]) -> Iterator[str]:
+    """Yield a note on the columns that were taken for a role by their names."""
+    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for side in sides:
+        found.setdefault(side.recognised, []).append(side.name)
+    for columns, names in found.items():
+        if columns:
+            told = ", ".join(f"{column!r} as {role}" for role, column in columns)
+            yield f"{', '.join(dict.fromkeys(names))}: took column {told}"
+
+
+def with_common_grades(sides: Sequence[Predictions]) -> list[Predictions]:
+    """Return the sides without grades that were found by name, if only some sides have grades.
+
+    Such a file may lack the target that another one has; its labels can then be compared.
+    """
+    kept = [without_found_grades(side) for side in sides]
+    mixed = len({side.correct is None for side in sides}) > 1
+    return kept if mixed and all(side.correct is None for side in kept) else list(sides)
+
+
+def without_found_grades(side: Predictions) -> Predictions:
+    """Return a side without grades that were found by name, if it predicts classes too."""
+    if not side.found_grades or (side.label is None and side.scores is None):
+        return side
+    recognised = tuple(one for one in side.recognised if one != ("correct", side.correct))
+    return replace(side, correct=None, recognised=recognised)
 
 
 def refuse_different_indexes(given: Mapping[str, Any], *, way_out: str) -> None:

@@ -173,6 +173,11 @@ class Predictions:
         return with_roles(table, name=name, id=id, target=target, label=label, correct=correct)
 
     @property
+    def found_grades(self) -> bool:
+        """Whether the column of grades was found by its name, and not named."""
+        return ("correct", self.correct) in self.recognised
+
+    @property
     def class_names(self) -> tuple[str, ...] | None:
         """The classes of the scores; None if there are only labels."""
         return self.scores.class_names if self.scores is not None else None
@@ -242,7 +247,8 @@ def with_roles(
 ) -> Predictions:
     """Find the role of each column; raise if a requested column is missing.
 
-    Grades are used only if they are asked for. They then say what is right, and a target does not.
+    Grades are used if they are asked for, or if there is no target with a label or scores. They
+    then say what is right, and a target does not.
     """
     schema = frame.collect_schema()
     known = schema.names()
@@ -264,12 +270,15 @@ def with_roles(
                 f"its columns are {listed(known, most=12)}."
             )
     scores = _column_scores(schema, class_names, name, has_label=roles["label"] is not None)
+    is_labelled = roles["target"] is not None and (roles["label"], scores) != (None, None)
+    if correct is None and not is_labelled:
+        roles["correct"] = column_of("correct", known, {**asked, **roles}, name)
     predicts = scores is not None or any(roles[one] is not None for one in ("label", "correct"))
     found = ROW if by_position else roles["id"]
     lacks = missing_roles(name, known, id=found, target=roles["target"], predicts=predicts)
     if lacks is not None:
         raise lacks
-    if correct is not None:
+    if roles["correct"] is not None:
         roles["target"] = None
     return Predictions(
         name=name,
@@ -287,11 +296,16 @@ def recognised(
     asked: Mapping[str, str | None],
     wide: Sequence[str] | None = None,
 ) -> tuple[tuple[str, str], ...]:
-    """Return the columns whose roles were told by names other than those of the roles."""
+    """Return the columns whose roles were told by names other than those of the roles.
+
+    Grades are always among them, because they decide what is right.
+    """
     found = [
         (role, column)
         for role, column in roles.items()
-        if column is not None and asked[role] is None and column not in (role, f"{role}s")
+        if column is not None
+        and asked[role] is None
+        and (role == "correct" or column not in (role, f"{role}s"))
     ]
     prefix = next((p for p in PREFIXES if wide and wide[0].startswith(p)), "")
     if prefix and prefix not in WIDE_PREFIX.values():
