@@ -352,12 +352,14 @@ def _counted(plan: CountingPlan, paired: SparkCounter, table: pl.DataFrame) -> C
         ]
         counts.add(pl.DataFrame([*keys, *rows.select(plan.layout.names).get_columns()]))
     seen = findings.numbers
-    only_old, only_new = seen["only0lacks1"], seen["only1lacks0"]
+    (ids_old, only_old), (ids_new, only_new) = findings.only_in(0, 1), findings.only_in(1, 0)
     rows_seen = RowCounts(
         matched=seen["matched"],
         only_old=only_old,
         only_new=only_new,
         not_in_control=seen["not_in_control"],
+        ids_only_old=tuple(ids_old),
+        ids_only_new=tuple(ids_new),
     )
     return Counted.of(plan, tables, rows_seen, (seen["odd0"], seen["odd1"]))
 
@@ -377,10 +379,9 @@ def _refuse(plan: CountingPlan, findings: Findings) -> None:
             raise pairing.duplicates(i, ids[f"twice{i}"], seen[f"twice{i}"])
     if not seen["paired"]:
         raise pairing.nothing_in_common()
-    for have, lack in pairing.pairs_of_sides() if plan.on_missing == "error" else []:
-        what = f"only{have}lacks{lack}"
-        if seen[what]:
-            raise pairing.lacking(have, lack, ids[what], seen[what])
+    problem = pairing.lacking(findings.only_in) if plan.on_missing == "error" else None
+    if problem is not None:
+        raise problem
     for model, names in sorted(findings.names.items()):
         refuse_nameless(plan.sides[int(model)], pl.Series(names, dtype=pl.String))
     if findings.problems:

@@ -246,6 +246,11 @@ class Findings:
             self.numbers[what] += len(ids)
             self._keep(what, ids.drop_nulls().sort().head(IDS_TO_NAME).to_list())
 
+    def only_in(self, have: int, lack: int) -> tuple[list[Any], int]:
+        """The first ids that one side has and another lacks, and their number."""
+        what = f"only{have}lacks{lack}"
+        return self.ids.get(what, []), self.numbers[what]
+
     def add(self, other: Findings) -> None:
         """Add the findings of another worker."""
         self.numbers.update(other.numbers)
