@@ -155,9 +155,12 @@ class _Side:
             raise InputError(str(problem).replace("`label=`", self.flag)) from problem
 
     def called(self, side: Predictions) -> Predictions:
+        from flipguard.predictions.sides import without_found_grades
+
         if self.shared:
-            # Scores in the file are of one model, and nothing says of which.
-            side = replace(side, scores=None, name=f"{self.path}:{self.columns['label']}")
+            # Scores and grades in the file are of one model, and nothing says of which.
+            name = f"{side.name}:{self.columns['label']}"
+            side = replace(without_found_grades(side), scores=None, name=name)
         return side if self.name is None else replace(side, name=self.name)
 
 

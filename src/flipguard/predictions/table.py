@@ -18,6 +18,8 @@ from flipguard.predictions.names import class_names as names_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from flipguard.predictions.side_files import FileRows
+
 Array = npt.NDArray[Any]
 ScoreKind = Literal["logits", "probabilities"]
 
@@ -68,8 +70,11 @@ class Predictions:
     target: str | None
     label: str | None
     scores: Scores | None
+    # The file that the table is; None if it is of several files, or of none.
     path: Path | None = None
     correct: str | None = None
+    # The files of the table if there are several, in order.
+    files: tuple[FileRows, ...] = ()
     # What columns with well-known names were taken for, by these names.
     recognised: tuple[tuple[str, str], ...] = ()
 
@@ -168,9 +173,21 @@ class Predictions:
         return with_roles(table, name=name, id=id, target=target, label=label, correct=correct)
 
     @property
+    def found_grades(self) -> bool:
+        """Whether the column of grades was found by its name, and not named."""
+        return ("correct", self.correct) in self.recognised
+
+    @property
     def class_names(self) -> tuple[str, ...] | None:
         """The classes of the scores; None if there are only labels."""
         return self.scores.class_names if self.scores is not None else None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files that the table is; none if it comes from memory."""
+        if self.files:
+            return tuple(file.path for file in self.files)
+        return () if self.path is None else (self.path,)
 
     @property
     def height(self) -> int:
@@ -230,7 +247,8 @@ def with_roles(
 ) -> Predictions:
     """Find the role of each column; raise if a requested column is missing.
 
-    Grades are used only if they are asked for. They then say what is right, and a target does not.
+    Grades are used if they are asked for, or if there is no target with a label or scores. They
+    then say what is right, and a target does not.
     """
     schema = frame.collect_schema()
     known = schema.names()
@@ -252,12 +270,15 @@ def with_roles(
                 f"its columns are {listed(known, most=12)}."
             )
     scores = _column_scores(schema, class_names, name, has_label=roles["label"] is not None)
+    is_labelled = roles["target"] is not None and (roles["label"], scores) != (None, None)
+    if correct is None and not is_labelled:
+        roles["correct"] = column_of("correct", known, {**asked, **roles}, name)
     predicts = scores is not None or any(roles[one] is not None for one in ("label", "correct"))
     found = ROW if by_position else roles["id"]
     lacks = missing_roles(name, known, id=found, target=roles["target"], predicts=predicts)
     if lacks is not None:
         raise lacks
-    if correct is not None:
+    if roles["correct"] is not None:
         roles["target"] = None
     return Predictions(
         name=name,
@@ -265,6 +286,7 @@ def with_roles(
         **roles,
         scores=scores,
         path=path,
+        files=(),
         recognised=recognised(roles, asked, None if scores is None else scores.wide_columns),
     )
 
@@ -274,11 +296,16 @@ def recognised(
     asked: Mapping[str, str | None],
     wide: Sequence[str] | None = None,
 ) -> tuple[tuple[str, str], ...]:
-    """Return the columns whose roles were told by names other than those of the roles."""
+    """Return the columns whose roles were told by names other than those of the roles.
+
+    Grades are always among them, because they decide what is right.
+    """
     found = [
         (role, column)
         for role, column in roles.items()
-        if column is not None and asked[role] is None and column not in (role, f"{role}s")
+        if column is not None
+        and asked[role] is None
+        and (role == "correct" or column not in (role, f"{role}s"))
     ]
     prefix = next((p for p in PREFIXES if wide and wide[0].startswith(p)), "")
     if prefix and prefix not in WIDE_PREFIX.values():
