@@ -119,9 +119,7 @@ class NormLaw:
         return np.asarray(self.rest + (self.weights * self.shifts**2).sum(axis=1))
 
 
-def law_of(
-    products: FloatArray, split: Split, size: int = 1, *, drawn: bool = False
-) -> NormLaw:
+def law_of(products: FloatArray, split: Split, size: int = 1, *, drawn: bool = False) -> NormLaw:
     """Return the law between ensembles of a size, with the models' own mean and covariance."""
     root, weights = split.deviations(size, drawn=drawn), split.shift()
     values, vectors = np.linalg.eigh(root.T @ products @ root)

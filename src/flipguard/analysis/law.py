@@ -64,7 +64,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """Mean over samples of the squared displacement, and of the trace of its covariance, by size."""
+    """Mean over samples of squared displacement and of the trace of its covariance, by size."""
 
     sizes: tuple[int, ...]
     covariance: tuple[float, ...]
@@ -230,7 +230,9 @@ def _shift(mean_products: FloatArray, split: Split) -> Shift:
 def _shift_parts(products: FloatArray, old: list[int], new: list[int]) -> tuple[float, float]:
     """Return the unbiased squared shift, and the mean squared displacement of all pairs."""
     total = float(
-        products[old, old].mean() + products[new, new].mean() - 2 * products[np.ix_(old, new)].mean()
+        products[old, old].mean()
+        + products[new, new].mean()
+        - 2 * products[np.ix_(old, new)].mean()
     )
     spread = 0.0
     for side in (old, new):

@@ -94,7 +94,9 @@ def draw(
         figure.set_size_inches(WIDTH, height)
         panels(figure, result.data, colours)
         figure.tight_layout(w_pad=2.0, h_pad=1.5)
-        caption = textwrap.fill(f"{result.sentence} {result.n:,} samples.", LETTERS)
+        # A number stays on one line with its unit.
+        words = f"{result.sentence} {result.n:,} samples.".replace(" %", "\N{NO-BREAK SPACE}%")
+        caption = textwrap.fill(words, LETTERS)
         figure.text(0.01, -0.02, caption, va="top", fontsize=TEXT, color=colours.ink)
 
 
@@ -116,9 +118,7 @@ def draw_sizes(figure: Any, data: SizesData, theme: Theme) -> None:
     right.plot(data.law.sizes, law, "o", mfc="none", ms=6, color=theme.ink, label="normal law")
     shown = sizes.tolist()
     if data.extrapolated.sizes:
-        *larger, _ = zip(
-            data.extrapolated.sizes, data.extrapolated.negative_flip_rate, strict=True
-        )
+        *larger, _ = zip(data.extrapolated.sizes, data.extrapolated.negative_flip_rate, strict=True)
         at = [size for size, _ in larger]
         values = [100 * max(rate, 0.0) for _, rate in larger]
         right.plot(
@@ -169,7 +169,6 @@ def _draw_norms(axes: Any, data: LawData, theme: Theme) -> None:
         heights = np.array(counts) / (sum(counts) * np.diff(edges))
         axes.stairs(heights, edges, fill=True, color=colour, alpha=0.25, lw=0)
         axes.plot(shown.at, density, color=colour, lw=1.5, label=f"m = {size}")
-    # One narrow curve would flatten the others.
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("norm of the displacement; area: drawn, line: normal law")
@@ -178,20 +177,23 @@ def _draw_norms(axes: Any, data: LawData, theme: Theme) -> None:
 
 
 def _draw_trace(axes: Any, data: LawData, theme: Theme) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
     trace = data.trace
     sizes = np.array(trace.sizes)
-    axes.plot(sizes, trace.squared_displacement, "o-", ms=3.5, color=theme.series[1])
-    axes.plot(sizes, trace.covariance, "o-", ms=3.5, color=theme.series[0])
-    ends = (
+    slope = f"{trace.slope:.2f}".replace("-", "−")
+    for name, values, colour in (
         ("squared displacement", trace.squared_displacement, theme.series[1]),
-        (f"covariance, slope {trace.slope:.2f}", trace.covariance, theme.series[0]),
-    )
+        (f"covariance, slope {slope}", trace.covariance, theme.series[0]),
+    ):
+        axes.plot(sizes, values, "o-", ms=3.5, color=colour, label=name)
     axes.plot(sizes, trace.covariance[0] / sizes, "--", color=theme.faint, lw=1, label="1/m")
+    _size_axis(axes, "", list(trace.sizes))
     axes.set_yscale("log")
-    _size_axis(axes, "", trace.sizes if isinstance(trace.sizes, list) else list(trace.sizes))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_title("Squared displacement, all samples", loc="left")
-    for name, _, colour in ends:
-        axes.plot([], [], "o-", ms=3.5, color=colour, label=name)
     axes.legend()
 
 
@@ -272,7 +274,8 @@ def _draw_measure(axes: Any, measure: Measure, theme: Theme) -> None:
         if found is not None:
             axes.stairs(found.counts, edges, color=colour, lw=1.6, label=name)
     axes.set_yscale("log")
-    axes.set_ylim(bottom=0.7)
+    # With room for the legend above the bars.
+    axes.set_ylim(0.7, 12 * max(1, *measure.others))
     words = {
         "entropy": "entropy of the prediction (nats)",
         "margin": "1 − margin",

@@ -68,8 +68,10 @@ class RankData:
     displacement: TopShares
 
 
-def rank(members: Members, *, top: int | None = None, exponent: float = EXPONENT) -> Analysis[RankData]:
-    """The rank of flips' wrong classes in the old model, and the displacement's share in the top."""
+def rank(
+    members: Members, *, top: int | None = None, exponent: float = EXPONENT
+) -> Analysis[RankData]:
+    """The rank of flips' wrong classes in the old model, and displacement by rank."""
     classes = len(members.class_names)
     top = min(TOP, max(2, classes // 10)) if top is None else top
     _refuse(members, top, exponent)
@@ -221,9 +223,7 @@ def _claims(data: RankData, counted: _Counted) -> tuple[Claim, ...]:
     return tuple(claims)
 
 
-def _difference_of_ratios(
-    first: tuple[Array, Array], second: tuple[Array, Array]
-) -> ValueInterval:
+def _difference_of_ratios(first: tuple[Array, Array], second: tuple[Array, Array]) -> ValueInterval:
     """Return the difference of two ratios of sums over the same samples, with its interval."""
     value, parts = 0.0, np.zeros(1)
     for (top, bottom), sign in ((first, 1.0), (second, -1.0)):

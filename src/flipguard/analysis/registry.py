@@ -90,10 +90,9 @@ def analysis_of(name: str) -> AnalysisRow:
     """Return an analysis by its name; raise with the names that there are."""
     if name in ANALYSES:
         return ANALYSES[name]
-    meant = nearest(name, list(ANALYSES))
     raise InputError(
         f"Expected the name of an analysis, but got {name!r}; "
-        + (f"did you mean {meant!r}?" if meant else f"choose one of {listed(list(ANALYSES))}.")
+        + nearest(name, ANALYSES, all_in=f"the analyses are {', '.join(ANALYSES)}")
     )
 
 

@@ -32,6 +32,8 @@ from flipguard.statistics.sample_means import (
 )
 
 DRAWS, SEED = 100, 0
+# Means over samples of normal ensembles are exact enough with fewer draws.
+LAW_DRAWS = 25
 # A relative fall of the error by less counts as flat.
 FLAT = 0.05
 # The law predicts a rate if it is within this factor of it.
@@ -96,7 +98,7 @@ class SizesData:
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """Error of old and new, negative flips and churn: per sample and size, and per draw and size."""
+    """Error of old and new, negative flips and churn, by sample and size and by draw and size."""
 
     by_sample: FloatArray  # (4, samples, sizes)
     by_draw: FloatArray  # (4, draws, sizes)
@@ -131,10 +133,10 @@ def sizes(members: Members, *, draws: int = DRAWS, seed: int = SEED) -> Analysis
     every = np.arange(1, most + 1)
     law_sizes = np.array([m for m in every if m == most or math.log2(m).is_integer()])
     drawn = _Rates.empty(members.n, draws, len(every))
-    by_law = _Rates.empty(members.n, draws, len(law_sizes))
+    by_law = _Rates.empty(members.n, LAW_DRAWS, len(law_sizes))
     random = np.random.default_rng(seed)
     weights = _drawn_weights(members, draws, every, random)
-    law_weights = _law_weights(members, draws, law_sizes, random)
+    law_weights = _law_weights(members, LAW_DRAWS, law_sizes, random)
     for rows, block in members.blocks():
         targets = members.targets[rows]
         old, new = block["old"], block.get("new", block["old"])
@@ -364,5 +366,14 @@ def _sentence(data: SizesData) -> str:
     )
     if not data.extrapolated.sizes:
         return text
-    limit = max(0.0, data.extrapolated.negative_flip_rate[-1])
-    return f"{text} Extrapolated without limit of size, NFR is {in_percent(limit)}."
+    rate, low, high = (
+        100 * max(0.0, one[-1])
+        for one in (
+            data.extrapolated.negative_flip_rate,
+            data.extrapolated.low,
+            data.extrapolated.high,
+        )
+    )
+    return (
+        f"{text} Extrapolated without limit of size, NFR is {rate:.2f} % ({low:.2f} to {high:.2f})."
+    )

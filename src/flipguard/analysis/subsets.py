@@ -16,9 +16,10 @@ from flipguard.analysis.members import Array, IntArray
 FloatArray = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 # A class that lies this many standard deviations below the best one never wins under a normal law.
-NEVER = 8.0
+NEVER = 6.0
 # Rows are grouped by how many classes they have to look at, in powers of this.
 GROWTH = 2
+NUMBERS_AT_ONCE = 1 << 16
 
 
 def orders_of(models: int, draws: int, random: np.random.Generator) -> IntArray:
@@ -28,7 +29,7 @@ def orders_of(models: int, draws: int, random: np.random.Generator) -> IntArray:
 
 
 def weights_of_sizes(orders: IntArray, sizes: IntArray) -> FloatArray:
-    """Return the weights of the first 1, 2, … models of each order, shape (models, draws, sizes)."""
+    """Return the weights of the first models of each order, of shape (models, draws, sizes)."""
     draws, models = orders.shape
     place = np.empty_like(orders)
     np.put_along_axis(place, orders, np.arange(models)[None, :].repeat(draws, axis=0), axis=1)
@@ -60,35 +61,40 @@ def can_win_by_law(scores: Array) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The scores of rows that have about as many classes to look at, of shape (classes, rows, models).
+    """The scores of rows with about as many classes to look at, of shape (classes, rows, models).
 
-    Rows with fewer classes are filled with minus infinity.
+    Rows are sorted by that number, most first: class k is that of the first `counts[k]` rows.
     """
 
     rows: IntArray
+    counts: IntArray
     scores: FloatArray
-    classes: IntArray
+    classes: npt.NDArray[np.int32]
 
 
 def packed(scores: Array, keep: Mask) -> list[Packed]:
-    """Return the kept scores of a block of shape (models, rows, classes), grouped by their number."""
-    counts = keep.sum(axis=1)
+    """Return the kept scores of a block (models, rows, classes), grouped by their number."""
+    numbers = keep.sum(axis=1)
     row, kept = np.nonzero(keep)  # in the order of rows, then of classes
-    starts = np.cumsum(counts) - counts
+    starts = np.cumsum(numbers) - numbers
     place = np.arange(len(row)) - starts[row]
-    values = scores[:, row, kept].T.astype(np.float64)
+    values = scores[:, row, kept].T
     found, width, lower = [], 1, 0
-    while lower < counts.max(initial=0):
-        rows = np.flatnonzero((counts > lower) & (counts <= width))
+    while lower < numbers.max(initial=0):
+        rows = np.flatnonzero((numbers > lower) & (numbers <= width))
         if len(rows):
-            into = np.full(len(counts), -1, dtype=np.int64)
+            rows = rows[np.argsort(-numbers[rows], kind="stable")]
+            into = np.full(len(numbers), -1, dtype=np.int64)
             into[rows] = np.arange(len(rows))
             taken = into[row] >= 0
-            filled = np.full((width, len(rows), len(scores)), -np.inf)
-            classes = np.zeros((width, len(rows)), dtype=np.int64)
-            filled[place[taken], into[row[taken]]] = values[taken]
-            classes[place[taken], into[row[taken]]] = kept[taken]
-            found.append(Packed(rows, filled, classes))
+            at = place[taken], into[row[taken]]
+            most = int(numbers[rows[0]])
+            filled = np.zeros((most, len(rows), len(scores)))
+            classes = np.zeros((most, len(rows)), dtype=np.int32)
+            filled[at] = values[taken]
+            classes[at] = kept[taken]
+            counts = (numbers[rows] > np.arange(most)[:, None]).sum(axis=1)
+            found.append(Packed(rows, counts, filled, classes))
         lower, width = width, width * GROWTH
     return found
 
@@ -97,14 +103,26 @@ def winners(groups: list[Packed], weights: FloatArray, n: int) -> npt.NDArray[np
     """Return the predicted class of each row by each column of weights; ties go to the first."""
     found = np.zeros((n, weights.shape[1]), dtype=np.int32)
     for group in groups:
-        best = np.full((len(group.rows), weights.shape[1]), -np.inf)
-        top = np.zeros(best.shape, dtype=np.int32)
-        for scores, classes in zip(group.scores, group.classes, strict=True):
-            there = np.isfinite(scores[:, 0])
-            mean = scores[there] @ weights
-            better = mean > best[there]
-            rows = np.flatnonzero(there)
-            best[rows] = np.where(better, mean, best[rows])
-            top[rows] = np.where(better, classes[rows, None], top[rows])
-        found[group.rows] = top
+        step = max(1, NUMBERS_AT_ONCE // weights.shape[1])
+        for start in range(0, len(group.rows), step):
+            rows = slice(start, start + step)
+            found[group.rows[rows]] = _first(group, rows, weights)
     return found
+
+
+def _first(group: Packed, rows: slice, weights: FloatArray) -> npt.NDArray[np.int32]:
+    """Return the first of the largest means of some rows of a group: few enough for the cache."""
+    best = group.scores[0, rows] @ weights
+    top = np.repeat(group.classes[0, rows, None], weights.shape[1], axis=1)
+    mean, better = np.empty_like(best), np.empty(best.shape, dtype=np.bool_)
+    for counts, scores, classes in zip(
+        group.counts[1:], group.scores[1:, rows], group.classes[1:, rows], strict=True
+    ):
+        there = max(0, min(int(counts) - rows.start, len(best)))
+        if not there:
+            break
+        np.matmul(scores[:there], weights, out=mean[:there])
+        np.greater(mean[:there], best[:there], out=better[:there])
+        np.copyto(best[:there], mean[:there], where=better[:there])
+        np.copyto(top[:there], classes[:there, None], where=better[:there])
+    return top

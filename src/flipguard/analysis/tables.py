@@ -40,12 +40,14 @@ def sizes_table(result: Analysis[SizesData]) -> TextTable:
             )
         )
     extra = data.extrapolated
-    for size_or_none, rate in zip(extra.sizes, extra.negative_flip_rate, strict=True):
+    for i, size_or_none in enumerate(extra.sizes):
         name = "no limit" if size_or_none is None else f"{size_or_none}"
-        rows.append((name, "", "", f"({in_percent(rate)})", "", "", ""))
+        rate, low, high = extra.negative_flip_rate[i], extra.low[i], extra.high[i]
+        ends = f"({100 * max(0.0, low):.2f} to {100 * max(0.0, high):.2f})"
+        rows.append((name, "", "", f"({in_percent(max(0.0, rate))})", ends, "", ""))
     below = [f"Means over {data.draws:,} draws of members. By law: members' logits are normal."]
     if extra.sizes:
-        below.append("In parentheses: extrapolated.")
+        below.append("In parentheses: extrapolated, with the interval over samples.")
     return TextTable(
         headings=("m", "error old", "error new", "NFR", "95 % of draws", "by law", "rel. NFR"),
         rows=tuple(rows),

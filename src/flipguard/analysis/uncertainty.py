@@ -29,7 +29,7 @@ class Flipped:
     """The uncertainty of one update's negative flips.
 
     `auc` is the chance that a flipped sample is more uncertain than another. `rate_sure` and
-    `rate_unsure` are the shares of flips in the less uncertain half of the samples and in the other.
+    `rate_unsure` are the shares of flips in the less uncertain half of all samples and in the rest.
     """
 
     flips: int
@@ -85,7 +85,7 @@ def uncertainty(members: Members) -> Analysis[UncertaintyData]:
         name="uncertainty",
         n=members.n,
         data=data,
-        sentence=_sentence(data, members.n),
+        sentence=_sentence(data),
         claims=_claims(values["entropy"], flips),
     )
 
@@ -222,7 +222,7 @@ def _left_apart(values: FloatArray, before: Mask, after: Mask) -> ValueInterval:
     return around(value, parts)
 
 
-def _sentence(data: UncertaintyData, n: int) -> str:
+def _sentence(data: UncertaintyData) -> str:
     entropy = data.measures[0]
     before = entropy.untreated
     if not before.flips:
