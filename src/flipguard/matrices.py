@@ -126,7 +126,7 @@ def _labelled(model: Predictions) -> Predictions:
             f"{model.name} has grades, and a matrix compares predicted classes; read it without "
             "`correct=`."
         )
-    if model.label is None:
+    if model.label is None and model.binary is None:
         model = with_labels(model)
     return replace(model, scores=None)
 

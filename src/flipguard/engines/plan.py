@@ -33,7 +33,7 @@ MOST_GROUPS = 100_000
 ID, OLD, NEW, TARGET = "__id", "__old", "__new", "__target"
 LABELS = (OLD, NEW)
 
-COLUMNS = frozenset({"id", "label", "target", "grade", "cuts"})
+COLUMNS = frozenset({"id", "label", "target", "grade", "score", "cuts"})
 
 
 def control_column(index: int) -> str:
@@ -44,6 +44,11 @@ def control_column(index: int) -> str:
 def grade_column(label: str) -> str:
     """The grades in a paired table of the model whose labels are in this column."""
     return f"{label}_grade"
+
+
+def score_column(label: str) -> str:
+    """The scores in a paired table of the model whose labels are in this column."""
+    return f"{label}_score"
 
 
 def group_column(index: int) -> str:
@@ -76,7 +81,8 @@ class CountingPlan:
     progress: Progress | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        self._refuse_half_graded()
+        self._refuse_half("correct", "grades")
+        self._refuse_half("binary", "scores of the positive class")
         for column in self.cuts:
             argument = "`cluster=`" if column == self.cluster else "`by=`"
             found = [(side, side.column(column)) for side in (self.old, self.new)]
@@ -94,13 +100,17 @@ class CountingPlan:
                         "cannot group by; use a column of text, numbers or times."
                     )
 
-    def _refuse_half_graded(self) -> None:
-        graded = [side for side in self.sides if side.correct is not None]
-        if graded and len(graded) < len(self.sides):
-            bare = next(side for side in self.sides if side.correct is None)
+    def _refuse_half(self, role: Literal["correct", "binary"], what: str) -> None:
+        """Raise if rows of some sides are of this kind and those of others are not."""
+        given = [side for side in self.sides if getattr(side, role) is not None]
+        if given and len(given) < len(self.sides):
+            bare = next(side for side in self.sides if getattr(side, role) is None)
+            binary = given[0].binary
+            column = given[0].correct if binary is None else binary.column
+            argument = "correct" if binary is None else "positive_score"
             raise InputError(
-                f"{graded[0].name} has grades in column '{graded[0].correct}', but {bare.name} has "
-                "none; name the column of grades in every file with `correct=`, or in no file."
+                f"{given[0].name} has {what} in column '{column}', but {bare.name} has none; name "
+                f"the column of {what} in every file with `{argument}=`, or in no file."
             )
 
     @property

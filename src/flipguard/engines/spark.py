@@ -206,9 +206,9 @@ def _as_needed(plan: CountingPlan) -> CountingPlan:
 
 def _side_rows(i: int, side: Predictions, plan: CountingPlan, readings: Readings) -> SparkSide:
     cuts = [side.column(cut) for cut in plan.cuts] if i < 2 else []
-    columns = [
-        c for c in (side.label, side.target, side.correct, *cuts) if c is not None and c != side.id
-    ]
+    score = None if side.binary is None else side.binary.column
+    asked = (side.label, side.target, side.correct, score, *cuts)
+    columns = [c for c in asked if c is not None and c != side.id]
     schema = side.frame.collect_schema()
     rows = SparkSide(
         index=i,

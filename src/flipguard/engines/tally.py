@@ -104,7 +104,7 @@ class Tally:
             with suppress(InputError):
                 found.target_groups = self._targets.groups()
         if "flips" in self.wants:
-            found.flips = worst_first(pl.concat(self._flips))
+            found.flips = worst_first(pl.concat(self._flips), self.plan)
         if self._distances:
             found.distances = Distances(
                 values=np.concatenate(self._distances), cells=pl.concat(self._cells).to_numpy()

@@ -18,6 +18,7 @@ import polars as pl
 from flipguard.archives import Array, array_names, first_sentence, read_arrays
 from flipguard.errors import InputError, listed
 from flipguard.predictions.arrow_footer import read_arrow_footer
+from flipguard.predictions.binary import BinaryScore, binary_score
 from flipguard.predictions.compression import DAMAGE
 from flipguard.predictions.formats import (
     CLASS_NAMES_KEY,
@@ -65,17 +66,21 @@ def read_predictions(
     target: str | None = None,
     label: str | None = None,
     correct: str | None = None,
+    positive_score: str | None = None,
+    threshold: float | None = None,
+    positive: object = None,
 ) -> Predictions:
     """Open a prediction table by its suffix; rows are read when a comparison needs them.
 
     CSV, TSV and JSON Lines (also ``.gz`` and ``.zst``), Parquet, Arrow/Feather, and NPZ. The folder
     of a finished run means its predictions on the test set.
     `id`, `target` and `label` name the columns where they are not called so. `correct` names a
-    column that says which rows are right, for graded answers.
+    column that says which rows are right, for graded answers. `positive_score` names a column with
+    one score per row, which is of the class `positive` if its score is at least `threshold`.
     """
-    file = Path(path)
+    file, binary = Path(path), binary_score(positive_score, threshold, positive)
     if is_run(file):
-        _refuse_grades(path, correct)
+        _refuse_grades(path, correct, binary)
         predictions = _read_npz(predictions_of(file), id=id, target=target, label=label)
         return replace(predictions, name=run_name(file))
     if os.path.isdir(file):
@@ -84,7 +89,7 @@ def read_predictions(
             "in it; name a file or a run."
         )
     if _is_npz(file):
-        _refuse_grades(path, correct)
+        _refuse_grades(path, correct, binary)
         return _read_npz(file, id=id, target=target, label=label)
     given = {"id": id, "target": target, "label": label}
     given |= {"correct": correct} if correct is not None else {}
@@ -97,17 +102,25 @@ def read_predictions(
         target=target,
         label=label,
         correct=correct,
+        binary=binary,
         class_names=class_names,
         path=file,
     )
 
 
-def _refuse_grades(path: str | os.PathLike[str], correct: str | None) -> None:
-    if correct is not None:
-        raise InputError(
-            f"{path} has predictions in an NPZ file, which has no column of grades; leave out "
-            "`correct=`, or write the table as CSV, JSON Lines or Parquet."
-        )
+def _refuse_grades(
+    path: str | os.PathLike[str], correct: str | None, binary: BinaryScore | None
+) -> None:
+    found = {
+        "correct": (correct, "grades"),
+        "positive_score": (binary, "scores of one class"),
+    }
+    for argument, (given, what) in found.items():
+        if given is not None:
+            raise InputError(
+                f"{path} has predictions in an NPZ file, which has no column of {what}; leave out "
+                f"`{argument}=`, or write the table as CSV, JSON Lines or Parquet."
+            )
 
 
 def scan_table(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:
