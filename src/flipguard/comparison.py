@@ -135,7 +135,7 @@ class Comparison:
         grouped = comparison_from_counts(
             counted, plan, confidence=self.confidence, correction=correction, engine=self.engine
         )
-        return replace(self, by=grouped.by, plan=plan)
+        return replace(self, whole=grouped.whole, by=grouped.by, plan=plan)
 
     def _display(self) -> ComparisonDisplay:
         # Rendering is built on comparisons, so this import goes up and is made when it is needed.

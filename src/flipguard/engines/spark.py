@@ -339,7 +339,7 @@ def _counted(plan: CountingPlan, paired: SparkCounter, table: pl.DataFrame) -> C
             for j, (key, dtype) in enumerate(paired.keys.items())
             if key in counts.keys
         ]
-        counts.add(pl.DataFrame([*keys, *rows.select(plan.layout.names).get_columns()]))
+        counts.add(pl.DataFrame([*keys, *rows.select(counts.layout.names).get_columns()]))
     seen = findings.numbers
     only_old, only_new = seen["only0lacks1"], seen["only1lacks0"]
     rows_seen = RowCounts(
