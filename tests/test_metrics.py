@@ -47,6 +47,13 @@ NAMES = [
     "mcnemar_p",
     "churn_ratio",
     "negative_flip_ratio",
+    "precision_old",
+    "recall_old",
+    "f1_old",
+    "precision_new",
+    "recall_new",
+    "f1_new",
+    "macro_f1_gain",
     "error_share_old",
     "error_share_new",
     "refused_share_old",
@@ -144,9 +151,13 @@ def test_groups_are_comparisons_of_their_own_and_sum_to_the_whole(example):
             name = "(missing)" if value is None else value
             part = example.case.where(lambda row, value=value, key=key: key(row) == value)
             assert grouping[name].n == len(part.rows)
+            if column == "target":
+                part = replace(part, of_class=value, all_rows=example.case.rows)
             assert_plain(grouping[name], part)
         if column != "target" or all(row.target is not None for row in example.case.rows):
-            assert sum((g.counts for g in grouping), _zero(result.counts)) == result.counts
+            whole = _shared(result.counts)
+            assert sum((_shared(g.counts) for g in grouping), _zero(whole)) == whole
+    assert_plain(result, replace(example.case, grouped=True))
 
 
 @settings(max_examples=tries(120))
@@ -163,6 +174,13 @@ def test_any_sharding_and_any_row_order_give_the_same_bits(example, random):
             shard = replace(shard, orders=(tuple(range(stop - start)),) * len(example.orders))
             total = total + counted(shard).whole.counts.total()
     assert total == whole
+
+
+def _shared(counts: FlipCounts) -> FlipCounts:
+    """The counts that all samples and the groups of every column have."""
+    layout = replace(counts.layout, is_class=False, has_classes=False)
+    places = [counts.layout.columns[name] for name in layout.names]
+    return FlipCounts(layout, counts.values[..., places])
 
 
 def _zero(counts: FlipCounts) -> FlipCounts:
@@ -517,10 +535,12 @@ def test_no_value_lies_outside_its_range():
         result = measured(
             old=Predictions.from_arrays(labels=old, targets=target),
             new=Predictions.from_arrays(labels=new),
+            by=["target"],
         )
-        for name, metric in METRICS.items():
-            low, high = metric.range
-            assert low < high
-            assert np.isnan(result[name].value) or low <= result[name].value <= high, name
+        for group in (result.whole, *result.by["target"]):
+            for name, metric in METRICS.items():
+                low, high = metric.range
+                assert low < high
+                assert np.isnan(group[name].value) or low <= group[name].value <= high, name
     signed = [name for name, metric in METRICS.items() if metric.range[0] < 0]
-    assert signed == ["accuracy_gain"]
+    assert signed == ["accuracy_gain", "macro_f1_gain"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -51,7 +51,7 @@ def compare_command(
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
     all: All = False,
-    **flags: str | None,
+    **flags: Any,
 ) -> None:
     """Show what the update from OLD to NEW breaks and fixes.
 
@@ -114,6 +114,7 @@ def compared(
         target=sides.target,
         label=sides.label,
         correct=sides.correct,
+        **_scored(sides, new=True),
     )
     if rules is not None:
         check_columns(rules, old=in_service, new=replacement)
@@ -140,7 +141,7 @@ class _Side:
     """How one side is read and called; `flag` names its column of classes, if it has one alone."""
 
     path: str
-    columns: dict[str, str | None]
+    columns: dict[str, Any]
     flag: str | None
     name: str | None
     shared: bool
@@ -171,6 +172,11 @@ def _sides_of(old: str, new: str | None, flags: options.SideFlags) -> list[_Side
             "Missing argument NEW. Usage: OLD NEW, or OLD --label-old COL --label-new COL if both "
             "models are columns of one file."
         )
+    if flags.threshold_new is not None and flags.threshold is None:
+        raise InputError(
+            "Expected --threshold with --threshold-new: the score from which a row of OLD is "
+            "positive."
+        )
     return [
         _Side(
             path=path,
@@ -179,6 +185,7 @@ def _sides_of(old: str, new: str | None, flags: options.SideFlags) -> list[_Side
                 "target": flags.target,
                 "label": label or flags.label,
                 "correct": flags.correct,
+                **_scored(flags, new=flag == "--label-new"),
             },
             flag=None if label is None else flag,
             name=name,
@@ -189,3 +196,13 @@ def _sides_of(old: str, new: str | None, flags: options.SideFlags) -> list[_Side
             (new or old, flags.label_new, flags.name_new, "--label-new"),
         )
     ]
+
+
+def _scored(flags: options.SideFlags, *, new: bool) -> dict[str, Any]:
+    """Return how the scores of the positive class of one side are read."""
+    threshold = flags.threshold_new if new and flags.threshold_new is not None else flags.threshold
+    return {
+        "positive_score": flags.positive_score,
+        "threshold": threshold,
+        "positive": flags.positive,
+    }

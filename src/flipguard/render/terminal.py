@@ -19,6 +19,7 @@ from flipguard.gate import SEVERITY, Judgement, RuleVerdict, Verdict
 from flipguard.groups import Group, Grouping
 from flipguard.metric_kinds import ControlRatioKind
 from flipguard.metrics import METRICS
+from flipguard.render.class_rows import CLASS_HEADER, class_rows, has_classes
 from flipguard.render.words import (
     OUTCOME_WORDS,
     SIGNED,
@@ -103,6 +104,8 @@ def comparison_parts(result: Comparison, *, all_metrics: bool = False) -> Iterat
         yield from _noise(result)
     for grouping in result.by.values():
         yield from _grouping(grouping)
+        if all_metrics and has_classes(grouping):
+            yield from _classes(grouping)
     yield from _marks(result)
 
 
@@ -290,6 +293,14 @@ def _grouping(grouping: Grouping) -> Iterator[RenderableType]:
     table.add_column("")
     for group in shown:
         table.add_row(*_group_row(grouping, group, rate))
+    yield Padding(table, (0, 0, 1, 2), expand=False)
+
+
+def _classes(grouping: Grouping) -> Iterator[RenderableType]:
+    table = Table("class", *CLASS_HEADER, box=None, pad_edge=False)
+    table.title, table.title_justify = "Each class: old → new", "left"
+    for name, texts in class_rows(grouping.groups[:GROUPS_SHOWN]):
+        table.add_row(Text(printable(name, longest=24)), *texts)
     yield Padding(table, (0, 0, 1, 2), expand=False)
 
 
