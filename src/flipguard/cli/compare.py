@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -108,14 +107,12 @@ def compared(
         with side.naming_flag():
             found.append(side.called(read_predictions(side.path, **side.columns)))
     in_service, replacement = found
-    read = partial(
-        read_predictions,
-        id=sides.id,
-        target=sides.target,
-        label=sides.label,
-        correct=sides.correct,
-        **_scored(sides, new=True),
-    )
+    scored = _scored(sides, new=True)
+
+    def read(path: str) -> Predictions:
+        columns: dict[str, Any] = {"id": sides.id, "target": sides.target, "label": sides.label}
+        return read_predictions(path, **columns, correct=sides.correct, **scored)
+
     if rules is not None:
         check_columns(rules, old=in_service, new=replacement)
     with progress("comparing") as told:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from flipguard.errors import InputError, listed
-from flipguard.predictions.binary import BinaryScore, binary_score
+from flipguard.predictions.binary import BinaryScore, binary_score, refuse_two_predictions
 from flipguard.predictions.from_python import as_column, as_scores, by_name, lazy_frame
 from flipguard.predictions.names import ROW, column_of, missing_roles
 from flipguard.predictions.names import class_names as names_of
@@ -342,16 +342,6 @@ def _refuse_missing_column(name: str, column: str, role: str, known: Sequence[st
             f"{name} has no column '{column}', which `{role}=` asks for; "
             f"its columns are {listed(known, most=12)}."
         )
-
-
-def refuse_two_predictions(name: str, others: Mapping[str, object]) -> None:
-    """Raise if a table with a score of the positive class names other predictions too."""
-    for argument, given in others.items():
-        if given is not None:
-            raise InputError(
-                f"{name} has both a score of the positive class and `{argument}=`, and each says "
-                f"what is predicted; give one of them."
-            )
 
 
 def recognised(
