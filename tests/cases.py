@@ -272,8 +272,6 @@ def counted(example: Example, by: Sequence[str] = ()) -> Counted:
 def counts_of_groups(groups: Groups) -> dict[str, FlipCounts]:
     """The counts of each group by its name."""
     values = groups.counts.values
-    found = {
-        key: FlipCounts(groups.counts.layout, values[i]) for i, key in enumerate(groups.keys)
-    }
+    found = {key: FlipCounts(groups.counts.layout, values[i]) for i, key in enumerate(groups.keys)}
     assert len(found) == len(groups.keys)
     return found
