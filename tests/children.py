@@ -4,9 +4,33 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def finding_tests() -> dict[str, str]:
+    """The environment of a process that imports `tests`, and `flipguard` from where we do."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def script(module: str, *arguments: str | Path) -> str:
+    """What a script that forks printed. It sees no GPU: torch does not fork where it saw one."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def forked(work: Callable[[], object]) -> int:

@@ -6,8 +6,6 @@ import dataclasses
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from flipguard.runs.history import HISTORY, TIMING
 from flipguard.training import Config, Run, Seeds, group_setup, train
 from flipguard.training.fused_group import CannotFuse, FusedGroup
 from flipguard.training.members import member_config, member_folder
+from tests.children import script
 from tests.fusion.nets import apart, attending, members_of
 from tests.training.tiny import (
     bytes_of,
@@ -37,7 +36,6 @@ from tests.training.tiny import (
     with_old,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
 THREE = {"members": 3}
 
 
@@ -187,15 +185,8 @@ def test_stopped_and_resumed_equals_uninterrupted(model: str, tmp_path: Path) ->
 
 
 def kill(folder: Path, moments: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.fusion.killing", str(folder), str(moments), "0"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{moments} of {moments} equal\n", done.stdout + done.stderr
+    said = script("tests.fusion.killing", folder, str(moments), "0")
+    assert said == f"{moments} of {moments} equal\n"
 
 
 def test_killed_at_two_moments(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ seed. The run that is killed is a plain script, without a guard around anything.
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -14,7 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.children import ROOT, finding_tests
+
 RUN = """
 import sys
 from pathlib import Path
@@ -34,7 +34,7 @@ def begun(out: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, str(script), str(out)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=finding_tests(),
         stderr=subprocess.DEVNULL,
     )
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from flipguard.run_document import RUN
 from flipguard.runs.folder import remove_leftovers
+from tests.children import script
 from tests.training.tiny import tiny, trained
 
-ROOT = Path(__file__).resolve().parents[2]
 GONE = 2**22 + 1  # no process has this number: it is above what Linux gives
 
 
@@ -69,12 +67,4 @@ def test_a_resumed_run_removes_them(tmp_path: Path) -> None:
 def test_a_run_may_die_before_any_of_its_file_operations(
     fuse: str, stride: int, tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.training.crashing", tmp_path, fuse, str(stride)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "0 differ\n", done.stdout + done.stderr
+    assert script("tests.training.crashing", tmp_path, fuse, str(stride)) == "0 differ\n"

@@ -17,9 +17,9 @@ import pytest
 from flipguard.runs.folder import CHECKPOINT, Run, read_lines
 from flipguard.runs.history import TIMING
 from flipguard.training import interrupting, train
+from tests.children import finding_tests
 from tests.training.tiny import bytes_of, tiny, trained
 
-ROOT = Path(__file__).resolve().parents[2]
 SAID = "interrupted: finishing this epoch first; press Ctrl-C again to stop at once\n"
 TINY = ("--data", "mnist1d:train=200,test=100", "--model", "mlp:hidden=16")
 # Epochs slow enough for a signal to come between the first and the last; those of members in
@@ -67,7 +67,7 @@ def begun(
     return subprocess.Popen(
         [sys.executable, "-c", code, "train", *said, "--out", out, *given],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=finding_tests(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -175,7 +175,7 @@ def test_processes_that_share_batches_finish_the_epoch(tmp_path: Path) -> None:
         [sys.executable, str(script), "train", *TINY, *given, "--set", "machine.threads=1",
          "--set", "machine.device=cpu", "--out", "run"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=finding_tests(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -17,9 +17,9 @@ from flipguard.methods import METHODS
 from flipguard.runs.config import Config, as_dict, fix_randomness, from_dict
 from flipguard.runs.folder import MODEL
 from flipguard.training import Machine, Run, Seeds
+from tests.children import script
 from tests.training.tiny import bytes_of, images_file, make_old, needs_old, tiny, trained, with_old
 
-ROOT = Path(__file__).resolve().parents[2]
 ALL = [*METHODS, "codistill-skl+entropy", "codistill-ce+skl"]
 
 
@@ -127,16 +127,8 @@ def test_what_a_killed_process_was_writing_is_swept_away(tmp_path: Path) -> None
 
 
 def kill(folder: Path, moments: int, *, method: str, epochs: int, seed: int = 0) -> None:
-    given = [str(folder), str(moments), str(seed), method, str(epochs)]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.training.killing", *given],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{moments} of {moments} equal\n", done.stdout + done.stderr
+    given = [folder, str(moments), str(seed), method, str(epochs)]
+    assert script("tests.training.killing", *given) == f"{moments} of {moments} equal\n"
 
 
 def test_killed_at_three_moments(tmp_path: Path) -> None:

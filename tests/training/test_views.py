@@ -6,8 +6,6 @@ import dataclasses
 import json
 import os
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections import namedtuple
@@ -32,11 +30,11 @@ from flipguard.training.batches import BatchSource, data_of
 from flipguard.training.scoping import held_out_of
 from flipguard.training.stored_views import _refuse_overflow
 from flipguard.training.view_table import DONE, TABLE, TableShape, ViewStore
+from tests.children import script
 from tests.models.conftest import bert  # noqa: F401 (a fixture)
 from tests.training.test_material import texts  # noqa: F401 (a fixture)
 from tests.training.tiny import bytes_of, everything_in, history_of, tiny, trained
 
-ROOT = Path(__file__).resolve().parents[2]
 AUGMENT = "shift-scale-noise"
 SAMPLES, CLASSES = 200, 10
 
@@ -312,16 +310,9 @@ def test_stopped_again_and_again_equals_uninterrupted(tmp_path: Path) -> None:
 
 
 def test_killed_while_it_stores(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.training.killing_views", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
+    said = script("tests.training.killing_views", tmp_path)
     expected = [f"{call} {when}: equal" for call in ("write", "record") for when in MOMENTS]
-    assert done.stdout.splitlines() == expected, done.stdout + done.stderr
+    assert said.splitlines() == expected
 
 
 MOMENTS = ("before", "after")
