@@ -367,11 +367,11 @@ def _divergence(
     elif len(below):
         lowest = least[below].astype(new.logs.dtype)[:, None]
         difference[below] = np.maximum(new.logs[below], lowest) - old.logs[below]
-    # Differences are taken class by class, because those of two nearly equal models are small; and
-    # that of old's top class apart, because the others may weigh very little next to it.
+    # Differences are taken class by class, because those of two nearly equal models are small. The
+    # top class of the old model is left out, because the others may weigh very little next to it.
     rest = old.rest * (at_top - old.top_log) - np.vecdot(old.weights, difference)
     found = rest / old.total + (new.top_log - at_top + surprise) - old.surprise
-    return np.clip(found, 0.0, MOST_DIVERGENCE)
+    return np.asarray(np.clip(found, 0.0, MOST_DIVERGENCE))
 
 
 def _shared(block: Block, places: IntArray) -> Block:

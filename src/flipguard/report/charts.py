@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -157,9 +158,20 @@ class Chart:
     sentence: str
     spec: Spec
 
-    @cached_property
+    @property
     def svg(self) -> Markup:
         """The chart as SVG, which needs no JavaScript."""
+        with _one_chart:
+            return self._svg
+
+    @property
+    def vega(self) -> dict[str, Any]:
+        """The Vega specification for the browser, compiled here from Vega-Lite."""
+        with _one_chart:
+            return self._vega
+
+    @cached_property
+    def _svg(self) -> Markup:
         from markupsafe import Markup, escape
 
         svg = _named_apart(drawn("vegalite_to_svg", self.spec), self.id)
@@ -168,8 +180,7 @@ class Chart:
         return Markup(svg)  # noqa: S704 (Vega escapes what it draws)
 
     @cached_property
-    def vega(self) -> dict[str, Any]:
-        """The Vega specification for the browser, compiled here from Vega-Lite."""
+    def _vega(self) -> dict[str, Any]:
         return {**drawn("vegalite_to_vega", self.spec), "description": self.sentence}
 
 
@@ -209,7 +220,21 @@ def prepare() -> None:
     threading.Thread(target=make, daemon=True).start()
 
 
+def draw_ahead(charts: Iterable[Chart]) -> None:
+    """Have charts drawn while other work is done."""
+
+    def draw() -> None:
+        # What goes wrong is raised once the chart is asked for.
+        with suppress(Exception):
+            for one in charts:
+                _ = one.svg, one.vega
+
+    threading.Thread(target=draw, daemon=True).start()
+
+
 _one_bundle = threading.Lock()
+# A chart that is being drawn is waited for, not drawn a second time.
+_one_chart = threading.Lock()
 
 
 @lru_cache(maxsize=1)

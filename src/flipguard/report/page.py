@@ -22,7 +22,7 @@ from flipguard.gate import Verdict
 from flipguard.render.numbers import Number, control_estimates, short_labels, visible
 from flipguard.render.words import percent
 from flipguard.report.candidate import Candidate, candidate_of, short_pair
-from flipguard.report.charts import Chart
+from flipguard.report.charts import Chart, draw_ahead
 from flipguard.report.flips import MOST_FLIPS
 from flipguard.report.group_charts import candidate_point, candidates_chart, curve_chart
 from flipguard.report.samples import Samples
@@ -119,6 +119,8 @@ def build_page(
         for i, (name, result) in enumerate(results.items())
     )
     _refuse_strangers(candidates)
+    # While the charts are drawn by another process, the files are hashed.
+    draw_ahead([chart for candidate in candidates for chart in candidate.charts])
     first = next(iter(results.values()))
     return Page(
         title=visible(title if title is not None else _title(results), longest=200),
