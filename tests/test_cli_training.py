@@ -168,11 +168,11 @@ def test_a_file_and_flags_and_settings_come_together(runs):
     ("arguments", "said"),
     [
         (("--method", "fd-ml"), "Expected a method, but got 'fd-ml'; did you mean fd-lm"),
-        (("--method", "fd-lm"), "to be given an old run with `--old`, but got none"),
+        (("--method", "fd-lm"), "to be given an old run with --old, but got none"),
         (("--set", "recipe.epoch=3"), "known keys, but got 'recipe.epoch'; did you mean epochs"),
         (("--set", "weight=1", "--method", "fd-lm"), "got 'weight'; write options.weight."),
         (("--set", "recipe.epochs=many"), "Expected `recipe.epochs` to be a whole number"),
-        (("--fix", "luck"), "Expected `--fix` to name sources of randomness"),
+        (("--fix", "luck"), "Expected --fix to name sources of randomness"),
         (("--old", "nowhere"), "to be a run, but there is no run.json in it"),
         (
             ("--model", "mpl"),

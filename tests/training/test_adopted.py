@@ -340,11 +340,11 @@ def test_flags_that_make_no_sense(
     [
         (
             ("--resize", "48"),
-            "image files for `--resize`, because images in arrays are not cropped",
+            "image files for --resize, because images in arrays are not cropped",
         ),
-        (("--interpolation", "cubic"), "Expected `--interpolation` to be one of nearest"),
-        (("--std", "0"), "Expected `--mean` to be numbers and `--std` to be numbers above 0"),
-        (("--data", "mnist"), "with `--data-root DIR` or FLIPGUARD_DATA"),
+        (("--interpolation", "cubic"), "Expected --interpolation to be one of nearest"),
+        (("--std", "0"), "Expected --mean to be numbers and --std to be numbers above 0"),
+        (("--data", "mnist"), "with --data-root DIR or FLIPGUARD_DATA"),
         (("--data", "mnist", "--data-root", "there"), "`mnist` to be at there/mnist"),
     ],
 )

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from flipguard.cli.arguments import with_flags
+from flipguard.data import load_data
 from flipguard.errors import InputError
+from flipguard.references import Ensemble, OldModel, Peer, StoredLogits
 from flipguard.report.runs import assign_roles
 from flipguard.runs.config import as_dict, fix_randomness, set_values
 from flipguard.studies.job import prepare_job
@@ -257,3 +260,41 @@ def test_a_plan_names_what_its_reader_typed(folder: Path) -> None:
     assert "`plan_only=True, timed=True` times" in plan_summary(job)
     command = ("study", "run", "elodi.table1", "--scale", "cifar100", "--plan", "--out", "s")
     assert "--plan --time times" in " ".join(flipguard(*command, folder=folder).out.split())
+
+
+@pytest.mark.parametrize("device", ["tpu", "abacus"])
+def test_a_device_that_is_not_here_is_refused_in_a_sentence(device: str, folder: Path) -> None:
+    config = tiny(machine={"device": device})
+    with pytest.raises(InputError) as refused:
+        train(config, Path("new"), report=lambda _: None)
+    assert str(refused.value) == (
+        f"Expected `machine.device` to be a device that can be used here, but got {device!r}; use "
+        "cpu, or auto, which takes a GPU if there is one."
+    )
+    given = ("--model", OWN, "--data", "images.npz", "--weights", "3.safetensors", "--allow-code")
+    told = flipguard("adopt", *given, "--device", device, "--out", "new", folder=folder)
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert f"Expected --device to be a device that can be used here, but got {device!r}" in told.err
+    assert not (folder / "new").exists()
+
+
+def test_a_loss_that_diverges_at_once_speaks_of_no_checkpoint(tmp_path: Path) -> None:
+    steep = {"optimizer": "sgd", "learning_rate": 1e30}
+    with pytest.raises(InputError) as refused:
+        trained(tiny(recipe=steep), tmp_path / "new")
+    assert str(refused.value) == (
+        "Expected finite losses and weights, but got task = nan in epoch 1; lower the learning "
+        "rate or the weight of the term."
+    )
+
+
+def test_what_is_shown_of_runs_data_and_references(made: Path) -> None:
+    run = Run.read(made / "old")
+    told = f"<Run '{made / 'old'}': none, mlp:hidden=16 on mnist1d:train=200,test=100, finished>"
+    assert repr(run) == told
+    assert repr(load_data("mnist1d:train=20,test=10").test) == "<ArraySplit of 10 samples>"
+    net = torch.nn.Linear(2, 3)
+    assert repr(OldModel(net)) == "<OldModel: Linear>"
+    assert repr(Peer(net, every=2)) == "<Peer: Linear>"
+    assert repr(Ensemble([net, net])) == "<Ensemble of 2 models>"
+    assert repr(StoredLogits(torch.zeros(2000, 3))) == "<StoredLogits of 2,000 samples>"

@@ -149,7 +149,7 @@ def test_a_method_holds_out_samples_that_are_in_no_other_split(data: DataSet, sc
         (Scope(validation=0.001), r"`scope\.validation` to hold out samples, but 0\.001 of each"),
         (Scope(validation="own"), "data with a validation split for `scope.validation=own`, but "),
         (Scope(classes=11), r"`scope\.classes` to be from 1 to 10, but got 11"),
-        (Scope(samples=0.0), r"`scope\.samples` to be a share from 0 to 1, but got 0"),
+        (Scope(samples=0.0), r"`scope\.samples` to be a share above 0 and at most 1, but got 0; 1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(data: DataSet, scope: Scope, said: str) -> None:

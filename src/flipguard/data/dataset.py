@@ -89,6 +89,9 @@ class Split(ABC):
     def __len__(self) -> int:
         return len(self.targets)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self):,} samples>"
+
     @abstractmethod
     def inputs(self, indices: Tensor) -> Tensor | list[str]:
         """Return the raw inputs of the samples at these positions, in this order."""

@@ -64,6 +64,9 @@ class Ensemble(Reference):
     def __len__(self) -> int:
         return len(self._members)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)} models>"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         total = torch.empty(0)
         for i, member in enumerate(self._members):

@@ -39,6 +39,9 @@ class OldModel(Reference):
         """The model that was given."""
         return self._frozen.model
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {type(self._frozen.model).__name__}>"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         return self._frozen(*args, **kwargs)
 
@@ -84,6 +87,9 @@ class Peer(Reference):
         self._live = _unwrapped(model)
         self._copy = _stale_copy(self._live)
         self._frozen = Frozen(self._copy, output=output)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {type(self._live).__name__}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         return self._frozen(*args, **kwargs)

@@ -270,6 +270,9 @@ class StoredLogits(Reference):
     def __len__(self) -> int:
         return len(self._table)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self):,} samples>"
+
     def __call__(self, ids: Ids) -> Tensor:
         device = ids.device if isinstance(ids, Tensor) else None
         if isinstance(ids, Tensor) and device is not None and device.type != "cpu":

@@ -50,6 +50,10 @@ class Run:
     input_shape: tuple[int, ...] | None
     document: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        what = f"{self.config.method}, {self.config.model} on {self.config.data}, {self.status}"
+        return f"<Run {str(self.folder)!r}: {what}>"
+
     @classmethod
     def read(cls, folder: Path) -> Run:
         """Read the run in a folder."""

@@ -47,10 +47,11 @@ def fabric_of(machine: Machine) -> Any:
                 precision=machine.precision,
                 strategy="auto" if machine.processes == 1 else "ddp_spawn",
             )
-    except (ValueError, RuntimeError, MisconfigurationException) as problem:
+    # A ModuleNotFoundError if the device needs a library, as a TPU does.
+    except (ValueError, RuntimeError, ImportError, MisconfigurationException) as problem:
         raise InputError(
-            "Expected `machine.device` to be auto, or cpu, cuda or another that is here, but got "
-            f"{listed([machine.device])}."
+            "Expected `machine.device` to be a device that can be used here, but got "
+            f"{listed([machine.device])}; use cpu, or auto, which takes a GPU if there is one."
         ) from problem
     if machine.precision == "16-mixed" and fabric.device.type == "cpu":
         raise InputError(

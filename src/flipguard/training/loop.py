@@ -194,9 +194,10 @@ def refuse_divergence(trainee: Trainee, losses: Mapping[str, list[float]], epoch
         found += f" of member{'s' * (len(bad) > 1)} {names}"
     else:
         lower += " or the weight of the term"
+    kept = " (the checkpoint of the epoch before is unchanged)" if epoch > 0 else ""
     raise DivergedError(
-        f"Expected finite losses and weights, but got {found} in epoch {epoch + 1}; lower {lower} "
-        "(the checkpoint of the epoch before is unchanged)."
+        f"Expected finite losses and weights, but got {found} in epoch {epoch + 1}; lower {lower}"
+        f"{kept}."
     )
 
 

@@ -209,7 +209,8 @@ def _check(scope: Scope, data: DataSet) -> None:
         )
     if not 0 < scope.samples <= 1:
         raise InputError(
-            f"Expected `scope.samples` to be a share from 0 to 1, but got {scope.samples:g}."
+            "Expected `scope.samples` to be a share above 0 and at most 1, but got "
+            f"{scope.samples:g}; 1 takes all training samples."
         )
     share = scope.validation
     if isinstance(share, float) and not 0 < share < 1:
