@@ -33,6 +33,7 @@ from flipguard.render.words import (
     known_metrics,
     left_out,
     limit,
+    little_data,
     number,
     percent,
     plural,
@@ -359,7 +360,8 @@ def _add_rule(table: Table, rule: RuleVerdict) -> None:
         for outcome in SEVERITY
         if outcome in outcomes
     )
-    text = Text.assemble(rule_name(rule.rule), (f"\n{tally}", "dim"))
+    missed = f"\n{missed}" if (missed := little_data(rule)) else ""
+    text = Text.assemble(rule_name(rule.rule), (f"\n{tally}{missed}", "dim"))
     table.add_row(Text(word, style=style), text, limit(rule.rule), "")
     worst = [j for j in rule.judgements if j.verdict != "pass"]
     for judgement in worst[:GROUPS_SHOWN]:
