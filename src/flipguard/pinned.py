@@ -122,6 +122,9 @@ def _check_ids(ids: pl.Series, path: Path) -> None:
         raise PolicyError(
             f"{path} has no id in row {row + 1:,}; give every row the id of a pinned sample."
         )
+    twice = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
+    if len(twice):
+        raise PolicyError(f"{path} pins id {listed(twice)} more than once; list each sample once.")
     if not len(ids):
         raise PolicyError(f"{path} pins no sample; list at least one id.")
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from flipguard.errors import InputError, listed
 from flipguard.predictions.from_python import as_column, as_scores, by_name, lazy_frame
-from flipguard.predictions.names import ROW, column_of, missing_roles
+from flipguard.predictions.names import ROW, column_of, missing_roles, refuse_other_separator
 from flipguard.predictions.names import class_names as names_of
 
 if TYPE_CHECKING:
@@ -253,6 +253,7 @@ def with_roles(
     schema = frame.collect_schema()
     known = schema.names()
     asked = {"correct": correct, "id": id, "target": target, "label": label}
+    refuse_other_separator(name, known, asked.values())
     by_position = id == ROW and ROW not in known
     roles: dict[str, str | None] = {}
     for role, column in asked.items():
