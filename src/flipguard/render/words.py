@@ -303,8 +303,8 @@ def limit(rule: Rule) -> str:
 def explanation(judgement: Judgement) -> str:
     """Return the reason of a judgement, and how many more samples an inconclusive one needs.
 
-    Of a pass on little data it is the loss that may have been missed. That of a group is told once
-    for the whole rule, by `little_data`.
+    Of a pass on little data it is the loss that may have been missed; for groups, `little_data`
+    names one per rule.
     """
     text = [] if judgement.group is not None else [_not_excluded(judgement)]
     if judgement.reason is not None:
