@@ -38,9 +38,16 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Rows, and what the scores of each side are."""
+    """Rows, and what the scores of each side are.
+
+    `of_class` is the class whose rows these are, among `all_rows`. `grouped` says that rows are
+    grouped by target.
+    """
 
     rows: Sequence[Row]
+    of_class: str | None = None
+    all_rows: Sequence[Row] = ()
+    grouped: bool = False
     old_kind: Kind = None
     new_kind: Kind = None
     exponent: float = 1.0
@@ -335,6 +342,67 @@ def negative_flip_ratio(case: Case) -> float:
     return math.inf if own and not sum(theirs) else ratio(own, sum(theirs) / len(theirs))
 
 
+def f1(rows: Sequence[Row], labels: Sequence[str], name: str) -> float:
+    right = [row.target == label == name for row, label in zip(rows, labels, strict=True)]
+    actual = [row.target == name for row in rows]
+    predicted = [label == name for label in labels]
+    return ratio(2 * sum(right), sum(actual) + sum(predicted))
+
+
+def of_class(case: Case, side: Literal["old", "new"]) -> tuple[list[Row], list[str]]:
+    """All rows with a target, and their labels."""
+    rows = [row for row in case.all_rows if row.target is not None]
+    return rows, [row.old if side == "old" else row.new for row in rows]
+
+
+def precision(case: Case, side: Literal["old", "new"]) -> float:
+    rows, labels = of_class(case, side)
+    found = [row for row, label in zip(rows, labels, strict=True) if label == case.of_class]
+    return ratio(sum(row.target == case.of_class for row in found), len(found))
+
+
+def recall(case: Case, side: Literal["old", "new"]) -> float:
+    rows, labels = of_class(case, side)
+    kept = [label for row, label in zip(rows, labels, strict=True) if row.target == case.of_class]
+    return ratio(sum(label == case.of_class for label in kept), len(kept))
+
+
+def precision_old(case: Case) -> float:
+    return NAN if case.of_class is None else precision(case, "old")
+
+
+def precision_new(case: Case) -> float:
+    return NAN if case.of_class is None else precision(case, "new")
+
+
+def recall_old(case: Case) -> float:
+    return NAN if case.of_class is None else recall(case, "old")
+
+
+def recall_new(case: Case) -> float:
+    return NAN if case.of_class is None else recall(case, "new")
+
+
+def f1_old(case: Case) -> float:
+    return NAN if case.of_class is None else f1(*of_class(case, "old"), case.of_class)
+
+
+def f1_new(case: Case) -> float:
+    return NAN if case.of_class is None else f1(*of_class(case, "new"), case.of_class)
+
+
+def macro_f1_gain(case: Case) -> float:
+    rows = [row for row in case.rows if row.target is not None]
+    classes = {row.target for row in rows}
+    if not case.grouped:
+        return NAN
+    gains = [
+        f1(rows, [row.new for row in rows], name) - f1(rows, [row.old for row in rows], name)
+        for name in classes
+    ]
+    return ratio(sum(gains), len(classes))
+
+
 def no_answer_share(case: Case, grades: Sequence[str | None], reason: str) -> float:
     if any(grade is None for grade in grades):
         return NAN
@@ -394,6 +462,13 @@ METRICS: dict[str, Callable[[Case], float]] = {
         mcnemar_p,
         churn_ratio,
         negative_flip_ratio,
+        precision_old,
+        recall_old,
+        f1_old,
+        precision_new,
+        recall_new,
+        f1_new,
+        macro_f1_gain,
         error_share_old,
         error_share_new,
         refused_share_old,

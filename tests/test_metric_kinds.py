@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flipguard import METRICS, metric_kinds
+from flipguard import METRICS, class_metrics, metric_kinds
+from flipguard.class_metrics import ClassGainKind
 from flipguard.counts import (
     STATISTICS,
     FlipCounts,
@@ -30,11 +31,12 @@ from flipguard.metric_kinds import (
     RelativeRateKind,
 )
 
-KINDS = [
+KINDS = {
     kind
-    for _, kind in inspect.getmembers(metric_kinds, inspect.isclass)
+    for module in (metric_kinds, class_metrics)
+    for _, kind in inspect.getmembers(module, inspect.isclass)
     if issubclass(kind, MetricKind)
-]
+}
 COUNTS = FlipCounts.of(
     StatisticsLayout(has_target=True, controls=1),
     both_right=700,
@@ -99,7 +101,7 @@ def test_a_limit_and_its_share_are_each_other_s_inverse() -> None:
             ends = metric.kind.ends(np.array(bounds[0]), np.array(bounds[1]), 2.0)
             assert ends == pytest.approx((0.3, 0.3)), metric.name
         else:
-            assert isinstance(metric.kind, CalibrationErrorKind | PValueKind) or (
+            assert isinstance(metric.kind, CalibrationErrorKind | PValueKind | ClassGainKind) or (
                 metric.name == "logit_displacement"
             )
 
@@ -109,7 +111,12 @@ def test_a_limit_and_its_share_are_each_other_s_inverse() -> None:
 
 def test_every_statistic_is_declared_with_what_fills_it() -> None:
     whole = StatisticsLayout(
-        has_target=True, scored=frozenset({"old", "new"}), has_logits=True, graded=True
+        has_target=True,
+        scored=frozenset({"old", "new"}),
+        has_logits=True,
+        graded=True,
+        is_class=True,
+        has_classes=True,
     )
     assert set(whole.names) == set(STATISTICS)
     for name, statistic in STATISTICS.items():

@@ -204,7 +204,7 @@ def test_an_unknown_want_is_refused() -> None:
 def test_more_classes_than_make_sense_as_groups_are_no_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flipguard.engines.plan.MOST_GROUPS", 2)
+    monkeypatch.setattr("flipguard.engines.count_table.MOST_GROUPS", 2)
     side = fg.Predictions.from_arrays(labels=[0, 1, 2], targets=[0, 1, 2])
     result = fg.compare(old=side, new=side, wants=["target_groups"])
     assert result.details.target_groups is None

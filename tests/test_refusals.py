@@ -702,9 +702,9 @@ def test_a_kind_of_flip_that_is_none():
 
 
 def test_too_many_groups(monkeypatch):
-    from flipguard.engines import plan
+    from flipguard.engines import count_table
 
-    monkeypatch.setattr(plan, "MOST_GROUPS", 2)
+    monkeypatch.setattr(count_table, "MOST_GROUPS", 2)
     old = Predictions.from_arrays(labels=[1, 2, 3], slices={"user": ["p", "q", "r"]})
     new = Predictions.from_arrays(labels=[1, 2, 3])
     assert refused(lambda: compare(old=old, new=new, by=["user"])) == (

@@ -6,6 +6,7 @@ The local engine is held against definitions in plain Python elsewhere; here it 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -232,6 +233,31 @@ def test_graded_rows(session: Any, tmp_path: Path, suffix: str, answers: bool) -
     told = refusal(CountingPlan(old=old, new=wrong))
     assert told.startswith("new has no grade in column 'ok' for id ")
     assert "('maybe')" in told
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_scores_with_a_threshold(session: Any, tmp_path: Path, suffix: str) -> None:
+    rng = np.random.default_rng(5)
+    sides = []
+    for name, threshold in (("old", 0.5), ("new", 0.3), ("control", 0.3)):
+        order = rng.permutation(N)
+        scores = pl.Series(rng.random(N).round(2), dtype=pl.Float32)
+        target = np.where(order % 3 == 0, "fraud", "fair")
+        frame = pl.DataFrame({"id": order, "score": scores, "target": target})
+        frame = frame.with_columns(site=pl.format("s{}", pl.col("id") % 4))
+        path = tmp_path / f"{name}.{suffix}"
+        {"csv": frame.write_csv}.get(suffix, frame.write_parquet)(path)
+        described: dict[str, Any] = {"threshold": threshold, "positive": "fraud"}
+        sides.append(read_predictions(path, positive_score="score", **described))
+    old, new, control = sides
+    found = assert_same(CountingPlan(old=old, new=new, controls=(control,), by=("site", "target")))
+    assert found.whole.counts["negative_flip"] > 0
+    odd = new.frame.collect().with_columns(
+        score=pl.when(pl.col("id").cast(pl.Int64) == 7).then(math.nan).otherwise("score")
+    )
+    described = {"positive_score": "score", "threshold": 0.5, "positive": "fraud"}
+    bad = Predictions.from_frame(odd, name="new", **described)
+    assert "new has no score in column 'score' for id " in refusal(CountingPlan(old=old, new=bad))
 
 
 def test_probabilities_beside_labels_off_the_top(session: Any) -> None:

@@ -37,7 +37,7 @@ WORK = {
         engines.score_kernel.side_and_pair_rows
         engines.score_statistics.sums_by_group
         engines.outcomes.label_sums
-        engines.plan.CountTable.groups
+        engines.count_table.CountTable.groups
         estimates.estimate_groups
         metric_kinds.RateKind.interval
         statistics.rates.wilson

@@ -13,7 +13,8 @@ from designs.row import Promise, Row
 from flipguard import Policy, Predictions, check, statistics
 from flipguard.comparison import comparison_from_counts
 from flipguard.counts import CELLS, FlipCounts, StatisticsLayout
-from flipguard.engines.plan import Counted, CountingPlan, Groups, RowCounts
+from flipguard.engines.count_table import Groups
+from flipguard.engines.plan import Counted, CountingPlan, RowCounts
 
 LAYOUT = StatisticsLayout(has_target=True)
 Rule = Mapping[str, Any]

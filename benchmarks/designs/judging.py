@@ -12,6 +12,8 @@ COVERAGE_POINTS = 0.02
 # A wrong pass is an error on one side: 2.5 % at a confidence of 0.95, and up to 4 % is accepted.
 WRONG_PASSES = 1.6
 STANDARD_ERRORS = 2
+# Of these metrics, which must not fall, a wrong pass is an interval wholly above the truth.
+HIGHER_IS_BETTER = ("accuracy_gain", "macro_f1_gain", "precision", "recall", "f1")
 # Confidences from here on come from a correction for many groups. Their rows are judged by the
 # family-wise error, because a coverage of 99.995 % minus 2 points would prove nothing.
 CORRECTED = 0.991
@@ -47,15 +49,15 @@ def holds(row: Row) -> bool:
 def promises(row: Row) -> Iterator[Row]:
     """The row, and the second promise that follows from an interval's two sides.
 
-    The wrong pass of a rate that must stay low is an interval wholly below the truth; that of an
-    accuracy gain, which must not fall, is an interval wholly above it.
+    The wrong pass of a rate that must stay low is an interval wholly below the truth; that of a
+    metric that must not fall is an interval wholly above it.
     """
     yield row
     above, below = row["above"], row["below"]
     if above is None or below is None or row["confidence"] >= CORRECTED:
         return
     if row["promise"] == "coverage":
-        wrong = above if row["metric"].startswith("accuracy_gain") else below
+        wrong = above if row["metric"].startswith(HIGHER_IS_BETTER) else below
         tail = (1 - row["confidence"]) / 2
         yield row | {"promise": "wrong pass", "nominal": tail, "measured": wrong, "rivals": {}}
     elif row["promise"] == "wrong pass":

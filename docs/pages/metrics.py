@@ -15,6 +15,8 @@ NEEDS = {
     "logits": "logits on both sides",
     "control": "a control",
     "grades": "graded rows (`--correct`)",
+    "class": "groups by `target`",
+    "classes": "groups by `target`",
 }
 # The example of all cards.
 TARGETS = [0, 1, 2, 0, 1]
@@ -44,11 +46,12 @@ def metrics_page() -> str:
         needs = (
             ", ".join(NEEDS[n] for n in sorted(metric.needs - {"label"})) or "predicted labels only"
         )
-        estimate = example[name]
+        estimate = (example.by["target"]["2"] if "class" in metric.needs else example)[name]
         better = {"lower": "lower is better", "higher": "higher is better", "neither": ""}
         end = "or more" if math.isinf(estimate.high) else f"to {estimate.high:.3f}"
         interval = "" if math.isnan(estimate.low) else f", interval {estimate.low:.3f} {end}"
         value = "undefined here" if not estimate.is_defined else f"{estimate.value:.4g}{interval}"
+        value += ", of class 2" if "class" in metric.needs else ""
         lines += [
             "",
             f"## `{name}`",
@@ -70,4 +73,5 @@ def _example():
         old=Predictions.from_arrays(logits=np.log(OLD), targets=TARGETS),
         new=Predictions.from_arrays(logits=np.log(NEW)),
         control=Predictions.from_arrays(labels=CONTROL),
+        by="target",
     )

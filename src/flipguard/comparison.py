@@ -135,7 +135,7 @@ class Comparison:
         grouped = comparison_from_counts(
             counted, plan, confidence=self.confidence, correction=correction, engine=self.engine
         )
-        return replace(self, by=grouped.by, plan=plan)
+        return replace(self, whole=grouped.whole, by=grouped.by, plan=plan)
 
     def _display(self) -> ComparisonDisplay:
         # Rendering is built on comparisons, so this import goes up and is made when it is needed.
@@ -275,6 +275,10 @@ def compare(
     label: str | None = None,
     scores: ScoreKind | None = None,
     class_names: Sequence[object] | None = None,
+    positive_score: str | None = None,
+    threshold: float | None = None,
+    threshold_new: float | None = None,
+    positive: object = None,
     name_old: str | None = None,
     name_new: str | None = None,
     by: str | Sequence[str] | None = (),
@@ -294,6 +298,9 @@ def compare(
     table (pandas, Polars, Arrow), predicted labels, or `scores` of shape (samples, classes) with
     their `class_names`. `id`, `target` and `label` name columns of files and tables; `"index"` is
     the index of pandas. For labels and scores, `id` and `target` are values, one per sample.
+    With `threshold`, a row is of the class `positive` if its score is at least the threshold
+    (`threshold_new` for new and the controls). `positive_score` names the column of scores; a side
+    that is an array holds the scores.
     `wants` names details that are counted in the same pass: `"flips"`, `"target_groups"` and
     `"distances"`. Others are counted when they are first used.
 
@@ -303,19 +310,33 @@ def compare(
     (0.25, 0.25)
     """
     check_choices(confidence, correction, on_missing, exponent, engine)
-    columns = Columns(id=id, target=target, label=label, scores=scores, class_names=class_names)
-    plan, copies = distinct_controls(
-        CountingPlan(
-            **columns.sides(old=old, new=new, control=control, names=(name_old, name_new)),
-            by=_column_names(by),
-            cluster=cluster,
-            on_missing=on_missing,
-            exponent=exponent,
-            progress=progress,
-        )
+    named: dict[str, Any] = {"id": id, "target": target, "label": label, "scores": scores}
+    named |= {"class_names": class_names, "positive_score": positive_score, "positive": positive}
+    columns = Columns(**named, threshold=threshold, threshold_new=threshold_new)
+    plan = CountingPlan(
+        **columns.sides(old=old, new=new, control=control, names=(name_old, name_new)),
+        by=_column_names(by),
+        cluster=cluster,
+        on_missing=on_missing,
+        exponent=exponent,
+        progress=progress,
     )
+    wanted = checked_wants(wants)
+    return _compared(plan, wanted, confidence=confidence, correction=correction, engine=engine)
+
+
+def _compared(
+    plan: CountingPlan,
+    wanted: frozenset[Want],
+    *,
+    confidence: float,
+    correction: Correction,
+    engine: str,
+) -> Comparison:
+    """Return the comparison of a plan, counted once, or again if its controls count as one."""
+    plan, copies = distinct_controls(plan)
     plan, _ = settled(plan)
-    wanted, count = checked_wants(wants), _count_with(engine)
+    count = _count_with(engine)
     counted = count(plan, wanted)
     if same_controls := count_as_one(plan, counted.whole.counts.total()):
         copies.append(same_controls)
@@ -330,7 +351,7 @@ def compare(
 
 def _notes_on_classes(plan: CountingPlan, counted: Counted) -> Iterator[str]:
     """Yield notes on odd spellings of classes; raise if models share no class."""
-    if not plan.layout.graded:
+    if not plan.layout.graded and plan.old.binary is None:
         refuse_strangers(plan, _met(counted, len(plan.controls)))
     yield from odd_spellings(plan)
 

@@ -16,7 +16,7 @@ from flipguard.groups import Group
 from flipguard.metrics import METRICS
 from flipguard.predictions.table import Predictions
 
-ROLES = ("id", "target", "label", "correct")
+ROLES = ("id", "target", "label", "correct", "binary")
 # The metrics whose spread over several controls is the noise of retraining.
 FLOOR_METRICS = ("negative_flip_rate", "churn", "accuracy_gain")
 

@@ -27,6 +27,9 @@ UNLABELLED = ("unlabelled_same", "unlabelled_different")
 # Graded rows: why a model has no answer, and how often its answer is that of old.
 NO_ANSWER = ("error", "refused", "unparsed")
 ANSWERS = ("right_same_answer", "right_other_answer", "wrong_same_answer", "wrong_other_answer")
+# A class of the targets: how often it is predicted by both models, or by one of them alone, for
+# rows of other classes.
+FALSE_LABELS = ("false_both", "false_old", "false_new")
 # The kinds of flips, worst first, and the cell of the rows that are of each kind.
 FLIP_KINDS = {
     "negative": "negative_flip",
@@ -133,6 +136,17 @@ def _of_grades() -> Iterator[Statistic]:
         yield Statistic(name, 1.0, frozenset({"grades", "label"}))
 
 
+def _of_classes() -> Iterator[Statistic]:
+    for name in FALSE_LABELS:
+        yield Statistic(name, 1.0, frozenset({"class"}))
+    # The gain of the mean F1 as a mean over rows: each row's share in it, linearised, and the share
+    # of one flip in a class, as a mean over classes.
+    classes = frozenset({"classes"})
+    yield Statistic("class_gain", UNIT, classes)
+    for name in ("class_gain_squared", "class_gain_of_flip_squared"):
+        yield from Statistic(name, UNIT, classes).in_two_parts()
+
+
 def _of_controls(controls: int) -> Iterator[Statistic]:
     filled_by = frozenset({"control"})
     for kind in ("churn", "negative_flip"):
@@ -157,6 +171,7 @@ STATISTICS: Mapping[str, Statistic] = MappingProxyType(
             *_of_scores("new"),
             *_of_both_scores(),
             *_of_grades(),
+            *_of_classes(),
         )
     }
 )
@@ -172,6 +187,7 @@ class StatisticsLayout:
     """Which statistics a comparison can have, and so which metrics.
 
     `has_target` says that it is known which rows are right: by a target, or by grades (`graded`).
+    `is_class`: each group is one class of the targets. `has_classes`: all classes were counted.
     """
 
     has_target: bool
@@ -180,6 +196,8 @@ class StatisticsLayout:
     scored: frozenset[Side] = frozenset()
     has_logits: bool = False
     controls: int = 0
+    is_class: bool = False
+    has_classes: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -203,6 +221,10 @@ class StatisticsLayout:
             has.add("grades")
         if self.has_logits:
             has.add("logits")
+        if self.is_class:
+            has.add("class")
+        if self.has_classes:
+            has.add("classes")
         if self.controls:
             has.add("control")
         return frozenset(has)
@@ -286,6 +308,8 @@ class FlipCounts:
             return NotImplemented
         if other.layout != self.layout:
             raise ValueError("Only counts of the same layout add: these measure different things.")
+        if self.layout.has_classes:
+            raise ValueError("Sums over classes hold for their own comparison alone.")
         return FlipCounts(self.layout, self.values + other.values)
 
     def __eq__(self, other: object) -> bool:
@@ -371,7 +395,8 @@ class FlipCounts:
 
     def control(self, index: int) -> FlipCounts:
         """The counts of old against one control, as a separate comparison."""
-        layout = replace(self.layout, scored=frozenset(), has_logits=False, controls=0)
+        plain = {"scored": frozenset[Side](), "has_logits": False, "controls": 0}
+        layout = replace(self.layout, **plain, is_class=False, has_classes=False)  # type: ignore[arg-type]
         values = np.zeros((*self.values.shape[:-1], len(layout.names)), dtype=self.values.dtype)
         for place, name in enumerate(layout.names):
             # Why a control has no answer is not counted.

@@ -13,7 +13,7 @@ import numpy as np
 
 from flipguard import statistics
 from flipguard.counts import CELLS, UNLABELLED, FlipCounts, FloatArray
-from flipguard.engines.plan import Groups
+from flipguard.engines.count_table import Groups
 from flipguard.errors import UnknownNameError, listed, nearest
 from flipguard.estimates import (
     REPLICATES,

@@ -127,7 +127,7 @@ class _PairCounts:
 
 def _labelled(model: Predictions) -> Predictions:
     """A model with labels to count if it predicts classes; scores are read if it has no labels."""
-    if model.label is None and model.scores is not None:
+    if model.label is None and model.binary is None and model.scores is not None:
         model = with_labels(model)
     return replace(model, scores=None)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from flipguard.class_metrics import CLASS_METRICS
 from flipguard.counts import MOST_DIVERGENCE, NO_ANSWER, SIDES, Side, grade_name
 from flipguard.metric import (
     Metric,
@@ -410,6 +411,7 @@ METRICS: dict[str, Metric] = {
             pitfalls="Needs `--control` and targets. With one control it compares these two "
             "models, not their recipes, as `churn_ratio` does.",
         ),
+        *CLASS_METRICS,
         *(_no_answer_share(side, reason) for reason in NO_ANSWER for side in SIDES),
     )
 }

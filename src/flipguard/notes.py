@@ -53,6 +53,8 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
     for name, count in right.items():
         if counts.labelled > 0 and count == 0 and counts.layout.graded:
             yield f"{name}: no sample is graded as right; check the column of grades"
+        elif counts.labelled > 0 and count == 0 and plan.old.binary is not None:
+            yield f"{name}: every prediction is wrong; does a high score mean the other class?"
         elif counts.labelled > 0 and count == 0:
             yield (
                 f"{name}: no prediction equals its target; check that predictions and targets "

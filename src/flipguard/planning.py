@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipguard import statistics
+from flipguard.class_metrics import ClassGainKind
 from flipguard.counts import (
     ANSWERS,
     CELLS,
+    FALSE_LABELS,
     UNLABELLED,
     FlipCounts,
     FloatArray,
@@ -165,7 +167,7 @@ def _further(metric: Metric, samples: Sequence[GroupCounts]) -> _Further:
     if samples[0].clusters is not None and has_cluster_interval(metric):
         return _OfClusters(metric, samples)
     # Rows with scores do not fall into a few kinds that could be counted.
-    if isinstance(metric.kind, MeanKind | CalibrationErrorKind):
+    if isinstance(metric.kind, MeanKind | CalibrationErrorKind | ClassGainKind):
         return _OfMeans(metric, samples)
     return _OfRows(metric, samples)
 
@@ -326,4 +328,6 @@ def _kinds(metric: Metric, layout: StatisticsLayout) -> list[str]:
         return [joint_name(flips, new, flagged) for new in (0, 1) for flagged in flags]
     if metric.name.startswith("churn") and ANSWERS[0] in layout.columns:
         return list(ANSWERS)
+    if "class" in metric.needs:
+        return [*CELLS, *FALSE_LABELS]
     return [*CELLS, *UNLABELLED]

@@ -224,7 +224,10 @@ class Policy:
     @property
     def by(self) -> tuple[str, ...]:
         """The group-by columns of the rules."""
-        return tuple(dict.fromkeys(rule.by for rule in self.rules if rule.by is not None))
+        asked = (
+            "target" if "classes" in METRICS[rule.metric].needs else rule.by for rule in self.rules
+        )
+        return tuple(dict.fromkeys(by for by in asked if by is not None))
 
 
 def _rule(given: Mapping[str, Any], where: str) -> Rule:

@@ -8,26 +8,26 @@ from __future__ import annotations
 from flipguard.comparison import Comparison
 from flipguard.engines.classes import is_scalar
 from flipguard.errors import PolicyError, listed, nearest
-from flipguard.metric import Metric
 from flipguard.metrics import METRICS
 from flipguard.notes import forgotten_target
-from flipguard.policy import Policy
+from flipguard.policy import Policy, Rule
 from flipguard.predictions.table import Predictions
 
 
 def check_columns(policy: Policy, *, old: Predictions, new: Predictions) -> None:
     """Refuse a rule whose group-by column does not exist, before anything is compared."""
     for i, rule in enumerate(policy.rules, start=1):
-        if rule.by is None:
+        by = "target" if "classes" in METRICS[rule.metric].needs else rule.by
+        if by is None:
             continue
-        where = f"{policy.name}: rule {i} groups {rule.metric} by '{rule.by}'"
-        found = [(side, side.column(rule.by)) for side in (old, new)]
+        where = f"{policy.name}: rule {i} groups {rule.metric} by '{by}'"
+        found = [(side, side.column(by)) for side in (old, new)]
         if all(column is None for _, column in found):
             columns = dict.fromkeys((*old.columns, *new.columns))
             every = f"group by one of their columns: {listed(columns, most=12)}"
             raise PolicyError(
                 f"{where}, but neither {old.name} nor {new.name} has that column; "
-                + nearest(rule.by, columns, all_in=every)
+                + nearest(by, columns, all_in=every)
             )
         for side, column in found:
             dtype = None if column is None else side.frame.collect_schema()[column]
@@ -42,7 +42,7 @@ def check_judgeable(result: Comparison, policy: Policy) -> None:
     """Refuse a comparison that lacks what a rule needs, or in which no sample could break."""
     _refuse_strangers(result, policy)
     for rule in policy.rules:
-        _refuse_absent(result, METRICS[rule.metric], policy)
+        _refuse_absent(result, rule, policy)
 
 
 def _refuse_strangers(result: Comparison, policy: Policy) -> None:
@@ -70,8 +70,18 @@ def _refuse_strangers(result: Comparison, policy: Policy) -> None:
             )
 
 
-def _refuse_absent(result: Comparison, metric: Metric, policy: Policy) -> None:
-    absent = metric.needs - result.layout.available
+def _refuse_absent(result: Comparison, rule: Rule, policy: Policy) -> None:
+    metric, groups = METRICS[rule.metric], result.by.get(str(rule.by), ())
+    layouts = [group.counts.layout for group in groups] or [result.layout]
+    absent = metric.needs - layouts[0].available
+    if absent in ({"class"}, {"classes"}):
+        scope, way = "class", 'group the rule by the target (by = "target")'
+        if "classes" in absent:
+            scope, way = "comparison", "remove `by` from the rule"
+        raise PolicyError(
+            f"{policy.name} limits {metric.name}, which is measured per {scope} and not per "
+            f"{'sample' if rule.by is None else f'group of {rule.by!r}'}; {way}."
+        )
     if absent:
         hint = forgotten_target(result.plan) if "target" in absent else ""
         raise PolicyError(
@@ -90,5 +100,7 @@ def _listed_needs(needs: frozenset[str]) -> str:
         "new scores": "class scores of the new model",
         "logits": "logits of both models",
         "control": "a control (`control=`)",
+        "class": "classes",
+        "classes": "classes",
     }
     return " and ".join(words[need] for need in sorted(needs))

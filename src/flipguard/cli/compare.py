@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -51,7 +50,7 @@ def compare_command(
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
     all: All = False,
-    **flags: str | None,
+    **flags: Any,
 ) -> None:
     """Show what the update from OLD to NEW breaks and fixes.
 
@@ -108,13 +107,12 @@ def compared(
         with side.naming_flag():
             found.append(side.called(read_predictions(side.path, **side.columns)))
     in_service, replacement = found
-    read = partial(
-        read_predictions,
-        id=sides.id,
-        target=sides.target,
-        label=sides.label,
-        correct=sides.correct,
-    )
+    scored = _scored(sides, new=True)
+
+    def read(path: str) -> Predictions:
+        columns: dict[str, Any] = {"id": sides.id, "target": sides.target, "label": sides.label}
+        return read_predictions(path, **columns, correct=sides.correct, **scored)
+
     if rules is not None:
         check_columns(rules, old=in_service, new=replacement)
     with progress("comparing") as told:
@@ -140,7 +138,7 @@ class _Side:
     """How one side is read and called; `flag` names its column of classes, if it has one alone."""
 
     path: str
-    columns: dict[str, str | None]
+    columns: dict[str, Any]
     flag: str | None
     name: str | None
     shared: bool
@@ -171,6 +169,11 @@ def _sides_of(old: str, new: str | None, flags: options.SideFlags) -> list[_Side
             "Missing argument NEW. Usage: OLD NEW, or OLD --label-old COL --label-new COL if both "
             "models are columns of one file."
         )
+    if flags.threshold_new is not None and flags.threshold is None:
+        raise InputError(
+            "Expected --threshold with --threshold-new: the score from which a row of OLD is "
+            "positive."
+        )
     return [
         _Side(
             path=path,
@@ -179,6 +182,7 @@ def _sides_of(old: str, new: str | None, flags: options.SideFlags) -> list[_Side
                 "target": flags.target,
                 "label": label or flags.label,
                 "correct": flags.correct,
+                **_scored(flags, new=flag == "--label-new"),
             },
             flag=None if label is None else flag,
             name=name,
@@ -189,3 +193,13 @@ def _sides_of(old: str, new: str | None, flags: options.SideFlags) -> list[_Side
             (new or old, flags.label_new, flags.name_new, "--label-new"),
         )
     ]
+
+
+def _scored(flags: options.SideFlags, *, new: bool) -> dict[str, Any]:
+    """Return how the scores of the positive class of one side are read."""
+    threshold = flags.threshold_new if new and flags.threshold_new is not None else flags.threshold
+    return {
+        "positive_score": flags.positive_score,
+        "threshold": threshold,
+        "positive": flags.positive,
+    }

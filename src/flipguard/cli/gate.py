@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -40,7 +40,7 @@ def gate_command(
     correction: options.Correction = options.CorrectionChoice.holm,
     exponent: options.Exponent = 1.0,
     engine: options.EngineOption = options.Engine.local,
-    **flags: str | None,
+    **flags: Any,
 ) -> None:
     """Judge by a policy whether NEW may replace OLD.
 

@@ -43,8 +43,9 @@ def matrix_command(
     if plot is not None:
         check_picture(plot, of="a matrix")
         check_models(len(files))
-    columns = {"id": id, "target": target, "label": label, "correct": correct}
-    models = [read_predictions(path, **columns) for path in files]
+    models = [
+        read_predictions(path, id=id, target=target, label=label, correct=correct) for path in files
+    ]
     result = matrix_of(models, on_missing=on_missing.value)
     if json is not None:
         write_text(result.to_json(), json)

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -98,6 +98,26 @@ Correct = Annotated[
         "error, refused or unparsed.",
     ),
 ]
+PositiveScore = Annotated[
+    str | None,
+    typer.Option("--positive-score", metavar="COL", help="Column of scores of the positive class."),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option("--threshold", metavar="T", help="Score from which a row is positive."),
+]
+ThresholdNew = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold-new", metavar="T", help="The same for NEW and the controls, if it differs."
+    ),
+]
+Positive = Annotated[
+    str | None,
+    typer.Option(
+        "--positive", metavar="NAME", help="Positive class, if targets are not 0/1 or true/false."
+    ),
+]
 LabelOld = Annotated[
     str | None,
     typer.Option(
@@ -164,6 +184,10 @@ class SideFlags:
     target: Target = None
     label: Label = None
     correct: Correct = None
+    positive_score: PositiveScore = None
+    threshold: Threshold = None
+    threshold_new: ThresholdNew = None
+    positive: Positive = None
     label_old: LabelOld = None
     label_new: LabelNew = None
     name_old: NameOld = None
@@ -195,7 +219,7 @@ def with_outputs(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def parted(flags: dict[str, str | None]) -> tuple[SideFlags, dict[str, str | None]]:
+def parted(flags: dict[str, Any]) -> tuple[SideFlags, dict[str, str | None]]:
     """Return the flags of the sides, and those of the outputs."""
     outputs = {name: value for name, value in flags.items() if name in OUTPUT_FLAGS}
     sides = {name: value for name, value in flags.items() if name not in OUTPUT_FLAGS}

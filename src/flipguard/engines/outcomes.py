@@ -13,10 +13,22 @@ import polars as pl
 
 from flipguard.counts import ANSWERS, FLIP_CONFIDENCES, FLIP_KINDS, control_name, joint_name
 from flipguard.engines.grades import GRADES
-from flipguard.engines.plan import ID, NEW, OLD, TARGET, CountingPlan, control_column, group_column
+from flipguard.engines.plan import (
+    ID,
+    LABELS,
+    NEW,
+    OLD,
+    TARGET,
+    CountingPlan,
+    control_column,
+    group_column,
+    score_column,
+)
 from flipguard.engines.row_kinds import SUMMED, RowKind, row_kind, total
 
-RESERVED = ("id", "kind", "target", "old", "new", *FLIP_CONFIDENCES)
+# Columns of a flip if the model gives one score per row.
+FLIP_SCORES = ("old_score", "new_score")
+RESERVED = ("id", "kind", "target", "old", "new", *FLIP_CONFIDENCES, *FLIP_SCORES)
 ROW = "__row"
 
 
@@ -37,6 +49,17 @@ def no_label(i: int, name: str, column: str | None) -> RowCheck:
         lambda rows: (
             f"{name} has no predicted class in column '{column}' for {rows}; "
             "give every row a label, or leave the row out."
+        ),
+    )
+
+
+def no_score(i: int, name: str, column: str) -> RowCheck:
+    """A row whose score of the positive class cannot be compared with a threshold."""
+    return RowCheck(
+        pl.col(f"{i}|label").is_null(),
+        lambda rows: (
+            f"{name} has no score in column '{column}' for {rows}, or one that is NaN, infinite or "
+            "no number; give every row a finite number with a decimal point, or leave the row out."
         ),
     )
 
@@ -143,6 +166,11 @@ def flip_rows(rows: pl.LazyFrame, plan: CountingPlan) -> pl.LazyFrame:
         kind.answer(NEW).alias("new"),
         *[pl.col(c) for c in FLIP_CONFIDENCES if c in names],
         *[
+            pl.col(score_column(label)).alias(name)
+            for label, name in zip(LABELS, FLIP_SCORES, strict=True)
+            if score_column(label) in names
+        ],
+        *[
             pl.col(group_column(place)).alias(cut)
             for place, cut in enumerate(plan.cuts)
             if cut not in RESERVED
@@ -150,11 +178,12 @@ def flip_rows(rows: pl.LazyFrame, plan: CountingPlan) -> pl.LazyFrame:
     )
 
 
-def worst_first(flips: pl.DataFrame) -> pl.DataFrame:
+def worst_first(flips: pl.DataFrame, plan: CountingPlan) -> pl.DataFrame:
     """Sort negative flips first; within a kind, by the confidence of the better answer.
 
     Of a negative flip that is old's confidence in the right class; of a positive flip new's; of a
-    change from wrong to wrong, new's confidence in its wrong answer.
+    change from wrong to wrong, new's confidence in its wrong answer. With one score per row: by how
+    far new's score is from its threshold.
     """
     rank = pl.col("kind").replace_strict({kind: i for i, kind in enumerate(FLIP_KINDS)})
     keys: list[pl.Expr] = [rank]
@@ -167,4 +196,6 @@ def worst_first(flips: pl.DataFrame) -> pl.DataFrame:
             .then(pl.col("new_target_confidence") if "new_target_confidence" in flips else nothing)
             .otherwise(pl.col("new_confidence") if "new_confidence" in flips else nothing)
         )
+    if plan.new.binary is not None:
+        keys.append(-(pl.col("new_score") - plan.new.binary.threshold).abs())
     return flips.sort([*keys, pl.col("id")], nulls_last=True)

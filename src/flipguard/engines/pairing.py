@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from flipguard.engines.binary import score_of
 from flipguard.engines.classes import spelled
 from flipguard.engines.grades import grade_of
 from flipguard.engines.near_ids import why_ids_differ
@@ -21,6 +22,7 @@ from flipguard.engines.outcomes import (
     no_cluster,
     no_grade,
     no_label,
+    no_score,
     two_cuts,
     two_targets,
 )
@@ -33,6 +35,7 @@ from flipguard.engines.plan import (
     control_column,
     grade_column,
     group_column,
+    score_column,
 )
 from flipguard.engines.readings import Readings, readings_of
 from flipguard.errors import InputError, listed
@@ -75,7 +78,7 @@ class Pairing:
     # -- one side ------------------------------------------------------------------------------
 
     def side_frame(self, i: int, want: frozenset[str]) -> pl.LazyFrame:
-        """The wanted columns of one side: "id", "row", "label", "target", "grade", "cuts"."""
+        """The wanted columns of one side: "row" or some of `COLUMNS`."""
         side = self.sides[i]
         columns: list[pl.Expr] = []
         if "id" in want and side.id is not None:
@@ -86,6 +89,11 @@ class Pairing:
         if "grade" in want and side.correct is not None:
             dtype = side.frame.collect_schema()[side.correct]
             columns.append(grade_of(side.correct, dtype, side.name).alias(f"{i}|grade"))
+        if side.binary is not None and self.readings.binary is not None:
+            if "label" in want:
+                columns.append(self.readings.binary.label(side).alias(f"{i}|label"))
+            if "score" in want:
+                columns.append(score_of(side).alias(f"{i}|score"))
         for place, cut in enumerate(self.plan.cuts if "cuts" in want and i < 2 else ()):
             found = None if self._cut_is_target(cut) else side.column(cut)
             if found is not None:
@@ -140,6 +148,8 @@ class Pairing:
                 columns.append(pl.col(f"{i}|label").alias(label))
             if f"{i}|grade" in names:
                 columns.append(pl.col(f"{i}|grade").alias(grade_column(label)))
+            if f"{i}|score" in names:
+                columns.append(pl.col(f"{i}|score").alias(score_column(label)))
         for place, cut in enumerate(self.plan.cuts):
             if self._cut_is_target(cut):
                 columns.append(columns[0].alias(group_column(place)))
@@ -155,7 +165,9 @@ class Pairing:
         """The checks for pairs of rows that make a comparison impossible."""
         found: list[RowCheck] = []
         for i, side in enumerate(self.sides):
-            if f"{i}|label" in names and side.correct is None:
+            if f"{i}|label" in names and side.binary is not None:
+                found.append(no_score(i, side.name, side.binary.column))
+            elif f"{i}|label" in names and side.correct is None:
                 found.append(no_label(i, side.name, side.label))
             if f"{i}|grade" in names:
                 found.append(no_grade(i, side.name, str(side.correct), found=side.found_grades))

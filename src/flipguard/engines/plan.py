@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from flipguard.counts import FlipCounts, FloatArray, Side, StatisticsLayout
+from flipguard.counts import FloatArray, Side, StatisticsLayout
 from flipguard.engines.classes import is_scalar
+from flipguard.engines.confusion import with_class_gain, with_false_labels
+from flipguard.engines.count_table import CountTable, Groups
 from flipguard.engines.readings import Readings
 from flipguard.errors import InputError, listed, nearest
-from flipguard.predictions.names import float_text
 from flipguard.predictions.table import Predictions, Scores
 
 Progress = Callable[[int, int], None]
@@ -26,14 +27,13 @@ Progress = Callable[[int, int], None]
 Want = Literal["target_groups", "flips", "distances"]
 NOTHING_MORE: frozenset[Want] = frozenset()
 
-MISSING_GROUP = "(missing)"
-MOST_GROUPS = 100_000
-
+# The table of counts by target and both labels, among those of the groups.
+CONFUSION = "__confusion"
 # Columns of a paired table.
 ID, OLD, NEW, TARGET = "__id", "__old", "__new", "__target"
 LABELS = (OLD, NEW)
 
-COLUMNS = frozenset({"id", "label", "target", "grade", "cuts"})
+COLUMNS = frozenset({"id", "label", "target", "grade", "score", "cuts"})
 
 
 def control_column(index: int) -> str:
@@ -44,6 +44,11 @@ def control_column(index: int) -> str:
 def grade_column(label: str) -> str:
     """The grades in a paired table of the model whose labels are in this column."""
     return f"{label}_grade"
+
+
+def score_column(label: str) -> str:
+    """The scores in a paired table of the model whose labels are in this column."""
+    return f"{label}_score"
 
 
 def group_column(index: int) -> str:
@@ -76,7 +81,8 @@ class CountingPlan:
     progress: Progress | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        self._refuse_half_graded()
+        self._refuse_half("correct", "grades")
+        self._refuse_half("binary", "scores of the positive class")
         for column in self.cuts:
             argument = "`cluster=`" if column == self.cluster else "`by=`"
             found = [(side, side.column(column)) for side in (self.old, self.new)]
@@ -94,13 +100,17 @@ class CountingPlan:
                         "cannot group by; use a column of text, numbers or times."
                     )
 
-    def _refuse_half_graded(self) -> None:
-        graded = [side for side in self.sides if side.correct is not None]
-        if graded and len(graded) < len(self.sides):
-            bare = next(side for side in self.sides if side.correct is None)
+    def _refuse_half(self, role: Literal["correct", "binary"], what: str) -> None:
+        """Raise if rows of some sides are of this kind and those of others are not."""
+        given = [side for side in self.sides if getattr(side, role) is not None]
+        if given and len(given) < len(self.sides):
+            bare = next(side for side in self.sides if getattr(side, role) is None)
+            binary = given[0].binary
+            column = given[0].correct if binary is None else binary.column
+            argument = "correct" if binary is None else "positive_score"
             raise InputError(
-                f"{graded[0].name} has grades in column '{graded[0].correct}', but {bare.name} has "
-                "none; name the column of grades in every file with `correct=`, or in no file."
+                f"{given[0].name} has {what} in column '{column}', but {bare.name} has none; name "
+                f"the column of {what} in every file with `{argument}=`, or in no file."
             )
 
     @property
@@ -135,6 +145,13 @@ class CountingPlan:
             controls=len(self.controls),
         )
 
+    @property
+    def target_cuts(self) -> tuple[str, ...]:
+        """The group-by columns that are the target, if the counts of classes are known from it."""
+        targets = {"target", self.old.target, self.new.target} - {None}
+        known = self.layout.has_target and not self.layout.graded and self.cluster not in targets
+        return tuple(by for by in self.by if known and by in targets)
+
     def tables(self) -> dict[str | None, CountTable]:
         """An empty table of counts for the whole (None) and for each column to group by."""
         place = {cut: group_column(i) for i, cut in enumerate(self.cuts)}
@@ -148,6 +165,9 @@ class CountingPlan:
             tables[by] = CountTable(
                 self.layout, keys, group=place[by], name=by, keep_missing=by not in targets
             )
+        if self.target_cuts:
+            layout = StatisticsLayout(has_target=True)
+            tables[CONFUSION] = CountTable(layout, (TARGET, *LABELS, *cluster))
         return tables
 
     def target_table(self) -> CountTable:
@@ -195,17 +215,6 @@ def summed_rows(parts: list[RowCounts]) -> RowCounts:
         only_new=sum(part.only_new for part in parts),
         not_in_control=sum(part.not_in_control for part in parts),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
-    """Counts of every group of one column: `keys[i]` goes with `counts.values[i]`.
-
-    With clusters, `keys` repeat: one row per group and cluster.
-    """
-
-    keys: list[str]
-    counts: FlipCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -259,7 +268,12 @@ class Counted:
         details: Details | None = None,
     ) -> Counted:
         """The finished tables; `odd_labels` are rows of old and new with a label off the top."""
-        by = {name: table.groups() for name, table in tables.items() if name is not None}
+        found = dict(tables)
+        if (confusion := found.pop(CONFUSION, None)) is not None:
+            found[None] = with_class_gain(found[None], confusion)
+            for cut in plan.target_cuts:
+                found[cut] = with_false_labels(found[cut], confusion)
+        by = {name: table.groups() for name, table in found.items() if name is not None}
         notes = tuple(
             f"{side.name}: the label is not the class of the largest score in {odd:,} rows; "
             "the label is what counts"
@@ -268,79 +282,10 @@ class Counted:
         )
         return cls(
             rows=rows,
-            whole=tables[None].groups(),
+            whole=found[None].groups(),
             by=by,
             notes=notes,
             details=Details() if details is None else details,
             tables=tables,
             odd_labels=odd_labels,
         )
-
-
-class CountTable:
-    """Counts by key, growing shard by shard; the sum is the same for any shards."""
-
-    def __init__(
-        self,
-        layout: StatisticsLayout,
-        keys: tuple[str, ...],
-        *,
-        group: str | None = None,
-        name: str | None = None,
-        keep_missing: bool = True,
-    ) -> None:
-        self.keys = keys
-        self.layout = layout
-        self._group = group
-        self._name = name
-        self._keep_missing = keep_missing
-        self._frames: list[pl.DataFrame] = []
-        self._pending = 0
-
-    def add(self, frame: pl.DataFrame) -> None:
-        """Adds the counts of a shard: the key columns, then one column per statistic."""
-        self._frames.append(frame)
-        self._pending += frame.height
-        if self._pending > 1_000_000:
-            self._frames = [self.summed()]
-            self._pending = self._frames[0].height
-
-    def summed(self) -> pl.DataFrame:
-        """The key columns, then one column per statistic; sorted by key."""
-        table = pl.concat(self._frames, how="vertical_relaxed")
-        sums = [pl.col(name).sum() for name in self.layout.names]
-        if not self.keys:
-            return table.select(sums)
-        return table.group_by(self.keys).agg(sums).sort(self.keys, nulls_last=True)
-
-    def groups(self) -> Groups:
-        """The sums, sorted by key; a second key is the cluster."""
-        table = self.summed()
-        if self._group is not None and not self._keep_missing:
-            table = table.filter(pl.col(self._group).is_not_null())
-        counts = FlipCounts(self.layout, table.select(self.layout.names).to_numpy())
-        if self._group is None:
-            return Groups(keys=["all"] * table.height, counts=counts)
-        names = group_names(table[self._group])
-        if len(set(names)) > MOST_GROUPS:
-            raise InputError(
-                f"Column '{self._name}' has {len(set(names)):,} different values, more than the "
-                f"{MOST_GROUPS:,} groups that make sense; group by a coarser column."
-            )
-        return Groups(keys=names, counts=counts)
-
-
-def group_names(values: pl.Series) -> list[str]:
-    """What the groups of a column are called: a whole float as the integer that it is.
-
-    A group whose name is really "(missing)" is shown in quotation marks, unlike missing values.
-
-    >>> group_names(pl.Series(["a", "(missing)", None])), group_names(pl.Series([1.0, 0.5]))
-    (['a', '"(missing)"', '(missing)'], ['1', '0.5'])
-    """
-    column = pl.col("values")
-    text = float_text(column) if values.dtype.is_float() else column.cast(pl.String)
-    # One more pair of marks for each that is there already: no two names become one.
-    quoted = text.str.replace(r'^("*\(missing\)"*)$', '"${1}"')
-    named = values.to_frame("values").select(quoted.fill_null(MISSING_GROUP))
-    return named.to_series().to_list()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
+from flipguard.engines.binary import BinaryClasses, binary_classes
 from flipguard.engines.classes import (
     AS_WRITTEN,
     NOT_A_NUMBER,
@@ -56,6 +57,7 @@ class Readings:
     classes: pl.DataType
     cuts: dict[str, pl.DataType] = field(default_factory=dict)
     columns: dict[Key, Reading] = field(default_factory=dict)
+    binary: BinaryClasses | None = None
     truth: bool = False
 
     def of(self, side: int, role: str) -> Reading:
@@ -141,9 +143,15 @@ def readings_of(sides: Sequence[Predictions], cuts: Sequence[str]) -> Readings:
         if side.label is None:
             # Its labels will be names of its scores' classes.
             columns[i, "label"] = Reading(truth=truth)
+    common, binary = _common_class(sides, classes), None
+    if sides[0].binary is not None:
+        targets = _different(roles["target"], common, columns)
+        binary = binary_classes(sides, targets, common)
+        common = binary.dtype
     return Readings(
         ids=_common(column.dtype for column in roles["id"]),
-        classes=_common_class(sides, classes),
+        classes=common,
+        binary=binary,
         cuts={cut: _common_group(column.dtype for column in roles[f"by {cut}"]) for cut in cuts},
         columns=columns,
         truth=truth,
@@ -180,6 +188,19 @@ def _common_group(types: Iterable[pl.DataType]) -> pl.DataType:
         return _common(found)
     dtype = found.pop()
     return pl.String() if dtype in TEXT or dtype.is_decimal() else dtype
+
+
+def _different(
+    columns: list[_Column], common: pl.DataType, readings: dict[Key, Reading]
+) -> set[object]:
+    """The different values of columns of classes, in the common spelling."""
+    found: set[object] = set()
+    for column in columns:
+        reading = readings[column.index, column.role]
+        values = spelled(column.name, column.side, common, reading).alias("value").unique()
+        with_all = column.side.frame.select(values).collect(engine="streaming")
+        found |= set(with_all["value"].to_list())
+    return found
 
 
 # -- what all rows say -------------------------------------------------------------------------

@@ -14,9 +14,10 @@ import polars as pl
 from flipguard.counts import SIDES, FloatArray, IntArray
 from flipguard.engines.alignment import paired_rows
 from flipguard.engines.classes import class_series
+from flipguard.engines.count_table import CountTable
 from flipguard.engines.outcomes import ROW, flip_rows
 from flipguard.engines.pairing import Pairing
-from flipguard.engines.plan import COLUMNS, LABELS, TARGET, CountingPlan, CountTable, RowCounts
+from flipguard.engines.plan import COLUMNS, LABELS, TARGET, CountingPlan, RowCounts
 from flipguard.engines.row_kinds import RowKind, row_kind
 from flipguard.engines.score_kernel import (
     Matching,

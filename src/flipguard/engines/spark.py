@@ -206,9 +206,9 @@ def _as_needed(plan: CountingPlan) -> CountingPlan:
 
 def _side_rows(i: int, side: Predictions, plan: CountingPlan, readings: Readings) -> SparkSide:
     cuts = [side.column(cut) for cut in plan.cuts] if i < 2 else []
-    columns = [
-        c for c in (side.label, side.target, side.correct, *cuts) if c is not None and c != side.id
-    ]
+    score = None if side.binary is None else side.binary.column
+    asked = (side.label, side.target, side.correct, score, *cuts)
+    columns = [c for c in asked if c is not None and c != side.id]
     schema = side.frame.collect_schema()
     rows = SparkSide(
         index=i,
@@ -350,7 +350,7 @@ def _counted(plan: CountingPlan, paired: SparkCounter, table: pl.DataFrame) -> C
             for j, (key, dtype) in enumerate(paired.keys.items())
             if key in counts.keys
         ]
-        counts.add(pl.DataFrame([*keys, *rows.select(plan.layout.names).get_columns()]))
+        counts.add(pl.DataFrame([*keys, *rows.select(counts.layout.names).get_columns()]))
     seen = findings.numbers
     (ids_old, only_old), (ids_new, only_new) = findings.only_in(0, 1), findings.only_in(1, 0)
     rows_seen = RowCounts(

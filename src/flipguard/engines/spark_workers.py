@@ -335,10 +335,14 @@ class SparkCounter:
         pairing = Pairing(plan)
         schema = pairing.canonical(pairing.aligned_frame(COLUMNS)).collect_schema()
         keys = [group_column(place) for place in range(len(self.plan.cuts))]
-        return {key: schema[key] for key in keys}
+        found = {key: schema[key] for key in keys}
+        if self.plan.target_cuts:
+            found |= dict.fromkeys((TARGET, *LABELS), pairing.classes)
+        return found
 
     def _counts(self, number: int, table: pl.DataFrame) -> Any:
-        columns = {name: table[name] for name in self.plan.layout.names}
+        names = self.plan.layout.names
+        columns = {name: table[name] for name in names if name in table.columns}
         columns["table_number"] = pl.Series([number]).new_from_index(0, table.height)
         for j, key in enumerate(self.keys):
             if key in table.columns:

@@ -52,6 +52,8 @@ def refuse_strangers(plan: CountingPlan, met: Sequence[bool], *, all_pairs: bool
 
 def odd_spellings(plan: CountingPlan) -> Iterator[str]:
     """Notes on predicted classes that are not targets but are spelled almost like one."""
+    if plan.old.binary is not None:
+        return  # Its predicted classes are named after the targets.
     pairing = Pairing(plan)
     suspects = [i for i in (0, 1) if not _spelled_alike(pairing, i)]
     targets = _values(pairing, range(len(plan.sides)), "target") if suspects else set()

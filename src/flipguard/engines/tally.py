@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from flipguard.counts import FloatArray
+from flipguard.engines.count_table import CountTable
 from flipguard.engines.outcomes import (
     ROW,
     flip_rows,
@@ -17,9 +18,9 @@ from flipguard.engines.outcomes import (
     worst_first,
 )
 from flipguard.engines.plan import (
+    CONFUSION,
     ID,
     CountingPlan,
-    CountTable,
     Details,
     Distances,
     Want,
@@ -85,8 +86,11 @@ class Tally:
     def add(self, part: Part) -> None:
         """Add the next rows."""
         sums = label_sums(self.plan)
-        for table in self.tables.values():
-            table.add(part.counts(table, sums))
+        for name, table in self.tables.items():
+            if name == CONFUSION:
+                table.add(part.label_sums(table.keys, LABELLED.cell_sums()))
+            else:
+                table.add(part.counts(table, sums))
         if self._targets is not None:
             self._targets.add(part.label_sums(self._targets.keys, LABELLED.cell_sums()))
         if "flips" in self.wants:
@@ -104,7 +108,7 @@ class Tally:
             with suppress(InputError):
                 found.target_groups = self._targets.groups()
         if "flips" in self.wants:
-            found.flips = worst_first(pl.concat(self._flips))
+            found.flips = worst_first(pl.concat(self._flips), self.plan)
         if self._distances:
             found.distances = Distances(
                 values=np.concatenate(self._distances), cells=pl.concat(self._cells).to_numpy()

@@ -17,6 +17,7 @@ import polars as pl
 from flipguard.archives import first_sentence
 from flipguard.errors import InputError, listed
 from flipguard.predictions.arrow_footer import read_arrow_footer
+from flipguard.predictions.binary import BinaryScore, binary_score
 from flipguard.predictions.compression import DAMAGE
 from flipguard.predictions.formats import (
     CLASS_NAMES_KEY,
@@ -62,6 +63,9 @@ def read_predictions(
     target: str | None = None,
     label: str | None = None,
     correct: str | None = None,
+    positive_score: str | None = None,
+    threshold: float | None = None,
+    positive: object = None,
 ) -> Predictions:
     """Open a prediction table by its suffix; rows are read when a comparison needs them.
 
@@ -72,19 +76,21 @@ def read_predictions(
     that holds only files called ``part…``. They must have the same columns.
 
     `id`, `target` and `label` name the columns where they are not called so. `correct` names a
-    column that says which rows are right, for graded answers.
+    column that says which rows are right, for graded answers. `positive_score` names a column with
+    one score per row, which is of the class `positive` if its score is at least `threshold`.
     """
-    several = files_of_side(path)
+    several, binary = files_of_side(path), binary_score(positive_score, threshold, positive)
     if several is not None:
-        return _read_several(several, id=id, target=target, label=label, correct=correct)
+        asked = {"id": id, "target": target, "label": label, "correct": correct}
+        return _read_several(several, binary, **asked)
     assert isinstance(path, str | os.PathLike)
     file = Path(path)
     if is_run(file):
-        _refuse_grades(path, correct)
+        _refuse_grades(path, correct, binary)
         predictions = npz_predictions(predictions_of(file), id=id, target=target, label=label)
         return replace(predictions, name=run_name(file))
     if _is_npz(file):
-        _refuse_grades(path, correct)
+        _refuse_grades(path, correct, binary)
         return npz_predictions(file, id=id, target=target, label=label)
     roles = _columns_of_roles(id=id, target=target, label=label, correct=correct)
     frame, class_names = scan_table(file, roles)
@@ -95,6 +101,7 @@ def read_predictions(
         target=target,
         label=label,
         correct=correct,
+        binary=binary,
         class_names=class_names,
         path=file,
     )
@@ -107,11 +114,13 @@ def _columns_of_roles(**given: str | None) -> frozenset[str]:
     return frozenset(usual if name is None else name for usual, name in given.items())
 
 
-def _read_several(several: SideFiles, **asked: str | None) -> Predictions:
+def _read_several(
+    several: SideFiles, binary: BinaryScore | None, **asked: str | None
+) -> Predictions:
     """Return the predictions of several files as those of one."""
     kind, _ = format_of(several.paths[0])
     if kind == "npz":
-        _refuse_grades(several.name, asked.pop("correct"))
+        _refuse_grades(several.name, asked.pop("correct"), binary)
         parts = []
         for path in several.paths:
             _must_be_a_file(path)
@@ -123,10 +132,14 @@ def _read_several(several: SideFiles, **asked: str | None) -> Predictions:
         refuse_other_columns(files)
     frame, class_names = joined_tables(files)
     rows = tuple(FileRows(file.path, file.frame) for file in files)
-    found = with_roles(frame, name=several.name, class_names=class_names, path=None, **asked)
+    found = with_roles(
+        frame, name=several.name, class_names=class_names, path=None, binary=binary, **asked
+    )
     if kind == "jsonl":
         # A key may be left out in any line, and so in all lines of a file.
         scores = found.scores.columns if found.scores is not None else []
+        if binary is not None:
+            scores = [binary.column]
         used = [found.id, found.target, found.label, found.correct, *scores]
         refuse_other_columns(files, {column for column in used if column is not None})
     return replace(found, files=rows)
@@ -158,12 +171,19 @@ def _json_files(several: SideFiles, roles: frozenset[str]) -> list[FileTable]:
     return files
 
 
-def _refuse_grades(path: str | os.PathLike[str], correct: str | None) -> None:
-    if correct is not None:
-        raise InputError(
-            f"{path} has predictions in an NPZ file, which has no column of grades; leave out "
-            "`correct=`, or write the table as CSV, JSON Lines or Parquet."
-        )
+def _refuse_grades(
+    path: str | os.PathLike[str], correct: str | None, binary: BinaryScore | None
+) -> None:
+    found = {
+        "correct": (correct, "grades"),
+        "positive_score": (binary, "scores of one class"),
+    }
+    for argument, (given, what) in found.items():
+        if given is not None:
+            raise InputError(
+                f"{path} has predictions in an NPZ file, which has no column of {what}; leave out "
+                f"`{argument}=`, or write the table as CSV, JSON Lines or Parquet."
+            )
 
 
 def scan_table(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, list[str] | None]:

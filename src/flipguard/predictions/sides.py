@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from flipguard.errors import InputError
+from flipguard.predictions.binary import checked_threshold
 from flipguard.predictions.from_python import (
     as_array,
     has_index,
@@ -46,6 +47,10 @@ class Columns:
     label: str | None = None
     scores: ScoreKind | None = None
     class_names: Sequence[object] | None = None
+    positive_score: str | None = None
+    threshold: float | None = None
+    threshold_new: float | None = None
+    positive: object = None
 
     def sides(
         self, *, old: GivenSide, new: GivenSide, control: Any, names: tuple[str | None, str | None]
@@ -65,7 +70,14 @@ class Columns:
         """Return the predictions of one side, called as its argument if it has no name itself."""
         if isinstance(given, Predictions):
             return given
-        named = {"id": _text(self.id), "target": _text(self.target), "label": self.label}
+        named: dict[str, Any] = {
+            "id": _text(self.id),
+            "target": _text(self.target),
+            "label": self.label,
+        }
+        if self.positive_score is not None or self.threshold is not None:
+            named["positive_score"] = self.positive_score
+            named |= self._threshold_of(argument)
         if isinstance(given, str | os.PathLike) or is_list_of_paths(given):
             return read_predictions(given, **named)
         if is_frame(given):
@@ -84,6 +96,9 @@ class Columns:
             "class_names": self.class_names,
             "name": argument,
         }
+        if len(shape) == 1 and self.threshold is not None:
+            described |= self._threshold_of(argument)
+            return Predictions.from_arrays(positive_scores=given, **described)
         if len(shape) == 1:
             return Predictions.from_arrays(labels=given, **described)
         if len(shape) != 2:
@@ -102,6 +117,37 @@ class Columns:
                 "in two ways; say scores='probabilities' or scores='logits'."
             )
         return Predictions.from_arrays(**{self.scores: given}, **described)
+
+    def _threshold_of(self, argument: str) -> dict[str, Any]:
+        """Return the threshold of a side: new's is that of the controls too."""
+        new = None if argument == "old" else self.threshold_new
+        return {"threshold": self.threshold if new is None else new, "positive": self.positive}
+
+    def _check_thresholds(self, *, tables: bool, values: bool) -> None:
+        """Refuse thresholds that no side uses."""
+        given = {"threshold_new": self.threshold_new, "positive": self.positive}
+        for argument, value in given.items():
+            if value is not None and self.threshold is None:
+                raise InputError(
+                    f"Expected `threshold=` with `{argument}=`: the score from which a row is "
+                    "positive."
+                )
+        for argument, value in (
+            ("threshold", self.threshold),
+            ("threshold_new", self.threshold_new),
+        ):
+            if value is not None:
+                checked_threshold(value, argument)
+        if self.positive_score is not None and not tables:
+            raise InputError(
+                "Expected no `positive_score`, because no side is a file or a table with a column "
+                f"{self.positive_score!r}; arrays hold the scores themselves."
+            )
+        if self.threshold is not None and not (tables or values):
+            raise InputError(
+                "Expected no `threshold`, because every side is Predictions, which have their "
+                "thresholds; give it to read_predictions or Predictions.from_frame."
+            )
 
     def _target_of(self, given: Any) -> Any:
         """Return the targets in the order of a side whose index is its id."""
@@ -144,6 +190,7 @@ class Columns:
                     f"Expected `{role}` to be the name of a column, because every side is a table "
                     f"or has its columns already, but got {type(given).__name__}; give the name."
                 )
+        self._check_thresholds(tables=bool(tables), values=bool(values))
         for argument, given in (("scores", self.scores), ("class_names", self.class_names)):
             if given is not None and not values:
                 raise InputError(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from flipguard.errors import InputError, listed
+from flipguard.predictions.binary import BinaryScore, binary_score, refuse_two_predictions
 from flipguard.predictions.from_python import as_column, as_scores, by_name, lazy_frame
 from flipguard.predictions.names import ROW, column_of, missing_roles, refuse_other_separator
 from flipguard.predictions.names import class_names as names_of
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 ScoreKind = Literal["logits", "probabilities"]
 
+# The column of scores that come as an array.
+POSITIVE_SCORE = "positive_score"
 SCORE_KINDS: tuple[ScoreKind, ...] = ("logits", "probabilities")
 WIDE_PREFIX: dict[ScoreKind, str] = {"logits": "logit_", "probabilities": "probability_"}
 # Prefixes that other tools write, which are read where at least two columns have them.
@@ -75,6 +78,7 @@ class Predictions:
     correct: str | None = None
     # The files of the table if there are several, in order.
     files: tuple[FileRows, ...] = ()
+    binary: BinaryScore | None = None
     # What columns with well-known names were taken for, by these names.
     recognised: tuple[tuple[str, str], ...] = ()
 
@@ -88,6 +92,8 @@ class Predictions:
         if self.scores is not None:
             names = self.class_names
             told.append(self.scores.kind + (f" of {len(names):,} classes" if names else ""))
+        if self.binary is not None:
+            told.append(f"positive from {self.binary.column!r} of {self.binary.threshold:g}")
         return f"<Predictions {self.name!r}: {', '.join(told)}>"
 
     @classmethod
@@ -101,6 +107,9 @@ class Predictions:
         ids: object = None,
         class_names: Sequence[object] | None = None,
         correct: object = None,
+        positive_scores: object = None,
+        threshold: float | None = None,
+        positive: object = None,
         slices: Mapping[str, object] | None = None,
         name: str = "predictions",
     ) -> Predictions:
@@ -108,6 +117,9 @@ class Predictions:
 
         With `correct`, rows are right as it says (0/1, true/false, pass/fail or C/I; error, refused
         and unparsed count as not right), and not where the label is the target.
+
+        With `positive_scores`, one number per sample, a row is of the positive class if its score
+        is at least `threshold`. `positive` names that class unless targets are 0/1 or Boolean.
 
         With `class_names`, integers in `targets` and `labels` are indices into it. Lists, numpy
         and masked arrays, Series of pandas and Polars, Arrow arrays and torch tensors are taken;
@@ -118,18 +130,14 @@ class Predictions:
         >>> p.height
         3
         """
-        columns: dict[str, pl.Series] = {}
         given = {"id": ids, "target": targets, "label": labels, "correct": correct}
-        for column, values in given.items():
-            if values is not None:
-                columns[column] = as_column(column, values, name)
-        for column, values in (slices or {}).items():
-            if column in columns:
-                raise InputError(
-                    f"{name} has a slice called '{column}', a name kept for the table itself; "
-                    "rename the slice."
-                )
-            columns[column] = as_column(column, values, name)
+        scored = None if positive_scores is None else POSITIVE_SCORE
+        binary = binary_score(scored, threshold, positive)
+        if binary is not None:
+            others = {"logits": logits, "probabilities": probabilities}
+            refuse_two_predictions(name, {"labels": labels, "correct": correct} | others)
+            given[POSITIVE_SCORE] = positive_scores
+        columns = _as_columns(given, slices or {}, name)
         names = None if class_names is None else names_of(class_names, name)
         scores = _array_scores(logits, probabilities, names, name)
         if names is not None:
@@ -145,6 +153,7 @@ class Predictions:
             target="target" if targets is not None and correct is None else None,
             correct="correct" if correct is not None else None,
             label="label" if labels is not None else None,
+            binary=binary,
             scores=scores,
         ).checked()
 
@@ -157,6 +166,9 @@ class Predictions:
         target: str | None = None,
         label: str | None = None,
         correct: str | None = None,
+        positive_score: str | None = None,
+        threshold: float | None = None,
+        positive: object = None,
         name: str = "predictions",
     ) -> Predictions:
         """Predictions from a Polars frame (eager or lazy), a pandas frame or an Arrow table.
@@ -170,7 +182,15 @@ class Predictions:
         ('cat', 'dog')
         """
         table = lazy_frame(frame, name, id=id)
-        return with_roles(table, name=name, id=id, target=target, label=label, correct=correct)
+        return with_roles(
+            table,
+            name=name,
+            id=id,
+            target=target,
+            label=label,
+            correct=correct,
+            binary=binary_score(positive_score, threshold, positive),
+        )
 
     @property
     def found_grades(self) -> bool:
@@ -214,11 +234,31 @@ class Predictions:
             self.columns,
             id="id",
             target=self.target,
-            predicts=any(one is not None for one in (self.label, self.scores, self.correct)),
+            predicts=any(
+                one is not None for one in (self.label, self.scores, self.correct, self.binary)
+            ),
         )
         if lacks is not None:
             raise lacks
         return self
+
+
+def _as_columns(
+    given: Mapping[str, object], slices: Mapping[str, object], name: str
+) -> dict[str, pl.Series]:
+    """The values of roles and of group-by columns as columns."""
+    columns: dict[str, pl.Series] = {}
+    for column, values in given.items():
+        if values is not None:
+            columns[column] = as_column(column, values, name)
+    for column, values in slices.items():
+        if column in columns:
+            raise InputError(
+                f"{name} has a slice called '{column}', a name kept for the table itself; "
+                "rename the slice."
+            )
+        columns[column] = as_column(column, values, name)
+    return columns
 
 
 def _lengths(columns: Mapping[str, pl.Series], scores: Scores | None, name: str) -> dict[str, int]:
@@ -242,6 +282,7 @@ def with_roles(
     target: str | None,
     label: str | None,
     correct: str | None = None,
+    binary: BinaryScore | None = None,
     class_names: Sequence[str] | None = None,
     path: Path | None = None,
 ) -> Predictions:
@@ -254,27 +295,29 @@ def with_roles(
     known = schema.names()
     asked = {"correct": correct, "id": id, "target": target, "label": label}
     refuse_other_separator(name, known, asked.values())
+    scored = {} if binary is None else {"positive_score": binary.column}
+    if binary is not None:
+        refuse_two_predictions(name, {"label": label, "correct": correct})
+        _refuse_missing_column(name, binary.column, "positive_score", known)
     by_position = id == ROW and ROW not in known
     roles: dict[str, str | None] = {}
     for role, column in asked.items():
         if role == "id" and by_position:
             roles[role] = None
         elif column is None:
-            roles[role] = (
-                None if role == "correct" else column_of(role, known, {**asked, **roles}, name)
-            )
-        elif column in known:
-            roles[role] = column
+            unused = role == "correct" or (role == "label" and binary is not None)
+            named = {**asked, **roles, **scored}
+            roles[role] = None if unused else column_of(role, known, named, name)
         else:
-            raise InputError(
-                f"{name} has no column '{column}', which `{role}=` asks for; "
-                f"its columns are {listed(known, most=12)}."
-            )
-    scores = _column_scores(schema, class_names, name, has_label=roles["label"] is not None)
-    is_labelled = roles["target"] is not None and (roles["label"], scores) != (None, None)
-    if correct is None and not is_labelled:
+            _refuse_missing_column(name, column, role, known)
+            roles[role] = column
+    has_label = roles["label"] is not None
+    scores = None if binary else _column_scores(schema, class_names, name, has_label=has_label)
+    answers = (roles["label"], scores, binary)
+    is_labelled = roles["target"] is not None and answers != (None, None, None)
+    if correct is None and binary is None and not is_labelled:
         roles["correct"] = column_of("correct", known, {**asked, **roles}, name)
-    predicts = scores is not None or any(roles[one] is not None for one in ("label", "correct"))
+    predicts = any(one is not None for one in (*answers, roles["correct"]))
     found = ROW if by_position else roles["id"]
     lacks = missing_roles(name, known, id=found, target=roles["target"], predicts=predicts)
     if lacks is not None:
@@ -286,10 +329,19 @@ def with_roles(
         frame=frame,
         **roles,
         scores=scores,
+        binary=binary,
         path=path,
         files=(),
         recognised=recognised(roles, asked, None if scores is None else scores.wide_columns),
     )
+
+
+def _refuse_missing_column(name: str, column: str, role: str, known: Sequence[str]) -> None:
+    if column not in known:
+        raise InputError(
+            f"{name} has no column '{column}', which `{role}=` asks for; "
+            f"its columns are {listed(known, most=12)}."
+        )
 
 
 def recognised(

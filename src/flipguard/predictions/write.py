@@ -100,11 +100,15 @@ class _Outgoing:
                 f"{predictions.name} has no ids, without which {path} could not be joined; give it "
                 "ids, or write an NPZ."
             )
-        if predictions.correct is not None and kind == "npz":
-            raise InputError(
-                f"{predictions.name} has grades, which an NPZ file such as {path} cannot hold; "
-                "write CSV, JSON Lines or Parquet."
-            )
+        for what, given in (
+            ("grades", predictions.correct),
+            ("a score of one class", predictions.binary),
+        ):
+            if given is not None and kind == "npz":
+                raise InputError(
+                    f"{predictions.name} has {what}, which an NPZ file such as {path} cannot hold; "
+                    "write CSV, JSON Lines or Parquet."
+                )
         roles = {role: getattr(predictions, role) for role in ROLES}
         roles = {role: column for role, column in roles.items() if column is not None}
         slices = [c for c in predictions.columns if c not in roles.values()]

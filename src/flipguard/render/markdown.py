@@ -9,6 +9,7 @@ from flipguard.comparison import Comparison
 from flipguard.errors import printable
 from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.groups import Grouping
+from flipguard.render.class_rows import CLASS_HEADER, class_rows, has_classes
 from flipguard.render.words import (
     OUTCOME_WORDS,
     compared_with_retrains,
@@ -91,6 +92,9 @@ def _comparison(result: Comparison) -> list[str]:
         lines += ["", *_grouping(grouping)]
     lines += ["", "<details><summary>All metrics</summary>", ""]
     lines += _metric_table(result, known_metrics(result))
+    for grouping in filter(has_classes, result.by.values()):
+        rows = [[_cell(name), *texts] for name, texts in class_rows(grouping.groups[:GROUPS_SHOWN])]
+        lines += ["", *_table([_cell(grouping.column), *CLASS_HEADER], rows, right=(1, 2, 3))]
     text = [f"{plural(result.n, 'sample')}", f"{percent(result.confidence)} intervals"]
     if result.clusters is not None:
         text.append(f"{plural(result.clusters, 'cluster')} of {_code(str(result.cluster))}")

@@ -19,6 +19,7 @@ from flipguard.gate import SEVERITY, Judgement, RuleVerdict, Verdict
 from flipguard.groups import Group, Grouping
 from flipguard.metric_kinds import ControlRatioKind
 from flipguard.metrics import METRICS
+from flipguard.render.class_rows import CLASS_HEADER, class_rows, has_classes
 from flipguard.render.words import (
     OUTCOME_WORDS,
     SIGNED,
@@ -104,6 +105,8 @@ def comparison_parts(result: Comparison, *, all_metrics: bool = False) -> Iterat
         yield from _noise(result)
     for grouping in result.by.values():
         yield from _grouping(grouping)
+        if all_metrics and has_classes(grouping):
+            yield from _classes(grouping)
     yield from _marks(result)
 
 
@@ -294,6 +297,14 @@ def _grouping(grouping: Grouping) -> Iterator[RenderableType]:
     yield Padding(table, (0, 0, 1, 2), expand=False)
 
 
+def _classes(grouping: Grouping) -> Iterator[RenderableType]:
+    table = Table("class", *CLASS_HEADER, box=None, pad_edge=False)
+    table.title, table.title_justify = "Each class: old → new", "left"
+    for name, texts in class_rows(grouping.groups[:GROUPS_SHOWN]):
+        table.add_row(Text(printable(name, longest=24)), *texts)
+    yield Padding(table, (0, 0, 1, 2), expand=False)
+
+
 def _shown(shown: int, total: int) -> str:
     if shown == total:
         return f"{plural(total, 'group')}, worst first"
@@ -355,18 +366,14 @@ def _add_rule(table: Table, rule: RuleVerdict) -> None:
         return
     word, style = OUTCOME[rule.verdict]
     outcomes = [judgement.verdict for judgement in rule.judgements]
-    tally = ", ".join(
-        f"{outcomes.count(outcome)} {OUTCOME_WORDS[outcome]}"
-        for outcome in SEVERITY
-        if outcome in outcomes
-    )
-    missed = f"\n{missed}" if (missed := little_data(rule)) else ""
-    text = Text.assemble(rule_name(rule.rule), (f"\n{tally}{missed}", "dim"))
+    told = [o for o in SEVERITY if o in outcomes]
+    tally = ", ".join(f"{outcomes.count(o)} {OUTCOME_WORDS[o]}" for o in told)
+    lines = "".join(f"\n{one}" for one in (tally, little_data(rule)) if one)
+    text = Text.assemble(rule_name(rule.rule), (lines, "dim"))
     table.add_row(Text(word, style=style), text, limit(rule.rule), "")
     worst = [j for j in rule.judgements if j.verdict != "pass"]
     for judgement in worst[:GROUPS_SHOWN]:
-        name = "  " + printable(str(judgement.group), longest=40)
-        _add_judgement(table, judgement, name, "")
+        _add_judgement(table, judgement, f"  {printable(str(judgement.group), longest=40)}", "")
     if len(worst) > GROUPS_SHOWN:
         table.add_row("", Text(f"  and {len(worst) - GROUPS_SHOWN:,} more", style="dim"))
 

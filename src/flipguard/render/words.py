@@ -19,7 +19,7 @@ from flipguard.metrics import METRICS
 from flipguard.policy import Rule
 
 # Differences of rates, which are shown in points.
-SIGNED = frozenset({"accuracy_gain"})
+SIGNED = frozenset({"accuracy_gain", "macro_f1_gain"})
 # More than the usual two are shown if a number would otherwise look like the limit of its rule.
 MOST_DECIMALS = 6
 

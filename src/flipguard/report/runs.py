@@ -22,7 +22,7 @@ def common_old(runs: Sequence[RunFolder]) -> str:
     if len(named) != 1:
         told = "none" if not named else ", ".join(printable(n, longest=60) for n in sorted(named))
         raise InputError(
-            f"Expected the runs to name one old model, but they name {told}; name it with --old."
+            f"Expected the runs to name one old model, but they name {told}; name it with `old=`."
         )
     (old,) = named
     # The path given at training, or a folder next to the runs if all were moved together.
@@ -32,7 +32,7 @@ def common_old(runs: Sequence[RunFolder]) -> str:
             return str(place)
     raise InputError(
         f"Expected the old run {printable(old)}, which the runs name, but it does not exist; give "
-        "its path with --old."
+        "its path with `old=`."
     )
 
 
@@ -65,7 +65,7 @@ def assign_roles(places: Sequence[str], *, old: str | None, control: str | None)
         if not runs:
             raise InputError(
                 "Expected runs that name their old model, but got only prediction files; name the "
-                "old one with --old."
+                "old one with `old=`."
             )
         old = common_old(list(runs.values()))
     if control is None and len(places) > 1:

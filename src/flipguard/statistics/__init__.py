@@ -23,7 +23,12 @@ from flipguard.statistics.hypotheses import (
     samples_to_decide,
     skewed,
 )
-from flipguard.statistics.means import bounded_mean, calibration_error, mean_variance
+from flipguard.statistics.means import (
+    bounded_mean,
+    calibration_error,
+    mean_variance,
+    padded_mean,
+)
 from flipguard.statistics.rates import (
     equivalence_p,
     non_inferiority_p,
@@ -60,6 +65,7 @@ __all__ = [
     "non_inferiority_p",
     "p_value_below",
     "p_value_by_inversion",
+    "padded_mean",
     "paired_difference",
     "paired_difference_variance",
     "paired_ratio",

@@ -117,6 +117,35 @@ def _smallest(function: Callable[[FloatArray], FloatArray], shape: tuple[int, ..
     return np.asarray(np.minimum(best, np.minimum(at_left, at_right)))
 
 
+def padded_mean(
+    total: ArrayLike,
+    total_of_squares: ArrayLike,
+    padding: ArrayLike,
+    n: ArrayLike,
+    *,
+    confidence: ArrayLike,
+    design_effect: ArrayLike = 1.0,
+    degrees: ArrayLike = np.inf,
+) -> Interval:
+    """Interval of a mean of rows of which most are 0, as if a few more had been another.
+
+    `padding` is n times the squared value of one such row. As many of them are added as make the
+    interval of a sample of nothing but zeros that of the score method: from -z^2/n to z^2/n rows.
+
+    >>> low, high = padded_mean(0.0, 0.0, 100.0, 100.0, confidence=0.95)
+    >>> print(f"{low:.4f} {high:.4f}")
+    -0.0384 0.0384
+    """
+    sums = floats(total, total_of_squares, padding, n, confidence, design_effect, degrees)
+    whole, squares, one, size, level, effect, freedom = sums
+    critical = critical_value(confidence=level, degrees=freedom)
+    mean = divide(whole, size)
+    variance = np.maximum(divide(squares, size) - mean**2, 0.0)
+    variance = variance + divide(critical**2 * divide(one, size), size)
+    half = critical * np.sqrt(effect * divide(variance, size))
+    return np.maximum(mean - half, -1.0), np.minimum(mean + half, 1.0)
+
+
 def mean_variance(total: ArrayLike, total_of_squares: ArrayLike, n: ArrayLike) -> FloatArray:
     """Sampling variance of a mean when the samples are independent: s^2 / n, s^2 unbiased.
 
