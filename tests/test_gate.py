@@ -1054,6 +1054,7 @@ def test_pinned_truth_values_are_the_texts_of_the_test_set(tmp_path: Path) -> No
     ("name", "ids", "words"),
     [
         ("pins.csv", ["s0", "s77"], "'s77'"),
+        ("pins.csv", ["s1", "s0", "s1"], "pins id 's1' more than once; list each sample once."),
         ("pins.txt", [], "pins no sample"),
         ("pins.csv", [], "pins no sample"),
         ("absent.csv.", [], "does not exist"),

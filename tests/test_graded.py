@@ -323,6 +323,23 @@ def test_columns_of_two_models_in_one_file_have_no_grades(tmp_path: Path) -> Non
     assert json.loads(done.out)["metrics"]["negative_flip_rate"]["value"] is None
 
 
+def test_right_and_wrong_in_the_column_of_labels() -> None:
+    for flags in ([0, 1, 1, 1], ["0", "1", "1", "1"]):
+        targets = [str(t) for t in range(4)] if isinstance(flags[0], str) else range(4)
+        side = Predictions.from_arrays(labels=flags, targets=targets, name="old")
+        other = Predictions.from_arrays(labels=list(targets), name="new")
+        shown = ", ".join(map(repr, sorted(set(flags))))
+        assert compare(old=side, new=other).notes == (
+            "rows were matched by their position, not by an id",
+            f"old predicts no class but {shown}, and there are 4 target classes; if the column "
+            "says right or wrong, name it with `correct=`",
+        )
+    # With two classes these are what models predict.
+    side = Predictions.from_arrays(labels=[1, 0, 1], targets=[0, 1, 1], ids=[1, 2, 3])
+    other = Predictions.from_arrays(labels=[1, 1, 1], ids=[1, 2, 3])
+    assert compare(old=side, new=other).notes == ()
+
+
 # -- many models -----------------------------------------------------------------------------------
 
 

@@ -222,6 +222,33 @@ def test_the_command_line_recognises_columns(save: Save, tmp_path: Path) -> None
     assert "matched by their position" in " ".join(done.out.split())
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("id;target;label\n1;a;a\n", "a single column 'id;target;label'"),
+        ("id;target;score\n1;a;0,5\n", "a single column 'id;target;score'"),
+        ("id;target,x;label\n1;a,u;a\n", "columns 'id;target', 'x;label'"),
+    ],
+)
+@pytest.mark.parametrize(
+    "named", [{}, {"id": "id"}, {"label": "label", "target": "target"}], ids=str
+)
+def test_other_separators(text: str, told: str, named: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_predictions(path, **named)
+    assert str(caught.value) == (
+        f"{path} has {told}, so its columns seem to be separated by semicolons; save it with "
+        "commas as .csv, or with tabs as .tsv."
+    )
+
+
+def test_signs_in_names_of_columns(save: Save) -> None:
+    path = save("t.csv", {**VALUES, "gold;silver": IDS, "label|old": IDS})
+    assert read_predictions(path).label == "label"
+
+
 # -- two models in one file ------------------------------------------------------------------------
 
 

@@ -25,8 +25,9 @@ from flipguard.inconclusive import (
     no_update_exceeds,
     why_inconclusive,
 )
+from flipguard.little_data import largest_loss
 from flipguard.metrics import METRICS
-from flipguard.pinned import judge_pinned
+from flipguard.pinned import PinnedVerdict, judge_pinned
 from flipguard.planning import Question, samples_needed
 from flipguard.policy import Policy, Rule
 from flipguard.policy_checks import check_columns, check_judgeable
@@ -65,6 +66,8 @@ class Judgement:
     samples_needed_even: int | None = None
     samples_needed_90: int | None = None
     reason: str | None = None
+    # Of a rule that passes on little data: the worst value of this group that is not excluded.
+    not_excluded: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return a row of the verdict's JSON."""
@@ -89,6 +92,8 @@ class Judgement:
             row["samples_needed_90"] = self.samples_needed_90
         if self.reason is not None:
             row["reason"] = self.reason
+        if self.not_excluded is not None:
+            row["not_excluded"] = self.not_excluded
         return row
 
 
@@ -100,31 +105,10 @@ class RuleVerdict:
     verdict: Outcome
     judgements: tuple[Judgement, ...]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PinnedVerdict:
-    """The samples that may never flip, and which of them did."""
-
-    verdict: Outcome
-    n: int
-    flipped: tuple[str, ...]
-    file: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Return a row of the verdict's JSON, with the keys of the other rows."""
-        return {
-            "metric": "pinned",
-            "by": None,
-            "group": None,
-            "limit": {"max": 0},
-            "value": len(self.flipped),
-            "low": None,
-            "high": None,
-            "n": self.n,
-            "verdict": self.verdict,
-            "judge": "point",
-            "flipped": list(self.flipped),
-        }
+    @property
+    def on_little_data(self) -> Judgement | None:
+        """The judgement with the largest loss that was not excluded, if the rule passes on it."""
+        return next((j for j in self.judgements if j.not_excluded is not None), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -294,6 +278,10 @@ def _judge_rule(
     outcomes: list[Outcome] = [j.verdict for j in judgements if j.verdict != "not_judged"]
     # If no group is large enough, nothing was shown, which is not a pass.
     verdict: Outcome = min(outcomes, key=lambda v: SEVERITY[v], default="inconclusive")
+    if verdict == "pass":
+        ends = [(j.value, j.low, j.high, j.verdict != "not_judged") for j in judgements]
+        for i, end in largest_loss(rule, ends).items():
+            judgements[i] = replace(judgements[i], not_excluded=end)
     return RuleVerdict(rule=rule, verdict=verdict, judgements=tuple(judgements))
 
 

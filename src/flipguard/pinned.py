@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import polars as pl
 
@@ -19,6 +20,32 @@ from flipguard.predictions.read import name_any_file_on_error, name_file_on_erro
 from flipguard.predictions.table import Predictions
 
 ID_ARRAYS = ("ids", "id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedVerdict:
+    """The samples that may never flip, and which of them did."""
+
+    verdict: Literal["pass", "fail"]
+    n: int
+    flipped: tuple[str, ...]
+    file: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return a row of the verdict's JSON, with the keys of the other rows."""
+        return {
+            "metric": "pinned",
+            "by": None,
+            "group": None,
+            "limit": {"max": 0},
+            "value": len(self.flipped),
+            "low": None,
+            "high": None,
+            "n": self.n,
+            "verdict": self.verdict,
+            "judge": "point",
+            "flipped": list(self.flipped),
+        }
 
 
 def judge_pinned(result: Comparison, path: Path) -> tuple[int, list[str]]:
@@ -95,6 +122,9 @@ def _check_ids(ids: pl.Series, path: Path) -> None:
         raise PolicyError(
             f"{path} has no id in row {row + 1:,}; give every row the id of a pinned sample."
         )
+    twice = ids.filter(ids.is_duplicated()).unique(maintain_order=True)
+    if len(twice):
+        raise PolicyError(f"{path} pins id {listed(twice)} more than once; list each sample once.")
     if not len(ids):
         raise PolicyError(f"{path} pins no sample; list at least one id.")
 

@@ -15,6 +15,9 @@ from flipguard.formatting import is_integer
 from flipguard.predictions.read import name_file_on_error
 from flipguard.predictions.scores import width
 
+# What a column of right and wrong holds, as classes are spelled.
+FLAGS = {"0", "1"}
+
 
 def refuse_strangers(plan: CountingPlan, met: Sequence[bool], *, all_pairs: bool = False) -> None:
     """Raise if none of a model's classes is a target or a class of another model.
@@ -64,6 +67,11 @@ def odd_spellings(plan: CountingPlan) -> Iterator[str]:
                     f"{name} predicts {listed([one])}, which is no target, and never predicts "
                     f"{listed([alike[_folded(one)]])}, which is; is a class spelled in two ways?"
                 )
+        if plan.sides[i].label is not None and {*map(str, own)} <= FLAGS and len(targets) > 2:
+            yield (
+                f"{name} predicts no class but {_some(own)}, and there are {len(targets):,} target "
+                "classes; if the column says right or wrong, name it with `correct=`"
+            )
         shift = _shift(own, targets) if strange and never else 0
         if shift:
             yield (
@@ -83,7 +91,8 @@ def _spelled_alike(pairing: Pairing, i: int) -> bool:
         return False
     low, high = min(low for low, _ in found), max(high for _, high in found)
     negative = min(low, own[0]) < 0  # spelled like a positive one, but for its sign
-    return not negative and own not in [(low + d, high + d) for d in (1, -1)]
+    flags = own == (0, 1) and high > 1  # perhaps no classes, but right and wrong
+    return not (negative or flags) and own not in [(low + d, high + d) for d in (1, -1)]
 
 
 def _ends(pairing: Pairing, i: int, role: str) -> tuple[int, int] | None:

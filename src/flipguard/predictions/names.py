@@ -186,17 +186,30 @@ def suggestion(columns: Sequence[str], roles: Iterable[str]) -> str:
     return f"`{text}`" if text else ""
 
 
+def refuse_other_separator(table: str, columns: Sequence[str], used: Iterable[object] = ()) -> None:
+    """Raise if the names of columns show that another sign separates them.
+
+    One column that holds such a sign is a whole header. So are several, cut at commas, if a part
+    of one is well known and no column is.
+    """
+    known = {name for names in RECOGNISED.values() for name in names}
+    for mark, signs in SEPARATORS.items():
+        joined = [c for c in columns if mark in c and c not in used]
+        parts = {part for column in joined for part in column.split(mark)}
+        if joined and (len(columns) == 1 or (known & parts and not known & {*columns})):
+            has = "a single column" if len(columns) == 1 else "columns"
+            raise InputError(
+                f"{table} has {has} {listed(joined)}, so its columns seem to be separated by "
+                f"{signs}; save it with commas as .csv, or with tabs as .tsv."
+            )
+
+
 def missing_roles(
     name: str, columns: Sequence[str], *, id: str | None, target: str | None, predicts: bool
 ) -> InputError | None:
     """The error for a table without ids or predictions: what is missing, and how to name it."""
     if id is not None and predicts:
         return None
-    if len(columns) == 1 and (mark := next((s for s in SEPARATORS if s in columns[0]), "")):
-        return InputError(
-            f"{name} has a single column {listed(columns)}, so its columns seem to be separated "
-            f"by {SEPARATORS[mark]}; save it with commas as .csv, or with tabs as .tsv."
-        )
     lacks = [] if id is not None else ["no column 'id' to join on"]
     asked = [] if id is not None else ["id"]
     asked += ["target"] if target is None else []

@@ -13,7 +13,7 @@ import polars as pl
 from flipguard.errors import InputError, listed
 from flipguard.predictions.binary import BinaryScore, binary_score, refuse_two_predictions
 from flipguard.predictions.from_python import as_column, as_scores, by_name, lazy_frame
-from flipguard.predictions.names import ROW, column_of, missing_roles
+from flipguard.predictions.names import ROW, column_of, missing_roles, refuse_other_separator
 from flipguard.predictions.names import class_names as names_of
 
 if TYPE_CHECKING:
@@ -294,6 +294,7 @@ def with_roles(
     schema = frame.collect_schema()
     known = schema.names()
     asked = {"correct": correct, "id": id, "target": target, "label": label}
+    refuse_other_separator(name, known, asked.values())
     scored = {} if binary is None else {"positive_score": binary.column}
     if binary is not None:
         refuse_two_predictions(name, {"label": label, "correct": correct})
@@ -310,9 +311,8 @@ def with_roles(
         else:
             _refuse_missing_column(name, column, role, known)
             roles[role] = column
-    scores = None
-    if binary is None:
-        scores = _column_scores(schema, class_names, name, has_label=roles["label"] is not None)
+    has_label = roles["label"] is not None
+    scores = None if binary else _column_scores(schema, class_names, name, has_label=has_label)
     answers = (roles["label"], scores, binary)
     is_labelled = roles["target"] is not None and answers != (None, None, None)
     if correct is None and binary is None and not is_labelled:

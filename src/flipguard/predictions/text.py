@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from flipguard.errors import InputError, listed
 from flipguard.predictions.compression import open_text
+from flipguard.predictions.names import refuse_other_separator
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -210,6 +211,7 @@ class _Rows:
         empty = np.flatnonzero((widths == fields - 1) & (counts == fields) & ~blank)
         if len(wrong) and not (len(empty) and empty[0] < wrong[0]):
             row = wrong[0]
+            refuse_other_separator(str(self.path), self.names)
             raise FormatError(
                 f"line {self._line_of(data, starts[row]):,} has {counts[row]:,} fields where the "
                 f"header has {fields:,}"

@@ -24,6 +24,7 @@ from flipguard.render.words import (
     known_metrics,
     left_out,
     limit,
+    little_data,
     number,
     percent,
     plural,
@@ -165,6 +166,9 @@ def _other_groups(rule: RuleVerdict, listed: tuple[Judgement, ...]) -> list[list
             text = f"{word} in {plural(rest, 'further group' if shown else 'group')}"
             name = f"`{rule.rule.metric}` by {_cell(str(rule.rule.by))}: {text}"
             small = fewer_than_min_n(rule) if outcome == "not_judged" else ""
+            weakest = rule.on_little_data
+            if weakest is not None and weakest.verdict == outcome:
+                small = "; ".join(part for part in (small, _sentence(little_data(rule))) if part)
             mark = MARK[rule.verdict if rest == len(rule.judgements) else outcome]
             rows.append([mark, name, limit(rule.rule), "", "", small])
     return rows

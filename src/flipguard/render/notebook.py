@@ -12,6 +12,7 @@ from flipguard.render.words import (
     explanation,
     judged_numbers,
     limit,
+    little_data,
     rule_name,
     verdict_sentence,
 )
@@ -32,7 +33,7 @@ def verdict_html(verdict: Verdict) -> str:
             OUTCOME_WORDS[rule.verdict],
             limit(rule.rule),
             *judged_numbers(worst),
-            explanation(worst),
+            "; ".join(part for part in (explanation(worst), little_data(rule)) if part),
         ]
         rows.append([_name(name), *(escape(text) for text in shown)])
     if verdict.pinned is not None:

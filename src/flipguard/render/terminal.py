@@ -34,6 +34,7 @@ from flipguard.render.words import (
     known_metrics,
     left_out,
     limit,
+    little_data,
     number,
     percent,
     plural,
@@ -365,17 +366,14 @@ def _add_rule(table: Table, rule: RuleVerdict) -> None:
         return
     word, style = OUTCOME[rule.verdict]
     outcomes = [judgement.verdict for judgement in rule.judgements]
-    tally = ", ".join(
-        f"{outcomes.count(outcome)} {OUTCOME_WORDS[outcome]}"
-        for outcome in SEVERITY
-        if outcome in outcomes
-    )
-    text = Text.assemble(rule_name(rule.rule), (f"\n{tally}", "dim"))
+    told = [o for o in SEVERITY if o in outcomes]
+    tally = ", ".join(f"{outcomes.count(o)} {OUTCOME_WORDS[o]}" for o in told)
+    lines = "".join(f"\n{one}" for one in (tally, little_data(rule)) if one)
+    text = Text.assemble(rule_name(rule.rule), (lines, "dim"))
     table.add_row(Text(word, style=style), text, limit(rule.rule), "")
     worst = [j for j in rule.judgements if j.verdict != "pass"]
     for judgement in worst[:GROUPS_SHOWN]:
-        name = "  " + printable(str(judgement.group), longest=40)
-        _add_judgement(table, judgement, name, "")
+        _add_judgement(table, judgement, f"  {printable(str(judgement.group), longest=40)}", "")
     if len(worst) > GROUPS_SHOWN:
         table.add_row("", Text(f"  and {len(worst) - GROUPS_SHOWN:,} more", style="dim"))
 

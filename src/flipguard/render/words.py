@@ -301,8 +301,12 @@ def limit(rule: Rule) -> str:
 
 
 def explanation(judgement: Judgement) -> str:
-    """Return the reason of a judgement, and how many more samples an inconclusive one needs."""
-    text = []
+    """Return the reason of a judgement, and how many more samples an inconclusive one needs.
+
+    Of a pass on little data it is the loss that may have been missed; for groups, `little_data`
+    names one per rule.
+    """
+    text = [] if judgement.group is not None else [_not_excluded(judgement)]
     if judgement.reason is not None:
         text.append(judgement.reason)
     elif judgement.verdict == "inconclusive":
@@ -313,6 +317,28 @@ def explanation(judgement: Judgement) -> str:
     if judgement.rule.level == "advisory":
         text.append("advisory")
     return "; ".join(part for part in text if part)
+
+
+def little_data(rule: RuleVerdict) -> str:
+    """Return how large a loss in one group a pass may have missed; empty with enough data."""
+    judgement = rule.on_little_data
+    if judgement is None or judgement.group is None:
+        return ""
+    group = listed([judgement.group])
+    if judgement.verdict == "not_judged":
+        return f"group {group} was not judged: {_not_excluded(judgement)}"
+    return f"in group {group}, {_not_excluded(judgement)}"
+
+
+def _not_excluded(judgement: Judgement) -> str:
+    metric, end = judgement.rule.metric, judgement.not_excluded
+    if end is None:
+        return ""
+    towards = "up to" if end > judgement.value else "down to"
+    text = f"a value {towards} {number(metric, end)}"
+    if metric in SIGNED:
+        text = f"a loss of {100 * abs(end):.2f} points"
+    return f"with {plural(judgement.n, 'sample')}, {text} cannot be excluded"
 
 
 def fewer_than_min_n(rule: RuleVerdict) -> str:

@@ -15,6 +15,7 @@ from flipguard.render.words import (
     fewer_than_min_n,
     judged_numbers,
     limit,
+    little_data,
     number,
     plural,
     verdict_sentence,
@@ -107,6 +108,9 @@ def _reasons(rule: RuleVerdict) -> list[Reason]:
         listed = sum(j.verdict == outcome for j in shown)
         if rest > listed:
             few = fewer_than_min_n(rule) if outcome == "not_judged" else ""
+            weakest = rule.on_little_data
+            if weakest is not None and weakest.verdict == outcome:
+                few = "; ".join(part for part in (few, little_data(rule)) if part)
             told = plural(rest - listed, "further group" if listed else "group")
             shared = rule.verdict if rest == len(rule.judgements) else outcome
             reasons.append(
