@@ -6,7 +6,7 @@ Counting belongs to `flipguard.engines`, and how a comparison is shown to `flipg
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -246,6 +246,8 @@ class Comparison:
             }
         if self.cluster is not None:
             document["cluster"] = {"column": self.cluster, "clusters": self.clusters}
+        if self.details.thresholds is not None:
+            document["thresholds"] = asdict(self.details.thresholds)
         if self.notes:
             document["notes"] = list(self.notes)
         return document
@@ -294,8 +296,8 @@ def compare(
     With `threshold`, a row is of the class `positive` if its score is at least the threshold
     (`threshold_new` for new and the controls). `positive_score` names the column of scores; a side
     that is an array holds the scores.
-    `wants` names details that are counted in the same pass: `"flips"`, `"target_groups"` and
-    `"distances"`. Others are counted when they are first used.
+    `wants` names details that are counted in the same pass: `"flips"`, `"target_groups"`,
+    `"distances"` and `"thresholds"`. Others are counted when they are first used.
 
     >>> from flipguard import compare
     >>> result = compare(old=[0, 1, 0, 0], new=[0, 1, 1, 1], target=[0, 1, 1, 0])
@@ -315,6 +317,8 @@ def compare(
         progress=progress,
     )
     wanted = checked_wants(wants)
+    if plan.new.binary is not None and engine == "local":
+        wanted |= {"thresholds"}
     return _compared(plan, wanted, confidence=confidence, correction=correction, engine=engine)
 
 
@@ -335,18 +339,20 @@ def _compared(
         copies.append(same_controls)
         plan = replace(plan, controls=plan.controls[:1])
         counted = count(plan, wanted)
-    notes = (*copies, *counted.notes, *_notes_on_classes(plan, counted))
+    notes = (*copies, *counted.notes, *_notes_on_classes(plan, counted, engine))
     counted = replace(counted, notes=notes)
     return comparison_from_counts(
         counted, plan, confidence=confidence, correction=correction, engine=engine
     )
 
 
-def _notes_on_classes(plan: CountingPlan, counted: Counted) -> Iterator[str]:
+def _notes_on_classes(plan: CountingPlan, counted: Counted, engine: str) -> Iterator[str]:
     """Yield notes on odd spellings of classes; raise if models share no class."""
     if not plan.layout.graded and plan.old.binary is None:
         refuse_strangers(plan, _met(counted, len(plan.controls)))
     yield from odd_spellings(plan)
+    if plan.new.binary is not None and plan.layout.has_target and engine == "spark":
+        yield "the Spark engine does not try other thresholds of the new model"
 
 
 def _column_names(by: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from flipguard.engines.plan import (
     Want,
 )
 from flipguard.engines.row_kinds import LABELLED, row_kind
+from flipguard.engines.thresholds import scores_counted, thresholds_of
 from flipguard.errors import InputError
 
 
@@ -76,8 +77,17 @@ class Tally:
         self.tables = plan.tables() if counts else {}
         self._targets = plan.target_table() if self._asks_for_target_groups() else None
         self._flips: list[pl.DataFrame] = []
+        self._scores: list[pl.DataFrame] = []
         self._distances: list[FloatArray] = []
         self._cells: list[pl.Series] = []
+
+    @property
+    def _positive(self) -> object:
+        """The positive class, if thresholds are wanted of rows with a score and a target."""
+        readings, layout = self.plan.readings, self.plan.layout
+        if "thresholds" not in self.wants or readings is None or not layout.has_target:
+            return None
+        return None if readings.binary is None else readings.binary.values[1]
 
     def _asks_for_target_groups(self) -> bool:
         layout = self.plan.layout
@@ -93,6 +103,8 @@ class Tally:
                 table.add(part.counts(table, sums))
         if self._targets is not None:
             self._targets.add(part.label_sums(self._targets.keys, LABELLED.cell_sums()))
+        if self._positive is not None:
+            self._scores.append(scores_counted(part.rows, self._positive))
         if "flips" in self.wants:
             self._flips.append(part.flips(self.plan))
         distances = part.distances() if "distances" in self.wants else None
@@ -109,6 +121,8 @@ class Tally:
                 found.target_groups = self._targets.groups()
         if "flips" in self.wants:
             found.flips = worst_first(pl.concat(self._flips), self.plan)
+        if self._scores and self.plan.new.binary is not None:
+            found.thresholds = thresholds_of(self._scores, self.plan.new.binary.threshold)
         if self._distances:
             found.distances = Distances(
                 values=np.concatenate(self._distances), cells=pl.concat(self._cells).to_numpy()

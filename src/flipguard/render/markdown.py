@@ -10,6 +10,7 @@ from flipguard.errors import printable
 from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.groups import Grouping
 from flipguard.render.class_rows import CLASS_HEADER, class_rows, has_classes
+from flipguard.render.threshold_words import threshold_sentence
 from flipguard.render.words import (
     OUTCOME_WORDS,
     compared_with_retrains,
@@ -85,6 +86,8 @@ def _comparison(result: Comparison) -> list[str]:
     lines += _metric_table(result, key_metrics(result))
     if result.controls:
         lines += ["", what_ratios_say(result)]
+    if result.details.thresholds is not None:
+        lines += ["", threshold_sentence(result.details.thresholds)]
     if result.noise_floor:
         lines += ["", *_noise(result)]
     for grouping in result.by.values():
