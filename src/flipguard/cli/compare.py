@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -108,14 +107,13 @@ def compared(
         with side.naming_flag():
             found.append(side.called(read_predictions(side.path, **side.columns)))
     in_service, replacement = found
-    read = partial(
-        read_predictions,
-        id=sides.id,
-        target=sides.target,
-        label=sides.label,
-        correct=sides.correct,
+    of_controls = {
+        "id": sides.id,
+        "target": sides.target,
+        "label": sides.label,
+        "correct": sides.correct,
         **_scored(sides, new=True),
-    )
+    }
     if rules is not None:
         check_columns(rules, old=in_service, new=replacement)
     with progress("comparing") as told:
@@ -123,7 +121,7 @@ def compared(
             old=in_service,
             new=replacement,
             by=[*(rules.by if rules is not None else ()), *(by or [])],
-            control=[read(path) for path in control or []],
+            control=[read_predictions(path, **of_controls) for path in control or []],
             cluster=cluster,
             confidence=confidence,
             correction=correction.value,

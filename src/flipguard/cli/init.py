@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -79,7 +79,7 @@ def init_command(
         raise InputError(f"{out} exists already; remove it, or name another file with --out.")
     check_destinations([*([old] if old else []), *(control or [])], other=out)
     starter = STARTERS[kind.value]
-    names = {"id": id, "target": target, "label": label, "correct": correct}
+    names: dict[str, Any] = {"id": id, "target": target, "label": label, "correct": correct}
     measured = {} if old is None else _measured(starter, old, control or [], names)
     write_text(starter.text(measured), out)
     if out != "-":
@@ -87,7 +87,7 @@ def init_command(
 
 
 def _measured(
-    starter: StarterPolicy, old: str, controls: list[str], names: dict[str, str | None]
+    starter: StarterPolicy, old: str, controls: list[str], names: dict[str, Any]
 ) -> dict[StarterRule, float]:
     """Return per rule the worst end of the intervals of the controls against old."""
     from flipguard.comparison import compare

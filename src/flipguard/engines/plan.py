@@ -272,7 +272,8 @@ class Counted:
         """The finished tables; `odd_labels` are rows of old and new with a label off the top."""
         found = dict(tables)
         if (confusion := found.pop(CONFUSION, None)) is not None:
-            found[None] = with_class_gain(found[None], confusion)
+            groups = found[plan.target_cuts[0]]
+            found[None] = with_class_gain(found[None], groups, confusion)
             for cut in plan.target_cuts:
                 found[cut] = with_false_labels(found[cut], confusion)
         by = {name: table.groups() for name, table in found.items() if name is not None}

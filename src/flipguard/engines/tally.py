@@ -20,13 +20,14 @@ from flipguard.engines.outcomes import (
 from flipguard.engines.plan import (
     CONFUSION,
     ID,
+    LABELS,
     CountingPlan,
     Details,
     Distances,
     Want,
 )
 from flipguard.engines.row_kinds import LABELLED, row_kind
-from flipguard.engines.thresholds import scores_counted, thresholds_of
+from flipguard.engines.thresholds import scored_rows, thresholds_of
 from flipguard.errors import InputError
 
 
@@ -47,6 +48,12 @@ class Part:
         if not keys and self.sums is not None:
             return self.sums
         query = self.rows.group_by(keys).agg(sums) if keys else self.rows.select(sums)
+        return query.collect(engine="streaming")
+
+    def wrong_labels(self, keys: Sequence[str]) -> pl.DataFrame:
+        """Cells by the keys, over the rows that old or new gets wrong."""
+        wrong = pl.any_horizontal(~LABELLED.is_right(label) for label in LABELS)
+        query = self.rows.filter(wrong).group_by(keys).agg(LABELLED.cell_sums())
         return query.collect(engine="streaming")
 
     def counts(self, table: CountTable, sums: list[pl.Expr]) -> pl.DataFrame:
@@ -98,13 +105,13 @@ class Tally:
         sums = label_sums(self.plan)
         for name, table in self.tables.items():
             if name == CONFUSION:
-                table.add(part.label_sums(table.keys, LABELLED.cell_sums()))
+                table.add(part.wrong_labels(table.keys))
             else:
                 table.add(part.counts(table, sums))
         if self._targets is not None:
             self._targets.add(part.label_sums(self._targets.keys, LABELLED.cell_sums()))
         if self._positive is not None:
-            self._scores.append(scores_counted(part.rows, self._positive))
+            self._scores.append(scored_rows(part.rows, self._positive))
         if "flips" in self.wants:
             self._flips.append(part.flips(self.plan))
         distances = part.distances() if "distances" in self.wants else None

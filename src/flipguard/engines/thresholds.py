@@ -1,7 +1,7 @@
 """The flips that each threshold of the new model would give, with the old model's threshold fixed.
 
 A threshold matters only by which scores it lies between, so all of them are tried: the rows are
-counted by score, and sums from below and from above give the counts of each threshold.
+sorted by score, and sums from below and from above give the counts of each threshold.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from flipguard.counts import FloatArray, IntArray
 from flipguard.engines.plan import NEW, OLD, TARGET, score_column
-from flipguard.engines.row_kinds import total
 
-SCORE = "score"
-# How many rows of a score are positive and not, by whether old gets them right.
-KINDS = ("right_positive", "right_negative", "wrong_positive", "wrong_negative")
+SCORE, KIND = "score", "kind"
+# Whether old gets a row right, and whether it is positive.
+KINDS = ("right positive", "right negative", "wrong positive", "wrong negative")
 # Thresholds that a picture needs at most.
 MOST_POINTS = 200
 
@@ -49,23 +49,26 @@ class Thresholds:
     points: tuple[ThresholdPoint, ...]
 
 
-def scores_counted(rows: pl.LazyFrame, positive: object) -> pl.DataFrame:
-    """Per score of the new model: the rows of each of the `KINDS`; rows without target not."""
-    right, is_positive = pl.col(OLD) == pl.col(TARGET), pl.col(TARGET) == positive
-    cells = (right & is_positive, right & ~is_positive, ~right & is_positive, ~right & ~is_positive)
-    counts = [total(cell).alias(kind) for kind, cell in zip(KINDS, cells, strict=True)]
-    known = rows.filter(pl.col(TARGET).is_not_null())
-    by_score = known.group_by(pl.col(score_column(NEW)).alias(SCORE)).agg(counts)
-    return by_score.collect(engine="streaming")
+def scored_rows(rows: pl.LazyFrame, positive: object) -> pl.DataFrame:
+    """The score of the new model and the kind of each row with a target."""
+    wrong, is_negative = pl.col(OLD) != pl.col(TARGET), pl.col(TARGET) != positive
+    known = rows.filter(pl.col(TARGET).is_not_null()).select(
+        pl.col(score_column(NEW)).alias(SCORE),
+        (2 * wrong.cast(pl.Int8) + is_negative.cast(pl.Int8)).alias(KIND),
+    )
+    return known.collect(engine="streaming")
 
 
 def thresholds_of(parts: Sequence[pl.DataFrame], threshold: float) -> Thresholds | None:
-    """The flips of each threshold, from the counts of all parts; None without targets."""
-    table = pl.concat(parts).group_by(SCORE).sum().sort(SCORE)
+    """The flips of each threshold, from the rows of all parts; None without targets."""
+    table = pl.concat(parts)
     if not table.height:
         return None
-    scores = table[SCORE].to_numpy()
-    counts = _Counts(table)
+    values = table[SCORE].to_numpy()
+    order = np.argsort(values)
+    values = values[order]
+    first = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+    scores, counts = values[first], _Counts(table[KIND].to_numpy()[order], first)
     # The precision of the scores decides which of them reach the threshold.
     here = int(np.searchsorted(scores, scores.dtype.type(threshold), side="left"))
     best = counts.best(here)
@@ -83,9 +86,10 @@ def thresholds_of(parts: Sequence[pl.DataFrame], threshold: float) -> Thresholds
 class _Counts:
     """The counts of every threshold: number i lies above the i lowest scores."""
 
-    def __init__(self, table: pl.DataFrame) -> None:
+    def __init__(self, kinds: npt.NDArray[np.int8], first: IntArray) -> None:
         right_positive, right_negative, wrong_positive, wrong_negative = (
-            np.concatenate([[0], np.cumsum(table[kind].to_numpy())]) for kind in KINDS
+            np.concatenate([[0], np.cumsum(kinds == kind)])[np.append(first, len(kinds))]
+            for kind in range(len(KINDS))
         )
         positive, negative = right_positive + wrong_positive, right_negative + wrong_negative
         self.rows: IntArray = positive + negative

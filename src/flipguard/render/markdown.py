@@ -93,10 +93,10 @@ def _comparison(result: Comparison) -> list[str]:
     for grouping in result.by.values():
         lines += ["", *_grouping(grouping)]
     lines += ["", "<details><summary>All metrics</summary>", ""]
-    lines += _metric_table(result, known_metrics(result))
     for grouping in filter(has_classes, result.by.values()):
         rows = [[_cell(name), *texts] for name, texts in class_rows(grouping.groups[:GROUPS_SHOWN])]
-        lines += ["", *_table([_cell(grouping.column), *CLASS_HEADER], rows, right=(1, 2, 3))]
+        lines += [*_table([_cell(grouping.column), *CLASS_HEADER], rows, right=(1, 2, 3)), ""]
+    lines += _metric_table(result, known_metrics(result))
     text = [f"{plural(result.n, 'sample')}", f"{percent(result.confidence)} intervals"]
     if result.clusters is not None:
         text.append(f"{plural(result.clusters, 'cluster')} of {_code(str(result.cluster))}")
