@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -311,12 +310,12 @@ def compare(
     more |= {"on_missing": on_missing, "exponent": exponent}
     plan, copies = distinct_controls(CountingPlan(**sides, **more))
     plan, _ = settled(plan)
-    count = partial(_count_with(engine), wants=_wanted(plan, wants, engine))
-    counted = count(plan)
+    count, wanted = _count_with(engine), _wanted(plan, wants, engine)
+    counted = count(plan, wanted)
     if same_controls := count_as_one(plan, counted.whole.counts.total()):
         copies.append(same_controls)
         plan = replace(plan, controls=plan.controls[:1])
-        counted = count(plan)
+        counted = count(plan, wanted)
     notes = (*copies, *counted.notes, *_notes_on_classes(plan, counted, engine))
     counted = replace(counted, notes=notes)
     return comparison_from_counts(

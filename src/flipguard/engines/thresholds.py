@@ -51,7 +51,7 @@ class Thresholds:
 
 def scored_rows(rows: pl.LazyFrame, positive: object) -> pl.DataFrame:
     """The score of the new model and the kind of each row with a target."""
-    wrong, is_negative = pl.col(OLD) != pl.col(TARGET), pl.col(TARGET) != positive
+    wrong, is_negative = pl.col(OLD) != pl.col(TARGET), pl.col(TARGET).ne(positive)
     known = rows.filter(pl.col(TARGET).is_not_null()).select(
         pl.col(score_column(NEW)).alias(SCORE),
         (2 * wrong.cast(pl.Int8) + is_negative.cast(pl.Int8)).alias(KIND),
