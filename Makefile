@@ -16,7 +16,7 @@ setup: $(READY)
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("flipguard needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	@echo "Installing requirements.lock into .venv, with torch, Spark and the test tools."
-	@echo "On Linux x86-64 that downloads 3.9 GB, less what uv's cache has, and takes 7 GB on disk."
+	@echo "On Linux x86-64 that downloads 4.0 GB, less what uv's cache has, and takes 8 GB on disk."
 	$(PYTHON) -m venv --clear .venv
 	@command -v uv >/dev/null || $(BIN)/python -m pip install --quiet uv
 	VIRTUAL_ENV=.venv PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip install --compile-bytecode --require-hashes -r requirements.lock

@@ -3,8 +3,9 @@
     python benchmarks/images.py [--images 2000] [--workers 2] [--out benchmarks/results/images.json]
 
 Both read the same JPEG files with equal workers, and take random crops of 224 pixels with flips.
-They take turns, so that other work on the machine slows both. A second measurement feeds steps that
-take 1.5 times as long as decoding, and reports the share of the time that a step waits.
+They take turns, so that other work on the machine slows both, and the time that their processes
+spend on a core is counted too. A second measurement feeds steps that take 1.5 times as long as
+decoding, and reports the share of the time that a step waits.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ from flipguard.training.batches import BatchSource
 CLASSES, BATCH, SIZE = 10, 64, 224
 SHAPE = (500, 375)  # the usual size of a photo of ImageNet
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-ROUNDS = 5
+ROUNDS = 9
 
 
 def draw(folder: Path, count: int) -> None:
@@ -88,12 +90,22 @@ def theirs(folder: Path, workers: int) -> Callable[[int], Iterator[Any]]:
     return lambda _: iter(loader)
 
 
-def images_per_second(batches: Iterator[Any]) -> float:
-    """Return the rate of one epoch."""
-    began, count = time.perf_counter(), 0
+def seconds_on_cores() -> float:
+    """Return the CPU time of this process and of its workers that are alive (Linux)."""
+    spent = time.process_time()
+    for child in active_children():
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        spent += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return spent
+
+
+def measured(batches: Iterator[Any]) -> tuple[float, float]:
+    """Return the images per second of one epoch, and the milliseconds of CPU time per image."""
+    began, spent, count = time.perf_counter(), seconds_on_cores(), 0
     for _, target in batches:
         count += len(target)
-    return count / (time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return count / seconds, 1000 * (seconds_on_cores() - spent) / count
 
 
 def share_waited(batches: Iterator[Any], seconds: float) -> float:
@@ -128,11 +140,13 @@ def main() -> None:
             "torchvision": theirs(folder, given.workers),
         }
         rates: dict[str, list[float]] = {name: [] for name in both}
+        work: dict[str, list[float]] = {name: [] for name in both}
         for number in range(ROUNDS + 1):
             for name, epoch in both.items():
-                rate = images_per_second(epoch(number))
+                rate, milliseconds = measured(epoch(number))
                 if number:  # the first one warms up
                     rates[name].append(rate)
+                    work[name].append(milliseconds)
         median = {name: statistics.median(some) for name, some in rates.items()}
         ratios = [a / b for a, b in zip(rates["flipguard"], rates["torchvision"], strict=True)]
         seconds = 1.5 * BATCH / median["flipguard"]
@@ -144,6 +158,7 @@ def main() -> None:
         "command": f"python benchmarks/images.py --images {given.images} --workers {given.workers}",
         "machine": {
             "cores": len(os.sched_getaffinity(0)),
+            "load": round(os.getloadavg()[2], 1),  # of the last 15 minutes, this benchmark included
             "python": platform.python_version(),
             **{
                 package: version(package) for package in ("torch", "torchvision", "pillow", "numpy")
@@ -152,13 +167,17 @@ def main() -> None:
         "images": given.images,
         "workers": given.workers,
         "images_per_second": rates,
+        "cpu_milliseconds_per_image": work,
         "ratios": ratios,
         "waited": waited,
     }
     if given.out is not None:
         given.out.write_text(json.dumps(rows, indent=1) + "\n")
     for name in both:
-        print(f"{name}: {median[name]:.0f} images/s; waits {100 * waited[name]:.1f} % of a step")
+        print(
+            f"{name}: {median[name]:.0f} images/s, {statistics.median(work[name]):.2f} ms of CPU "
+            f"time per image; waits {100 * waited[name]:.1f} % of a step"
+        )
     print(f"flipguard / torchvision, median of {ROUNDS} rounds: {statistics.median(ratios):.2f}")
 
 

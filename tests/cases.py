@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from flipguard import Comparison, Predictions
 from flipguard.comparison import comparison_from_counts
+from flipguard.counts import FlipCounts
 from flipguard.engines import local
-from flipguard.engines.plan import CountingPlan
+from flipguard.engines.plan import Counted, CountingPlan, Groups
 from tests.plain import Case, Kind, Row, first_of_the_largest
 
 # How a table spells its classes and holds its scores; one meaning, many looks.
@@ -249,7 +250,28 @@ def measured(
 ) -> Comparison:
     """As `compare`, also for models whose few rows happen to have no class in common."""
     plan = CountingPlan(old=old, new=new, controls=tuple(controls), by=tuple(by), exponent=exponent)
-    counted = local.count(plan)
     return comparison_from_counts(
-        counted, plan, confidence=confidence, correction="holm", engine="local"
+        local.count(plan), plan, confidence=confidence, correction="holm", engine="local"
     )
+
+
+def counted(example: Example, by: Sequence[str] = ()) -> Counted:
+    """The counts of a comparison. Its intervals would take most of the time."""
+    old, new, controls = tables(example)
+    return local.count(
+        CountingPlan(
+            old=old,
+            new=new,
+            controls=tuple(controls),
+            by=tuple(by),
+            exponent=example.case.exponent,
+        )
+    )
+
+
+def counts_of_groups(groups: Groups) -> dict[str, FlipCounts]:
+    """The counts of each group by its name."""
+    values = groups.counts.values
+    found = {key: FlipCounts(groups.counts.layout, values[i]) for i, key in enumerate(groups.keys)}
+    assert len(found) == len(groups.keys)
+    return found

@@ -172,7 +172,7 @@ COMMANDS = {
         "--on-missing",
         "--confidence",
     },
-    "matrix": {"--json", "--plot", "--on-missing", *COLUMNS_OF_TABLES},
+    "matrix": {"--json", "--plot", "--correct", "--on-missing", *COLUMNS_OF_TABLES},
     "ensemble": {"--out", "--on-missing", *COLUMNS_OF_TABLES},
     "train": {
         "--method",
@@ -330,15 +330,19 @@ def test_dropped_rows_are_counted_aloud(run: Run, save: Saver) -> None:
     save("new.csv", {"id": [2, 3, 4, 5, 6], "target": [0] * 5, "label": [0, 1, 0, 0, 0]})
     refused = run("compare", "old.csv", "new.csv")
     assert refused.code == 2
+    assert "old.csv has 1 id that new.csv lacks: '1', and new.csv has 2 ids that" in refused.err
     arguments = ("compare", "old.csv", "new.csv", "--on-missing", "drop")
     ran = run(*arguments, "--json", "out.json", "--markdown", "out.md")
     assert ran.code == 0
     assert "1 row only in old and 2 rows only in new" in " ".join(ran.out.split())
     rows = json.loads(Path("out.json").read_text(encoding="utf-8"))["rows"]
-    assert rows == {"matched": 3, "only_old": 1, "only_new": 2}
+    counts = {"matched": 3, "only_old": 1, "only_new": 2}
+    assert rows == {**counts, "only_old_ids": ["1"], "only_new_ids": ["5", "6"]}
+    named = "were left out; only in old: '1'; only in new: '5', '6'"
+    assert named in " ".join(ran.out.split())
     markdown = Path("out.md").read_text(encoding="utf-8")
     before_the_fold = markdown.split("<details>")[0]
-    assert "1 row only in old and 2 rows only in new" in before_the_fold
+    assert f"1 row only in old and 2 rows only in new {named}" in before_the_fold
     save_gate = write_policy(Path(), '[[rule]]\nmetric = "churn"\nmax = 0.9\n')
     ran = run("gate", *arguments[1:], "--policy", save_gate)
     assert "1 row only in old and 2 rows only in new" in " ".join(ran.out.split())

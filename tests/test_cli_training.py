@@ -212,7 +212,7 @@ def test_names_of_shared_folders_are_refused_for_runs(runs, name):
         done = flipguard(runs, "train", *TINY, "--out", name, *more)
         assert done.code == 2
         assert done.err == (
-            f"flipguard: Expected `--out` to be a folder for a run, but got {name}, and flipguard "
+            f"flipguard: Expected --out to be a folder for a run, but got {name}, and flipguard "
             f"uses the name '{name}' for the folder of {name} next to the runs that use them; "
             "choose another name.\n"
         )
@@ -222,7 +222,7 @@ def test_names_of_shared_folders_are_refused_for_runs(runs, name):
 def test_a_finished_run_is_not_trained_again(runs):
     done = flipguard(runs, "train", *TINY, "--out", "v1")
     assert done.code == 2
-    assert "there is a run in it; resume it with `--resume`" in done.err
+    assert "there is a run in it; resume it with --resume" in done.err
     done = flipguard(runs, "train", "--out", "v1", "--resume")
     assert done.code == 0
     assert "is finished; nothing to do" in done.out

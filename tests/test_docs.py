@@ -78,8 +78,14 @@ def folder(example_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("page", with_blocks("python"), ids=named)
 def test_python_on_a_page_runs(page: Path, folder: Path) -> None:
     """All blocks of a page, one after the other, in a folder with the files that pages speak of."""
-    code = "\n".join(blocks(page, "python"))
-    exec(compile(code, str(page), "exec"), {"__name__": "docs"})
+    run_python_of(page)
+
+
+def run_python_of(page: Path) -> dict[str, Any]:
+    """Run all blocks of a page as one program; return its names."""
+    names: dict[str, Any] = {"__name__": "docs"}
+    exec(compile("\n".join(blocks(page, "python")), str(page), "exec"), names)
+    return names
 
 
 def test_the_lines_of_the_guide_for_python_run(folder: Path) -> None:
@@ -88,10 +94,9 @@ def test_the_lines_of_the_guide_for_python_run(folder: Path) -> None:
     from flipguard.matrices import Matrix
 
     page = DOCS / "guides" / "python.md"
-    made: dict[str, Any] = {}
-    exec(compile("\n".join(blocks(page, "python")), str(page), "exec"), made)
+    made = run_python_of(page)
     lines = re.findall(r"^\|[^|]+\| `((?:fg|result)\.[^`]+)` \|", page.read_text(), flags=re.M)
-    assert len(lines) >= 15
+    assert len(lines) >= 23
     for line in lines:
         found = eval(line, made)
         known = isinstance(found, Comparison | Verdict | Matrix) or hasattr(found, "columns")
@@ -213,6 +218,8 @@ def prepare(page: Path, folder: Path) -> None:
         exec(compile("\n".join(blocks(page, "python")), str(page), "exec"), {})
     if page.name == "adopt.md":
         example("adopt_a_model").write_files(folder)
+    if page.name == "compressed-models.md":
+        run_python_of(page)
     if page.name == "report.md":
         from PIL import Image
 
@@ -245,7 +252,8 @@ def sessions() -> Iterator[Any]:
         if all(elsewhere(command) for block in commands(page) for command in block):
             continue
         text = "\n".join(blocks(page, "console"))
-        marks = [pytest.mark.slow] if re.search(r"flipguard train|spark", text) else []
+        long = re.search(r"flipguard train|init quantization|spark", text)
+        marks = [pytest.mark.slow] if long else []
         yield pytest.param(page, id=named(page), marks=marks)
 
 

@@ -694,8 +694,6 @@ def test_a_target_that_nobody_named_is_noted():
 
 
 def test_the_command_line_names_flags_and_python_names_arguments(tmp_path):
-    from flipguard.cli.arguments import with_flags
-
     columns = {"key": IDS, "truth": [*"abab"], "label": [*"abba"]}
     path = save(tmp_path / "t.csv", columns)
 
@@ -712,5 +710,3 @@ def test_the_command_line_names_flags_and_python_names_arguments(tmp_path):
     assert refused.stderr.endswith(told)
     noted = typed("--id", "key", "--json", "-")
     assert any(note.endswith("try --target truth") for note in json.loads(noted.stdout)["notes"])
-    # A name that a person chose is never taken for an argument.
-    assert with_flags("runs/id=5/`x=1`.csv has no `y`") == "runs/id=5/`x=1`.csv has no `y`"

@@ -18,6 +18,7 @@ from flipguard import (
     Predictions,
     check,
     compare,
+    ensemble,
     read_predictions,
     write_predictions,
     write_report,
@@ -238,10 +239,123 @@ def test_a_missing_answer_is_an_answer() -> None:
     }
 
 
-def test_a_column_of_grades_is_suggested() -> None:
-    frame = pl.DataFrame({"id": [1], "passed": [1], "target": ["a"]})
-    with pytest.raises(InputError, match=r"; try: `correct='passed'`\.$"):
+def test_a_column_of_grades_in_other_letters_is_suggested() -> None:
+    frame = pl.DataFrame({"id": [1], "Passed": [1], "target": ["a"]})
+    with pytest.raises(InputError, match=r"; try: `correct='Passed'`\.$"):
         Predictions.from_frame(frame)
+
+
+# -- grades that are found by name -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["correct", "acc", "is_correct", "passed"])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "frame"])
+@pytest.mark.parametrize("extra", [(), ("target",), ("label",)], ids=str)
+def test_each_name_is_taken_and_told(
+    name: str, suffix: str, extra: tuple[str, ...], tmp_path: Path
+) -> None:
+    frames = [
+        pl.DataFrame({"id": [1, 2, 3], **dict.fromkeys(extra, "x"), name: grades})
+        for grades in ([1, 1, 0], [1, 0, 0])
+    ]
+    path = tmp_path / f"old.{suffix}"
+    if suffix != "frame":
+        method = {"csv": "write_csv", "jsonl": "write_ndjson", "parquet": "write_parquet"}[suffix]
+        getattr(frames[0], method)(path)
+    old = frames[0] if suffix == "frame" else path
+    new = Predictions.from_frame(frames[1], correct=name)
+    result = compare(old=old, new=new)
+    assert result["negative_flip_rate"].value == pytest.approx(1 / 3)
+    assert result["churn"].is_defined == ("label" in extra)
+    shown = "old" if suffix == "frame" else path
+    assert [n for n in result.notes if "took" in n] == [f"{shown}: took column {name!r} as correct"]
+
+
+def test_a_target_and_a_prediction_come_first(tmp_path: Path) -> None:
+    columns = {"id": [1, 2], "target": ["a", "b"], "acc": [1, 1], "passed": [0, 0]}
+    labelled = {**columns, "label": ["a", "x"]}
+    scored = {**columns, "logit_a": [1.0, 1.0], "logit_b": [0.0, 0.0]}
+    for each in (labelled, scored):
+        side = Predictions.from_frame(pl.DataFrame(each))
+        assert side.correct is None
+        assert compare(old=side, new=side)["error_rate_old"].value == 0.5
+    with pytest.raises(InputError) as caught:
+        Predictions.from_frame(pl.DataFrame(columns), name="old")
+    assert str(caught.value) == (
+        "old has 2 columns that may be the grade ('acc', 'passed'); name the right one: "
+        "`correct='acc'` or `correct='passed'`."
+    )
+
+
+def test_found_grades_yield_to_the_target_of_another_file(tmp_path: Path) -> None:
+    ids = {"id": [1, 2, 3]}
+    old = pl.DataFrame({**ids, "target": ["a", "b", "c"], "label": ["a", "b", "x"]})
+    new = pl.DataFrame({**ids, "label": ["a", "x", "c"], "correct": [0, 0, 0]})
+    result = compare(old=old, new=new)
+    assert result["negative_flip_rate"].value == pytest.approx(1 / 3)
+    assert not any("took" in note for note in result.notes)
+    assert matrix([old, new]).negative_flip_rate[0, 1] == pytest.approx(1 / 3)
+    # But not where the other file has nothing to compare with.
+    with pytest.raises(InputError, match="new has grades in column 'correct', but old has none"):
+        compare(old=old, new=new.drop("label"))
+
+
+def test_a_found_column_without_grades_says_what_to_do() -> None:
+    frame = pl.DataFrame({"id": [1], "label": ["a"], "acc": [0.75]})
+    with pytest.raises(InputError, match="unparsed, or rename the column if it holds no grades"):
+        compare(old=frame, new=frame)
+
+
+def test_no_table_is_written_that_would_be_graded_when_read(tmp_path: Path) -> None:
+    side = Predictions.from_arrays(ids=[1], labels=["a"], slices={"passed": [1]}, name="m")
+    with pytest.raises(InputError, match="m has a further column 'passed', a name that"):
+        write_predictions(side, tmp_path / "m.csv")
+    known = Predictions.from_arrays(ids=[1], labels=["a"], targets=["a"], slices={"passed": [1]})
+    write_predictions(known, tmp_path / "m.csv")
+    assert read_predictions(tmp_path / "m.csv").correct is None
+
+
+def test_columns_of_two_models_in_one_file_have_no_grades(tmp_path: Path) -> None:
+    (tmp_path / "both.csv").write_text("id,v1,v2,correct\n1,a,a,1\n2,a,b,0\n")
+    labels = ("--label-old", "v1", "--label-new", "v2", "--json", "-")
+    done = flipguard("compare", "both.csv", *labels, folder=tmp_path)
+    assert json.loads(done.out)["metrics"]["churn"]["value"] == 0.5
+    assert json.loads(done.out)["metrics"]["negative_flip_rate"]["value"] is None
+
+
+# -- many models -----------------------------------------------------------------------------------
+
+
+@settings(max_examples=tries(25))
+@given(SAMPLES, st.booleans())
+def test_a_matrix_holds_what_each_comparison_does(samples: list[Sample], answers: bool) -> None:
+    models = sides(samples, answers)
+    found = matrix(models)
+    for i, old in enumerate(models):
+        for j, new in enumerate(models):
+            if i == j:
+                continue
+            result = compare(old=old, new=new)
+            for metric in ("negative_flip_rate", "churn", "accuracy_gain"):
+                assert same(getattr(found, metric)[i, j], result[metric].value), metric
+            assert same(found.error_rate[i], result["error_rate_old"].value)
+
+
+def test_a_matrix_of_grades_on_the_command_line(tmp_path: Path) -> None:
+    old, new = files(tmp_path)
+    done = flipguard("matrix", old, new, "--correct", "ok", "--plot", tmp_path / "m.svg")
+    assert done.code == 0, done.err
+    assert "negative_flip_rate" in done.out
+    assert "churn" not in done.out
+    for name in ("a", "b"):
+        frame = pl.read_csv(old).rename({"ok": "passed"})
+        frame.write_csv(tmp_path / f"{name}.csv")
+    done = flipguard("matrix", "a.csv", "b.csv", "--json", "-", folder=tmp_path)
+    assert json.loads(done.out)["notes"] == ["a.csv, b.csv: took column 'passed' as correct"]
+    assert (
+        flipguard("report", "b.csv", "--old", "a.csv", "--out", "r.html", folder=tmp_path).code == 0
+    )
+    assert "took column" in (tmp_path / "r.html").read_text()
 
 
 def test_grades_are_written_and_read(tmp_path: Path) -> None:
@@ -307,10 +421,22 @@ def test_a_column_that_holds_no_grades_at_all_is_refused() -> None:
         Predictions.from_frame(frame, correct="fine")
 
 
-def test_a_matrix_of_grades_is_refused() -> None:
-    side = Predictions.from_arrays(correct=[1, 0], name="old")
-    with pytest.raises(InputError, match="old has grades, and a matrix compares predicted classes"):
-        matrix([side, side])
+def test_an_ensemble_of_grades_is_refused() -> None:
+    scores = np.array([[0.9, 0.1], [0.2, 0.8]])
+    bare = Predictions.from_arrays(correct=[1, 0], name="old")
+    named = Predictions.from_arrays(correct=[1, 0], probabilities=scores, name="old")
+    for side in (bare, named):
+        with pytest.raises(InputError) as caught:
+            ensemble([side, side])
+        assert str(caught.value) == (
+            "old has grades in column 'correct', and grades cannot be averaged; give logits or "
+            "probabilities of every member, without grades."
+        )
+    # Grades that were found by their name are left out.
+    frame = pl.DataFrame({"id": [1], "acc": [1], "logit_a": [0.0], "logit_b": [1.0]})
+    side = Predictions.from_frame(frame)
+    assert side.correct == "acc"
+    assert ensemble([side, side]).correct is None
 
 
 def test_an_npz_file_has_no_grades(tmp_path: Path) -> None:

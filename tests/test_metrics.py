@@ -16,7 +16,7 @@ import flipguard
 from flipguard import METRICS, Comparison, Estimate, FlipCounts, Predictions, compare
 from flipguard.counts import CELLS, UNLABELLED
 from tests import plain
-from tests.cases import Example, examples, measured, tables
+from tests.cases import Example, counted, counts_of_groups, examples, measured, tables
 from tests.effort import tries
 
 # The names that users rely on.
@@ -164,7 +164,7 @@ def test_groups_are_comparisons_of_their_own_and_sum_to_the_whole(example):
 @given(examples(), st.randoms(use_true_random=False))
 def test_any_sharding_and_any_row_order_give_the_same_bits(example, random):
     rows = list(example.case.rows)
-    whole = compared(example).counts
+    whole = counted(example).whole.counts.total()
     random.shuffle(rows)
     cuts = sorted(random.choices(range(len(rows) + 1), k=random.randrange(4)))
     total = _zero(whole)
@@ -172,7 +172,7 @@ def test_any_sharding_and_any_row_order_give_the_same_bits(example, random):
         if start < stop:
             shard = replace(example, case=replace(example.case, rows=rows[start:stop]))
             shard = replace(shard, orders=(tuple(range(stop - start)),) * len(example.orders))
-            total = total + compared(shard).counts
+            total = total + counted(shard).whole.counts.total()
     assert total == whole
 
 
@@ -254,19 +254,21 @@ def _assert_half_and_half(
 @settings(max_examples=tries(80))
 @given(examples(kinds=("logits", "probabilities"), most_controls=2))
 def test_labels_of_scores_count_as_labels_do(example):
-    scored = compared(example, by=["group"])
+    scored = counted(example, by=["group"])
     bare = replace(
         example,
         old=replace(example.old, kind=None, own_label=True),
         new=replace(example.new, kind=None, own_label=True),
     )
-    labels = compared(bare, by=["group"])
-    shared = [name for name in scored.counts.layout.names if name in labels.counts.layout.names]
+    labels = counted(bare, by=["group"])
+    of_scores, of_labels = scored.whole.counts.layout.names, labels.whole.counts.layout.names
+    shared = [name for name in of_scores if name in of_labels]
     assert {*CELLS, *UNLABELLED} <= set(shared)
-    assert np.array_equal(scored.counts.columns(shared), labels.counts.columns(shared))
-    for group in scored.by["group"]:
-        other = labels.by["group"][group.name]
-        assert np.array_equal(group.counts.columns(shared), other.counts.columns(shared))
+    for these, those in ((scored.whole, labels.whole), (scored.by["group"], labels.by["group"])):
+        found, others = counts_of_groups(these), counts_of_groups(those)
+        assert found.keys() == others.keys()
+        for name, counts in found.items():
+            assert np.array_equal(counts.columns(shared), others[name].columns(shared))
 
 
 @settings(max_examples=tries(80))
@@ -280,7 +282,9 @@ def test_joined_and_aligned_rows_give_the_same_bits(example):
         example,
         orders=(tuple(range(n)),) + (tuple(reversed(range(n))),) * (len(example.orders) - 1),
     )
-    assert compared(straight, by=["group"]).counts == compared(crooked, by=["group"]).counts
+    one, other = counted(straight, by=["group"]), counted(crooked, by=["group"])
+    assert counts_of_groups(one.whole) == counts_of_groups(other.whole)
+    assert counts_of_groups(one.by["group"]) == counts_of_groups(other.by["group"])
 
 
 @settings(max_examples=tries(120))

@@ -143,6 +143,13 @@ TABLES = [
         new={"id": [*IDS, "e"], "label": [*LABELS, "x"]},
     ),
     Refused(
+        "ids that either file lacks",
+        "{old} has 1 id that {new} lacks: 'd', and {new} has 4 ids that {old} lacks: 'e', 'f', 'g' "
+        "and 1 more; give the same samples in every file, or leave these out with "
+        "`on_missing='drop'`.",
+        new={"id": [*IDS[:3], *"efgh"], "label": ["x"] * 7},
+    ),
+    Refused(
         "an id that a control lacks",
         "{old} has 1 id that {control0} lacks: 'd'; give the same samples in every file, "
         "or leave these out with `on_missing='drop'`.",

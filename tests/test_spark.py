@@ -162,6 +162,41 @@ def test_logits_of_every_format(session: Any, tmp_path: Path, suffix: str) -> No
     assert counted.whole.counts.layout.has_logits
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl.gz", "arrow"])
+def test_several_files_per_side(session: Any, tmp_path: Path, suffix: str) -> None:
+    whole = [Model(seed).table("logits", "targets") for seed in (1, 2)]
+    sides = []
+    for side in whole:
+        folder = tmp_path / f"{len(sides)}"
+        folder.mkdir()
+        rows, array = side.frame.collect(), side.scores.array
+        for i, start in enumerate(range(0, N, 1 + N // 3)):
+            piece = rows[start : start + 1 + N // 3]
+            write_predictions(
+                Predictions.from_arrays(
+                    ids=piece["id"],
+                    targets=piece["target"],
+                    logits=array[start : start + 1 + N // 3],
+                    class_names=side.class_names,
+                    slices={"site": piece["site"], "user": piece["user"]},
+                ),
+                folder / f"p{i}.{suffix}",
+            )
+        sides.append(read_predictions(f"{folder}/*"))
+    counted = assert_same(CountingPlan(old=sides[0], new=sides[1], by=("target", "site")))
+    if suffix in ("parquet", "arrow"):
+        # Text spells 32 bits in decimals, which are read as 64.
+        expected = local.count(CountingPlan(old=whole[0], new=whole[1], by=("target", "site")))
+        assert counted.whole.counts == expected.whole.counts
+    # Files whose types differ are read on this machine.
+    if suffix == "parquet":
+        file = tmp_path / "1" / "p0.parquet"
+        kept = {"flipguard.class_names": json.dumps(CLASSES)}
+        pl.read_parquet(file).cast({"user": pl.Float64}).write_parquet(file, metadata=kept)
+        mixed = read_predictions(f"{tmp_path}/1/*")
+        assert_same(CountingPlan(old=sides[0], new=mixed, by=("user",)))
+
+
 def test_labels_only(session: Any, tmp_path: Path) -> None:
     old = write(Model(1).table("labels", "targets"), tmp_path / "old.parquet")
     new = write(Model(2).table("labels"), tmp_path / "new.csv")

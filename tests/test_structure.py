@@ -24,6 +24,7 @@ SAME_INTERFACE = {
         for command in (
             *(
                 "adopt",
+                "analyze",
                 "compare",
                 "demo",
                 "ensemble",

@@ -23,6 +23,20 @@ Shares of simulated test sets vary by chance, so each bound has a tolerance of t
 ## The worst design of each metric
 """
 
+# A test evaluates the lines with an equals sign.
+PAIR_OF_ROWS = """
+The interval of a pair with n seeds, from its differences of the two rows seed by seed:
+
+```text
+variance   = (d · m + (n − 1) · s²) / (d + n − 1)
+half_width = t · √(variance / n)
+```
+
+Here s² is the variance of the n differences, m is the mean of s² over all pairs of the metric, and t is the quantile of
+Student's t with d + n − 1 degrees of freedom. The interval is the mean difference ± the half width. With d = 0 this is
+Student's t of the pair alone.
+"""
+
 
 def calibration_page() -> str:
     """Return the page, from the committed rows."""
@@ -217,12 +231,13 @@ def _few_seeds() -> list[str]:
         "with ten seeds had at that time, including pairs that two tables share and pairs that are no longer counted.",
         "",
         "- *Shared degrees of freedom*: the variance of a pair is averaged with the mean variance of all pairs of its metric. "
-        "This mean counts as that many degrees of freedom. [Studies](../guides/studies.md) use none with ten or more seeds (each "
-        "pair alone) and one with fewer.",
+        "This mean counts as that many degrees of freedom, `d` below. [Studies](../guides/studies.md) use none with ten or more "
+        "seeds (each pair alone) and one with fewer.",
         "- *By chance*: the share of pairs that are decided although they do not differ (drawn with the covariance of the ten "
         "seeds). The next two columns are about pairs that vary more than the mean, and twice as much.",
         "- *Decided*: the share of real pairs that are decided by this number of the ten seeds.",
         "- *Other order*: the share of real pairs that are decided in the other order than by the remaining seeds (each pair alone).",
+        *PAIR_OF_ROWS.splitlines(),
         "",
         "| seeds | shared degrees of freedom | by chance | by chance, noisy | by chance, noisiest | decided | other order |",
         "|---:|---|---:|---:|---:|---:|---:|",

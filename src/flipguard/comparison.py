@@ -204,6 +204,7 @@ class Comparison:
                 "matched": self.rows.matched,
                 "only_old": self.rows.only_old,
                 "only_new": self.rows.only_new,
+                **_first_ids(self.rows),
                 **({"not_in_control": self.rows.not_in_control} if self.controls else {}),
             },
             "metrics": self.whole.as_json()["metrics"],
@@ -234,9 +235,7 @@ class Comparison:
             ]
             document["noise_floor"] = {
                 floor.metric: {
-                    "value": _finite(floor.value),
-                    "low": _finite(floor.low),
-                    "high": _finite(floor.high),
+                    **{key: _finite(getattr(floor, key)) for key in ("value", "low", "high")},
                     "controls": [_finite(value) for value in floor.controls],
                     "verdict": floor.verdict,
                     "shows": _finite(floor.shows),
@@ -255,6 +254,12 @@ class Comparison:
     def to_json(self) -> str:
         """Return the comparison as a JSON document."""
         return json_text(self.as_dict())
+
+
+def _first_ids(rows: RowCounts) -> dict[str, list[object]]:
+    """Return the first ids that only one file has, if there are any."""
+    ids = {"only_old_ids": rows.ids_only_old, "only_new_ids": rows.ids_only_new}
+    return {key: list(found) for key, found in ids.items() if found}
 
 
 def _finite(value: float | None) -> float | None:

@@ -62,11 +62,12 @@ def _same(one: Predictions, other: Predictions) -> bool:
     """Return whether both are one object, or the same columns of identical files."""
     if one is other:
         return True
-    if one.path is None or other.path is None:
+    if not one.paths or len(one.paths) != len(other.paths):
         return False
     if any(getattr(one, role) != getattr(other, role) for role in ROLES):
         return False
-    return filecmp.cmp(one.path, other.path, shallow=False)
+    pairs = zip(one.paths, other.paths, strict=True)
+    return all(filecmp.cmp(path, its, shallow=False) for path, its in pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from flipguard.engines.unusable import refuse_unusable
 from flipguard.errors import InputError, listed
 from flipguard.predictions.read import name_any_file_on_error, name_file_on_error
 from flipguard.predictions.scores import reader, rows_per_read, spool_folder, width
-from flipguard.predictions.sides import GivenSide, one_side
+from flipguard.predictions.sides import GivenSide, one_side, without_found_grades
 from flipguard.predictions.table import Predictions, Scores
 
 Array = npt.NDArray[Any]
@@ -43,12 +43,13 @@ def ensemble(
     >>> ensemble([first, second]).scores.array
     array([[1.5, 1.5]])
     """
-    sides = tuple(one_side(member, f"member {i}") for i, member in enumerate(members, start=1))
+    given = [one_side(member, f"member {i}") for i, member in enumerate(members, start=1)]
+    sides = tuple(map(without_found_grades, given))
     if len(sides) < 2:
         raise InputError(f"Expected at least 2 members to average, but got {len(sides)}.")
     _refuse_kinds(sides)
     # Only the scores of a member count; its labels have no effect on the average.
-    scored = [replace(side, label=None, correct=None) for side in sides]
+    scored = [replace(side, label=None) for side in sides]
     pairing = Pairing(
         CountingPlan(
             old=scored[0], new=scored[1], controls=tuple(scored[2:]), on_missing=on_missing
@@ -74,6 +75,12 @@ def ensemble(
 
 
 def _refuse_kinds(members: Sequence[Predictions]) -> None:
+    graded = next((member for member in members if member.correct is not None), None)
+    if graded is not None:
+        raise InputError(
+            f"{graded.name} has grades in column '{graded.correct}', and grades cannot be "
+            "averaged; give logits or probabilities of every member, without grades."
+        )
     bare = next((member for member in members if member.scores is None), None)
     if bare is not None:
         raise InputError(

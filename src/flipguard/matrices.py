@@ -16,14 +16,14 @@ from flipguard.engines.alignment import checked_frames
 from flipguard.engines.local import with_labels
 from flipguard.engines.pairing import Pairing, settled
 from flipguard.engines.plan import NEW, OLD, TARGET, CountingPlan, RowCounts, control_column
-from flipguard.engines.row_kinds import LABELLED
+from flipguard.engines.row_kinds import row_kind
 from flipguard.engines.strangers import refuse_strangers
 from flipguard.errors import InputError, listed
 from flipguard.formatting import json_text
 from flipguard.metric_kinds import divide_or_nan
 from flipguard.predictions.formats import COMPRESSIONS
 from flipguard.predictions.read import name_any_file_on_error
-from flipguard.predictions.sides import GivenSide, one_side
+from flipguard.predictions.sides import GivenSide, columns_taken, one_side, with_common_grades
 from flipguard.predictions.table import Predictions
 from flipguard.run_document import PREDICTIONS
 
@@ -37,8 +37,8 @@ SCHEMA = "flipguard.matrix/1"
 class Matrix:
     """The metrics of every ordered pair: [i, j] is the update from model i to model j.
 
-    Without targets, metrics that need them are nan. `left_out[i]` is the number of rows of model i
-    that another model lacks.
+    Without targets, metrics that need them are nan; so is churn if graded rows have no answers.
+    `left_out[i]` is the number of rows of model i that another model lacks.
     """
 
     names: tuple[str, ...]
@@ -48,13 +48,14 @@ class Matrix:
     churn: FloatArray
     accuracy_gain: FloatArray
     left_out: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Matrix of {len(self.names)} models, n={self.n:,}: {listed(self.names, most=8)}>"
 
     def as_dict(self) -> dict[str, Any]:
         """The matrix as a dictionary for JSON."""
-        return {
+        document: dict[str, Any] = {
             "schema": SCHEMA,
             "models": list(self.names),
             "n": self.n,
@@ -64,6 +65,7 @@ class Matrix:
             "churn": [_nullable(row) for row in self.churn],
             "accuracy_gain": [_nullable(row) for row in self.accuracy_gain],
         }
+        return {**document, "notes": list(self.notes)} if self.notes else document
 
     def to_json(self) -> str:
         """The matrix as a JSON document."""
@@ -88,7 +90,8 @@ def matrix(
         raise InputError(f"Expected at least 2 models to set side by side, but got {len(models)}.")
     if on_missing not in ("error", "drop"):
         raise InputError(f"Expected `on_missing` to be error or drop, but got '{on_missing}'.")
-    given = [one_side(model, f"model {i}") for i, model in enumerate(models, start=1)]
+    sides = [one_side(model, f"model {i}") for i, model in enumerate(models, start=1)]
+    given = with_common_grades(sides)
     with name_any_file_on_error(given):
         labelled = [_labelled(model) for model in given]
         plan, _ = settled(
@@ -103,10 +106,12 @@ def matrix(
         agree = counts.same.copy()
         np.fill_diagonal(agree, 0)
         met = (agree.any(axis=1) | (counts.right.diagonal() > 0)).tolist()
-        refuse_strangers(plan, met, all_pairs=True)
+        if not plan.layout.graded:
+            refuse_strangers(plan, met, all_pairs=True)
         heights = [model.height for model in labelled]
     left_out = tuple(height - counts.n for height in heights)
-    return _rates(counts, names=_names(given), left_out=left_out)
+    found = _rates(counts, names=_names(given), left_out=left_out)
+    return replace(found, notes=tuple(columns_taken(given)))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,16 +122,12 @@ class _PairCounts:
     known: int
     right: IntArray
     same: IntArray
+    has_labels: bool
 
 
 def _labelled(model: Predictions) -> Predictions:
-    """A model with labels to count; scores are read only if it has no labels."""
-    if model.correct is not None:
-        raise InputError(
-            f"{model.name} has grades, and a matrix compares predicted classes; read it without "
-            "`correct=`."
-        )
-    if model.label is None and model.binary is None:
+    """A model with labels to count if it predicts classes; scores are read if it has no labels."""
+    if model.label is None and model.binary is None and model.scores is not None:
         model = with_labels(model)
     return replace(model, scores=None)
 
@@ -137,17 +138,19 @@ def _count(plan: CountingPlan) -> _PairCounts:
     labels = [OLD, NEW, *(control_column(i) for i in range(len(plan.controls)))]
     k = len(labels)
     pairs = [(i, j) for i in range(k) for j in range(i, k)]
-    right = [LABELLED.is_right(label).alias(f"__right{i}") for i, label in enumerate(labels)]
+    kind, known = row_kind(plan), pl.col(TARGET).count()
+    if plan.layout.graded:
+        known = pl.len()
+    right = [kind.is_right(label).alias(f"__right{i}") for i, label in enumerate(labels)]
     sums = [
         pl.len().alias("n"),
-        pl.col(TARGET).count().alias("known"),
+        known.alias("known"),
         *[_both_right(i, j).sum().alias(f"right {i} {j}") for i, j in pairs],
-        *[(pl.col(labels[i]) == pl.col(labels[j])).sum().alias(f"same {i} {j}") for i, j in pairs],
+        *[_same(plan, labels[i], labels[j]).sum().alias(f"same {i} {j}") for i, j in pairs],
     ]
     total = np.zeros(len(sums), dtype=np.int64)
-    for frame in checked_frames(pairing, frozenset({"label", "target"}), tally):
-        columns = frame.select(TARGET, *labels)
-        row = columns.with_columns(right).select(sums).collect(engine="streaming").row(0)
+    for frame in checked_frames(pairing, frozenset({"label", "target", "grade"}), tally):
+        row = frame.with_columns(right).select(sums).collect(engine="streaming").row(0)
         total += np.array(row, dtype=np.int64)
     places = tuple(np.array(pairs).T)
     found = []
@@ -155,7 +158,18 @@ def _count(plan: CountingPlan) -> _PairCounts:
         square = np.zeros((k, k), dtype=np.int64)
         square[places] = part
         found.append(np.maximum(square, square.T))
-    return _PairCounts(n=int(total[0]), known=int(total[1]), right=found[0], same=found[1])
+    return _PairCounts(
+        n=int(total[0]),
+        known=int(total[1]),
+        right=found[0],
+        same=found[1],
+        has_labels=plan.layout.has_labels,
+    )
+
+
+def _same(plan: CountingPlan, label: str, other: str) -> pl.Expr:
+    # Where an error or a refusal has left no answer, two missing answers are the same.
+    return pl.col(label).eq_missing(pl.col(other)) if plan.layout.has_labels else pl.lit(False)
 
 
 def _both_right(i: int, j: int) -> pl.Expr:
@@ -171,7 +185,9 @@ def _rates(counts: _PairCounts, *, names: tuple[str, ...], left_out: tuple[int, 
         n=counts.n,
         error_rate=divide_or_nan((counts.known - right).astype(np.float64), known),
         negative_flip_rate=divide_or_nan((right[:, None] - counts.right).astype(np.float64), known),
-        churn=divide_or_nan((counts.n - counts.same).astype(np.float64), n),
+        churn=divide_or_nan(
+            (counts.n - counts.same).astype(np.float64), n if counts.has_labels else 0.0 * n
+        ),
         left_out=left_out,
         accuracy_gain=divide_or_nan((right[None, :] - right[:, None]).astype(np.float64), known),
     )

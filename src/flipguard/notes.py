@@ -15,6 +15,7 @@ from flipguard.engines.readings import lacks
 from flipguard.errors import listed
 from flipguard.groups import Group
 from flipguard.predictions.names import score_like, suggestion, well_known
+from flipguard.predictions.sides import columns_taken
 from flipguard.predictions.table import Predictions
 
 # How other tools write a missing value as text; flipguard takes these texts as class names.
@@ -30,7 +31,7 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
         yield "rows were matched by their position, not by an id" + _hint(
             "id", (plan.old, plan.new)
         )
-    yield from _recognised(plan)
+    yield from columns_taken(plan.sides)
     counts = whole.counts
     if not counts.layout.has_target and (hint := _hint("target", plan.sides)):
         yield "there is no target column, so only churn is measured" + hint
@@ -59,17 +60,6 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
                 f"{name}: no prediction equals its target; check that predictions and targets "
                 "use the same class names (3 and cat are different names)"
             )
-
-
-def _recognised(plan: CountingPlan) -> Iterator[str]:
-    """Yield a note on the columns that were taken for a role by their names."""
-    sides: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for side in plan.sides:
-        sides.setdefault(side.recognised, []).append(side.name)
-    for columns, names in sides.items():
-        if columns:
-            told = ", ".join(f"{column!r} as {role}" for role, column in columns)
-            yield f"{', '.join(dict.fromkeys(names))}: took column {told}"
 
 
 def _infinite_ratios(whole: Group) -> Iterator[str]:
@@ -185,7 +175,7 @@ def _missing_spellings(plan: CountingPlan) -> Iterator[str]:
     for i, side in enumerate(plan.sides):
         if side.target is None or dtype_of(side, side.target) not in TEXT:
             continue
-        if lacks(side.path, [spelling[0].encode() for spelling in MISSING_SPELLINGS]):
+        if lacks(side.paths, [spelling[0].encode() for spelling in MISSING_SPELLINGS]):
             continue
         target = spelled(side.target, side, pl.String(), readings.of(i, "target"))
         odd = side.frame.select(target.alias("target")).filter(

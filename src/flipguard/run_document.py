@@ -35,7 +35,7 @@ def finished_document(folder: Path) -> dict[str, Any]:
     except FileNotFoundError as problem:
         raise InputError(
             f"Expected {printable(str(folder))} to be a run, but there is no {RUN} in it; "
-            "give the folder that `flipguard train --out` wrote."
+            "give the folder of a run."
         ) from problem
     except DAMAGES as problem:
         raise damaged(file, problem) from problem

@@ -74,7 +74,7 @@ def test_idx_files_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         load_data("mnist", root=tmp_path)
     assert str(missing.value) == (
         f"Expected `mnist` to be at {folder}/train-images-idx3-ubyte.gz, but got no such file; put "
-        "the four idx files of MNIST there, or name the parent folder with `--set data_root=DIR` "
+        "the four idx files of MNIST there, or name the parent folder with `data_root=DIR` "
         "or FLIPGUARD_DATA."
     )
     write_mnist(folder, "")

@@ -83,8 +83,8 @@ def test_a_missing_data_set_says_where_it_goes(
     assert str(refused.value) == (
         f"Expected `agnews` to be at {tmp_path}/agnews/train.csv, but got no such file; put AG "
         "News there as train.csv and test.csv, or as train.jsonl and test.jsonl with lines of "
-        '{"text": …, "label": 0 to 3}, plain or .gz, or name the parent folder with `--set '
-        "data_root=DIR` or FLIPGUARD_DATA."
+        '{"text": …, "label": 0 to 3}, plain or .gz, or name the parent folder with '
+        "`data_root=DIR` or FLIPGUARD_DATA."
     )
     monkeypatch.delenv("FLIPGUARD_DATA")
     with pytest.raises(InputError, match=r"to be at data/agnews/train\.csv, but"):

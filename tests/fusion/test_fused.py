@@ -167,7 +167,11 @@ class Sorts(nn.Module):
         ([nn.Linear(2, 3), nn.Linear(2, 4)], None, "members of one architecture"),
         ([nn.Sequential(nn.ReLU()), nn.Sequential(nn.Tanh())], None, "their layers differ"),
         ([nn.Linear(2, 3)] * 2, None, "an example of the inputs of Linear"),
-        ([Sorts(), Sorts()], torch.zeros(1, 4), "train its members one by one (`--fuse off`)"),
+        (
+            [Sorts(), Sorts()],
+            torch.zeros(1, 4),
+            "members one by one (`machine.fuse=off`)",
+        ),
     ],
 )
 def test_what_cannot_be_fused(members: list, example: Tensor | None, said: str) -> None:

@@ -439,7 +439,7 @@ def test_members_that_do_not_fit_or_do_not_gain_are_refused(
     example, config = torch.zeros(2, 3, 16, 16), fused(recipe={"batch_size": 500})
     for free, said in (
         (2**30, r"set `machine.fuse_chunk=\d`"),
-        (2**20, "use `--fuse off`"),
+        (2**20, "use `machine.fuse=off`"),
         (2**40, None),
     ):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, free))
@@ -454,7 +454,7 @@ def test_members_that_do_not_fit_or_do_not_gain_are_refused(
     group_setup._refuse_on_gpu(fused(fuse="on"), wide, gpu)
     group_setup._refuse_on_gpu(fused(fuse="auto"), wide, torch.device("cpu"))
     mapped = fuse(attending(), example=torch.zeros(1, 5, 8))
-    with pytest.raises(CannotFuse, match=r"but got one whose calls are mapped; use `--fuse on`"):
+    with pytest.raises(CannotFuse, match=r"one whose calls are mapped; use `machine.fuse=on`"):
         group_setup._refuse_on_gpu(fused(fuse="auto"), mapped, gpu)
     half = {"precision": "bf16-mixed", "fuse": "on"}
     with pytest.raises(CannotFuse, match=r"to be compiled in bf16-mixed, but got `machine.compile"):

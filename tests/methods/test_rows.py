@@ -223,7 +223,7 @@ def test_options_are_refused_before_members_are_trained(tmp_path: Path) -> None:
             RunFacts(),
             "Expected guide=homogeneous with `reuse`",
         ),
-        ({"reuse": 1}, RunFacts(), "Expected one `--old` with `reuse`, but got 0"),
+        ({"reuse": 1}, RunFacts(), "Expected one `old=` with `reuse`, but got 0"),
         ({"reuse": 1}, RunFacts(olds=[OldRun(folder=Path("o"), members=0)]), "lists none"),
         ({"reuse": 2}, RunFacts(olds=[OldRun(folder=Path("o"), members=1)]), "but it has 1; lower"),
     ],

@@ -19,6 +19,7 @@ SHAPES = [
     ("mlp", (40,)),
     ("mlp:hidden=8,depth=1", (2, 3, 4)),
     ("mlp:depth=4", (1,)),
+    ("mlp-bn:hidden=8,depth=1", (2, 3, 4)),
     ("conv1d", (40,)),
     ("conv1d:width=3", (2, 41)),
     ("conv1d", (3,)),
@@ -66,6 +67,7 @@ def count(model: nn.Module) -> int:
         ("conv1d", (40,), 5_210),
         ("mlp", (40,), 15_210),
         ("mlp", (1, 8, 5), 15_210),
+        ("mlp-bn", (40,), 15_210 + 2 * 2 * 100),
     ],
 )
 def test_sizes_are_those_of_the_papers(spec: str, shape: tuple[int, ...], parameters: int) -> None:
@@ -114,14 +116,14 @@ def test_gradients_reach_every_parameter(spec: str, shape: tuple[int, ...]) -> N
 
 
 @pytest.mark.parametrize(
-    "spec", ["mlp", "conv1d", "conv2d", "lenet5", "resnet9", "resnet20", "resnet18"]
+    "spec", ["mlp", "mlp-bn", "conv1d", "conv2d", "lenet5", "resnet9", "resnet20", "resnet18"]
 )
 def test_dropout_is_random_in_training_alone(spec: str) -> None:
     shape = (40,) if spec == "conv1d" else (3, 16, 16)
     model = build(f"{spec}:dropout=0.5", shape)
     inputs = batch(shape)
     for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             module.eval()
     assert not torch.equal(model(inputs), model(inputs))
     model.eval()

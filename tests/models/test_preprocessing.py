@@ -161,7 +161,9 @@ def test_a_processor_that_does_something_else_is_refused(tmp_path: Path) -> None
     told |= {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(told))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
-    with pytest.raises(InputError, match=r"but got MobileViT.*give it yourself by --input-size"):
+    with pytest.raises(
+        InputError, match=r"but got MobileViT.*give it yourself by `preprocessing.input_size`"
+    ):
         published_preprocessing(f"hf:{tmp_path}")
 
 

@@ -63,7 +63,7 @@ def test_runs_that_disagree_are_refused(tmp_path: Path) -> None:
     b = made.write_run(tmp_path / "b", None, old=["v2"])
     with pytest.raises(InputError, match="name one old model, but they name v1, v2; name it"):
         assign_roles([str(a), str(b)], old=None, control=None)
-    with pytest.raises(InputError, match="but they name none; name it with --old"):
+    with pytest.raises(InputError, match="but they name none; name it with `old=`"):
         assign_roles([str(made.write_run(tmp_path / "c", None))], old=None, control=None)
     with pytest.raises(InputError, match="is given twice"):
         assign_roles([str(a), str(a)], old=str(b), control=str(b))
@@ -245,7 +245,7 @@ def test_samples_on_the_command_line(run: Run, tmp_path: Path) -> None:
 
 def test_places_too_long_for_a_disk_are_one_sentence(tmp_path: Path) -> None:
     folder = made.write_run(tmp_path / "run", None, old=["x" * 5000])
-    with pytest.raises(InputError, match="but it does not exist; give its path with --old"):
+    with pytest.raises(InputError, match="but it does not exist; give its path with `old=`"):
         assign_roles([str(folder)], old=None, control=None)
     changed(folder, members=["m" * 5000])
     assert read_run(folder).members_seconds is None

@@ -1,12 +1,14 @@
 """The range of one more retrain, against the binomial law and in small simulations."""
 
 import math
+import statistics
 
 import numpy as np
 import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.formulas import evaluated
 
 from flipguard.statistics import prediction_interval, retrain_gain, retrain_rate
 from flipguard.statistics.seeds import retraining_variance
@@ -106,6 +108,22 @@ def test_the_seed_adds_nothing_where_controls_vary_no_more_than_samples_do() -> 
     spread = np.log([80.5, 120.5]).var(ddof=1)
     expected = 1.5 * scipy.stats.t.ppf(0.975, 1) ** 2 * spread
     assert retraining_variance([80, 120], 0.0, confidence=0.95) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("flips", [[80, 120], [400, 150, 210], [90, 100, 95, 105]])
+def test_the_formula_of_the_page_is_what_is_computed(flips: list[int]) -> None:
+    k, apart = len(flips), 60.0
+    expected = evaluated(
+        "docs/statistics.md",
+        ("a", "more"),
+        **{"s²": statistics.variance(math.log(one + 0.5) for one in flips)},
+        k=k,
+        apart=apart,
+        flips=statistics.mean(flips),
+        t=float(scipy.stats.t.ppf(0.975, k - 1)),
+        z=statistics.NormalDist().inv_cdf(0.975),
+    )
+    assert retraining_variance(flips, apart, confidence=0.95) == pytest.approx(expected)
 
 
 def test_one_flip_among_the_retrains_may_be_none_in_the_next() -> None:

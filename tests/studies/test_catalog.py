@@ -523,19 +523,19 @@ def test_an_unknown_scale_lists_the_known_ones_and_some_figures_have_no_study() 
 def test_what_a_scale_cannot_be_told() -> None:
     scale = scale_of("mnist1d")
     for wrong in ("epochs=3", "recipe=3", "options.k=3", "colour.red=1"):
-        with pytest.raises(InputError, match=r"`--set` of a study to set recipe\.NAME"):
+        with pytest.raises(InputError, match=r"`settings=` of a study to set recipe\.NAME"):
             scale.set([wrong])
     with pytest.raises(InputError, match="to be key=value"):
         scale.set(["recipe.epochs"])
-    with pytest.raises(InputError, match="`--set model=…` at scale agnews"):
+    with pytest.raises(InputError, match="model=… in `settings=` at scale agnews"):
         planned("elodi.table4", "agnews")
     for to_no_avail, why in (
         ("roles.smal=lenet5", r"a role of the studies, but got 'smal'; there are small, large"),
         (
             "roles.small=nonet",
-            r"--set roles\.small=nonet: Expected `model` to name a net, .*lenet5",
+            r"`settings=`, roles\.small=nonet: Expected `model` to name a net, .*lenet5",
         ),
-        ("roles.small=mlp:hiden=3", r"--set roles\.small=mlp:hiden=3: .*hidden"),
+        ("roles.small=mlp:hiden=3", r"`settings=`, roles\.small=mlp:hiden=3: .*hidden"),
         ("roles.many_weak=lenet5", "a role of the studies, but got 'many_weak'"),
         ("options.codistill-skl+entropy.beta=1", r"set options\.codistill-skl\.beta"),
         ("options.fd.weight=1", "Expected a method, but got 'fd'; .*lists all"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from tests.formulas import evaluated
 
 from flipguard.statistics.seeds import FEWEST, SHARED_DEGREES, difference_intervals
 
@@ -63,6 +65,22 @@ def test_five_of_which_the_variances_are_known() -> None:
     reach = stats.t.ppf(0.975, 3) / math.sqrt(3)
     assert found[0] == pytest.approx((-reach * math.sqrt(2), reach * math.sqrt(2)))
     assert found[4] == pytest.approx((-reach * math.sqrt(12), reach * math.sqrt(12)))
+
+
+@pytest.mark.parametrize(("seeds", "shared"), [(2, 1.0), (3, 1.0), (5, 4.0), (10, 0.0)])
+def test_the_formula_of_the_page_is_what_is_computed(seeds: int, shared: float) -> None:
+    table = np.random.default_rng(seeds).normal(size=(6, seeds))
+    found = difference_intervals(table, confidence=0.95, shared_degrees=shared)
+    variances = [statistics.variance(row) for row in table.tolist()]
+    for row, own, (low, high) in zip(table.tolist(), variances, found, strict=True):
+        half = evaluated(
+            "docs/results/calibration.md",
+            ("variance", "half_width"),
+            **{"d": shared, "n": seeds, "m": statistics.mean(variances), "s²": own},
+            t=float(stats.t.ppf(0.975, shared + seeds - 1)),
+        )
+        middle = statistics.mean(row)
+        assert (low, high) == pytest.approx((middle - half, middle + half))
 
 
 def test_with_ten_seeds_one_that_is_wild_does_not_widen_the_others() -> None:

@@ -131,7 +131,9 @@ def test_a_network_of_flipguard_is_trained_where_others_are_adopted() -> None:
 @pytest.mark.parametrize("setting", ["scope.validation=0.1", "preprocessing.input_size=[112]"])
 @pytest.mark.parametrize("study", ["pct.figure2", "elodi.figure2"])
 def test_settings_that_adopted_models_do_not_have_are_refused(study: str, setting: str) -> None:
-    with pytest.raises(NotAtScaleError, match=f"without `--set {setting.partition('=')[0]}`"):
+    with pytest.raises(
+        NotAtScaleError, match=f"without {setting.partition('=')[0]} in `settings=`"
+    ):
         planned(study, "imagenet", setting)
     planned("pct.table2a", "imagenet", setting)
 
@@ -352,7 +354,7 @@ def test_a_plan_times_the_models(
     told = [part for text in (*QUICK, *settings) for part in ("--set", text)]
     told += ["--set", f"data_root={root}", "--device", "cpu", "--out", str(tmp_path / "out")]
     first = flipguard("run", "pct.table4b", "--scale", "imagenet", "--plan", *told)
-    assert "5 runs, 0 of them finished: an unknown time; `--plan --time`" in first.out
+    assert "5 runs, 0 of them finished: an unknown time; --plan --time" in first.out
     assert first.out.count("?") == 10
     timed = flipguard("run", "pct.table4b", "--scale", "imagenet", "--plan", "--time", *told)
     assert timed.code == 0, timed.err

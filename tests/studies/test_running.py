@@ -238,7 +238,7 @@ def test_a_plan_trains_nothing(tmp_path: Path) -> None:
     large = flipguard("run", "elodi.table1", "--scale", "imagenet", "--plan")
     assert "timm:resnet50" in large.out
     told = " ".join(large.out.split())
-    assert "an unknown time; with the data, `--plan --time` times a few steps of each model" in told
+    assert "an unknown time; with the data, --plan --time times a few steps of each model" in told
     guessed = flipguard("run", ID, "--scale", "tinyimagenet", "--plan")
     assert re.search(
         r"about \S+ \w+ on a large GPU; "
@@ -259,7 +259,7 @@ def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         assert " on cuda (" in " ".join(done.out.split())
     refused = flipguard("run", ID, "--device", "cuda", "--out", out)
     assert refused.code == 2
-    assert "Expected a GPU for `--device cuda`" in refused.err
+    assert "Expected a GPU for --device cuda" in refused.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -268,17 +268,17 @@ def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     [
         (["run", "elodi.table99"], "Expected a study"),
         (["run", ID, "--scale", "moon"], "but got 'moon'; there are mnist1d, "),
-        (["run", ID, "--seeds", "0"], "`--seeds` to be at least 1"),
-        (["run", ID, "--first-seed", "-1"], "`--first-seed` to be at least 0, but got -1"),
+        (["run", ID, "--seeds", "0"], "--seeds to be at least 1"),
+        (["run", ID, "--first-seed", "-1"], "--first-seed to be at least 0, but got -1"),
         (["run", ID, "--first-seed", "999", "--seeds", "2"], "seeds below 1000"),
-        (["run", ID, "--members", "0"], "`--members` to be at least 1"),
+        (["run", ID, "--members", "0"], "--members to be at least 1"),
         (["run", ID, "--minutes", "0"], "`--minutes` to be above 0"),
         (["run", ID, "elodi.table99"], "Expected a study"),
         (["run", ID, "elodi.table6", *NEWS], "Expected elodi.table6 to have"),
-        (["run", "all", "--scale", "agnews"], "Expected `--set model=…`"),
+        (["run", "all", "--scale", "agnews"], "Expected model=… in --set"),
         (
             ["run", "elodi.table4", "--scale", "agnews", "--set", "model=no/such"],
-            "Expected `--set model` to be a folder with a pretrained model of Transformers, but "
+            "Expected model in --set to be a folder with a pretrained model of Transformers, but "
             "'no/such' has no config.json",
         ),
         (
@@ -287,15 +287,15 @@ def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         ),
         (["run", "pct.table3", "--scale", "mnist"], "did you mean mnist1d?"),
         (["show", "pct.table3", "--scale", "mnist"], "did you mean mnist1d?"),
-        (["run", ID, "--fuse", "maybe"], "`--fuse` to be auto, on or off"),
-        (["run", ID, "--device", "abacus"], "`--device` to be auto, cpu or cuda"),
-        (["run", ID, "--devices", "0,1", "--device", "cpu"], "`--devices` to be numbers of GPUs"),
+        (["run", ID, "--fuse", "maybe"], "--fuse to be auto, on or off"),
+        (["run", ID, "--device", "abacus"], "--device to be auto, cpu or cuda"),
+        (["run", ID, "--devices", "0,1", "--device", "cpu"], "--devices to be numbers of GPUs"),
         (["run", ID, "--set", "recipe.epoch=3"], "but got 'recipe.epoch'"),
         (["run", ID, "--plan", "--set", "recipe.epochs=-3"], "`recipe.epochs` to be from 1 on"),
         (["run", ID, "--plan", "--set", "recipe.learning_rate=nan"], "but got nan"),
         (["run", ID, "--plan", "--set", "data=mnist1d:train=40x"], "`train` to be a whole number"),
         (["run", ID, "--plan", "--set", "data=cifar"], "but got 'cifar'"),
-        (["run", ID, "--set", "classes=abc"], "classes` to be a whole number from 2 on"),
+        (["run", ID, "--set", "classes=abc"], "classes in --set to be a whole number from 2 on"),
         (["run", ID, "--plan", "--out", __file__], f"but {__file__} is a file; name another one."),
         (["show", ID, "--out", __file__], f"but {__file__} is a file; name another one."),
         (["run", "churn.table3", "--scale", "imagenet"], "stands for ImageNet"),

@@ -129,7 +129,7 @@ def test_transformers_with_its_processor_and_its_labels(folder: Path, tmp_path: 
 
 
 def test_a_model_of_texts(bert: Path, texts: str, tmp_path: Path) -> None:  # noqa: F811
-    with pytest.raises(InputError, match=r"it has 5, and names none; list .*--classes FILE"):
+    with pytest.raises(InputError, match=r"it has 5, and names none; list .*`classes=`"):
         quietly(f"hf:{bert}", texts, tmp_path / "run")
     names = load_data(texts).class_names
     spare = [f"spare {index}" for index in range(5 - len(names))]
@@ -173,7 +173,7 @@ def test_without_a_scaling_it_is_said(tmp_path: Path) -> None:
 
 
 def test_code_needs_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"consent to run .*--allow-code"):
+    with pytest.raises(InputError, match=r"consent to run .*`allow_code=True`"):
         own(tmp_path, allow_code=False)
     assert not (tmp_path / "run").exists()
     run = own(tmp_path).run
@@ -233,7 +233,7 @@ def test_the_order_of_classes_is_taken_from_a_file(tmp_path: Path) -> None:
 
 def test_a_model_that_knows_more_classes(tmp_path: Path) -> None:
     weights = saved(small(classes=5, input_shape=None), tmp_path / "five.safetensors")
-    with pytest.raises(InputError, match=r"it has 5, and names none; list .*--classes FILE"):
+    with pytest.raises(InputError, match=r"it has 5, and names none; list .*`classes=`"):
         own(tmp_path, weights=weights)
     done = own(tmp_path, weights=weights, classes=["a", "2", "0", "b", "1"])
     assert done.run.class_names == ("0", "1", "2")
@@ -268,7 +268,7 @@ def arrays_targets(folder: Path) -> np.ndarray[Any, Any]:
 
 
 def test_names_that_are_not_the_datas_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="but --classes has no '0', '1', '2'"):
+    with pytest.raises(InputError, match="but `classes=` has no '0', '1', '2'"):
         own(tmp_path, classes=["a", "b", "c"])
     with pytest.raises(InputError, match=r"'out\.weight' is \[3, 144\] in the file"):
         own(tmp_path, classes=["0", "1"])

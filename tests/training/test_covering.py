@@ -74,7 +74,7 @@ REFUSED: tuple[tuple[Forbidden, str], ...] = (
             "fine_tune": frozenset({"yes"}),
             "update": frozenset({"same", "classes", "architecture"}),
         },
-        "Expected `--old`, whose weights members start from, not to be trained on the ",
+        "Expected `old=`, whose weights members start from, not to be trained on the ",
     ),
 )
 # What takes seconds a run: other ways to compute the same.

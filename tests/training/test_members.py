@@ -75,7 +75,7 @@ def test_members_of_other_data_are_not_used(method: str, tmp_path: Path) -> None
     again = trained(config, tmp_path / "runs" / "b")  # the same data, so the same members
     assert len(members_in(tmp_path / "runs")) == 2
     write()
-    said = r"has changed since .* began; choose another parent folder for `--out`, or remove"
+    said = r"has changed since .* began; choose another parent folder for `out=`, or remove"
     with pytest.raises(InputError, match=said):
         trained(config, tmp_path / "runs" / "c")
     assert not (tmp_path / "runs" / "c").exists()
@@ -171,7 +171,7 @@ def test_given_members_that_learned_what_they_are_calibrated_on_are_refused(
 def test_members_that_start_from_what_learned_it_are_refused(tmp_path: Path) -> None:
     options = {"guide": "calibrated"}
     old = trained(tiny(), tmp_path / "old")
-    role = "`--old`, whose weights members start from,"
+    role = "`old=`, whose weights members start from,"
     config = tiny("elodi", options=options, old=(str(old.folder),), fine_tune=True)
     with pytest.raises(InputError, match=LEARNED % (role, 25, "leave `fine_tune` out")):
         trained(config, tmp_path / "run")

@@ -64,14 +64,14 @@ def refused(config: Config, out: Path, *, resume: bool = False) -> str:
 @pytest.mark.parametrize(
     ("method", "old", "said"),
     [
-        ("fd-lm", [], "given an old run with `--old`"),
+        ("fd-lm", [], "given an old run with `old=`"),
         ("bct", ["narrow"], "have the old model's classes"),
         ("bu-cr", ["narrow"], "have the old model's classes"),
         ("l2-sp", ["other"], "the old model's architecture"),
         ("ewc", ["other"], "the old model's architecture"),
         ("mixout", ["narrow"], "the old model's architecture"),
-        ("l2-sp", ["old", "older"], "one `--old`"),
-        ("bct", ["old", "older"], "one `--old`"),
+        ("l2-sp", ["old", "older"], "one `old=`"),
+        ("bct", ["old", "older"], "one `old=`"),
     ],
 )
 def test_impossible_combinations(
@@ -83,14 +83,14 @@ def test_impossible_combinations(
 
 def test_legacy_needs_an_old_before_members_are_trained(tmp_path: Path) -> None:
     said = refused(tiny("elodi", options={"legacy": 0.5}), tmp_path / "run")
-    assert "`--old`" in said
+    assert "`old=`" in said
     assert not list(tmp_path.iterdir())
 
 
 def test_fine_tuning_needs_one_old_of_the_same_architecture(
     olds: dict[str, Run], tmp_path: Path
 ) -> None:
-    assert "one `--old`" in refused(tiny(fine_tune=True), tmp_path / "run")
+    assert "one `old=`" in refused(tiny(fine_tune=True), tmp_path / "run")
     config = with_old(tiny("elodi", fine_tune=True), olds["other"])
     assert "fine-tuning" in refused(config, tmp_path / "run")
     assert not list(tmp_path.iterdir())
@@ -217,7 +217,7 @@ def stopped_run(out: Path, **changes: Any) -> Config:
 
 def test_folder_in_use(tmp_path: Path) -> None:
     config = stopped_run(tmp_path / "run")
-    assert "--resume" in refused(config, tmp_path / "run")
+    assert "`resume=True`" in refused(config, tmp_path / "run")
     changed = dataclasses.replace(config, seeds=Seeds(seed=5))
     assert "'seeds.seed' changed" in refused(changed, tmp_path / "run", resume=True)
     assert trained(config, tmp_path / "run", resume=True).finished

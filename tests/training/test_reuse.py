@@ -176,9 +176,9 @@ def test_what_cannot_be_taken_over(
 
 def test_one_old_run_is_needed(old: Run, tmp_path: Path) -> None:
     said = refused(update(None, 2, reuse=1), tmp_path / "run")
-    assert "one `--old` with `reuse`, but got 0" in said
+    assert "one `old=` with `reuse`, but got 0" in said
     two = with_old(update(None, 2, reuse=1), old, old)
-    assert "one `--old` with `reuse`, but got 2" in refused(two, tmp_path / "run")
+    assert "one `old=` with `reuse`, but got 2" in refused(two, tmp_path / "run")
 
 
 def test_an_old_run_without_members(tmp_path: Path) -> None:

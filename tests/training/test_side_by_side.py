@@ -158,7 +158,8 @@ MOODS = [
         "dies",
         InputError,
         r"Expected the process of member \d to finish, but it was killed \(signal 9\), .*"
-        r"; resume with `--resume`, or with `--fuse off`, which trains one member at a time\.",
+        r"; resume with `resume=True`, or with `machine\.fuse=off`, which trains one member at a "
+        r"time\.",
         marks=pytest.mark.slow,
     ),
 ]

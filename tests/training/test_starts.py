@@ -267,7 +267,7 @@ def test_one_model_does_not_start_from_several(
 ) -> None:
     said = refused(tuned(method, olds["ensemble"]), tmp_path / "run")
     assert f"Expected `{method}` to start from one model's weights, but " in said
-    assert "is an ensemble; give one of its members as `--old`" in said
+    assert "is an ensemble; give one of its members as `old=`" in said
     assert ("leave `fine_tune` out" in said) == (method not in ("l2-sp", "ewc", "mixout"))
 
 

@@ -91,9 +91,9 @@ def test_predict_gives_the_files_of_the_run(old: Run, tmp_path: Path) -> None:
     assert is_whole(old)
     plain = trained(tiny(), tmp_path / "plain")
     assert not (plain.folder / "predictions" / "validation.npz").exists()
-    with pytest.raises(InputError, match="`--split validation` of a run with a validation split"):
+    with pytest.raises(InputError, match="`split='validation'` of a run with a validation split"):
         predict(plain, split="validation", out=tmp_path / "none.npz")
-    with pytest.raises(InputError, match="`--split` to be train, validation or test, but got 'x'"):
+    with pytest.raises(InputError, match="`split=` to be train, validation or test, but got 'x'"):
         predict(plain, split="x", out=tmp_path / "none.npz")
 
 

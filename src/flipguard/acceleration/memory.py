@@ -109,7 +109,8 @@ def checkpoint_segments(fused: Fused) -> None:
         if not isinstance(part, Packed):
             raise InputError(
                 "Expected members that are packed as groups, which can recompute activations, but "
-                f"got {part.way} ones; leave `machine.checkpointing` out, or use `--fuse off`."
+                f"got {part.way} ones; leave `machine.checkpointing` out, or use "
+                "`machine.fuse=off`."
             )
         part.rewrite(CheckpointedNet)
 

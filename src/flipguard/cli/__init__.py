@@ -10,7 +10,7 @@ import os
 import sys
 
 from flipguard.cli import output
-from flipguard.cli.arguments import with_flags
+from flipguard.cli.arguments import flags_of, use_flags, with_flags
 from flipguard.errors import FlipguardError, InputError, printable
 
 # Loading the libraries alone needs more.
@@ -40,6 +40,7 @@ def main() -> None:
 
         # Not `app()`, which would choose other exit codes for a broken pipe and an interrupt.
         command = typer.main.get_command(app)
+        use_flags(flags_of(command, arguments))
         code = 0
         try:
             with command.make_context("flipguard", arguments) as context:

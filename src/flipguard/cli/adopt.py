@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from flipguard.cli.arguments import with_flags
 from flipguard.cli.options import AllowCode
 from flipguard.cli.output import line
 from flipguard.errors import InputError, MissingExtraError, listed
@@ -120,36 +120,19 @@ def adopt_command(
         mean=_numbers("--mean", mean),
         std=_numbers("--std", std),
     )
-    try:
-        adopt(
-            model,
-            data,
-            out,
-            weights=weights,
-            classes=classes,
-            preprocessing=settings,
-            data_root=data_root,
-            device=device,
-            allow_code=allow_code,
-            report=line,
-        )
-    except InputError as problem:
-        if (text := _with_flags(str(problem))) == str(problem):
-            raise
-        raise InputError(text) from problem
-    line(f"{out}: finished; predictions of the test set are in {out}/predictions/test.npz")
-
-
-def _with_flags(text: str) -> str:
-    """Return an error's text with the flags of this command in place of the settings of a run.
-
-    >>> _with_flags("Expected `preprocessing.input_size` …")
-    'Expected `--input-size` …'
-    """
-    text = text.replace("--set data_root=", "--data-root ")
-    return re.sub(
-        r"`preprocessing\.(\w+)`", lambda found: f"`--{found[1].replace('_', '-')}`", text
+    adopt(
+        model,
+        data,
+        out,
+        weights=weights,
+        classes=classes,
+        preprocessing=settings,
+        data_root=data_root,
+        device=device,
+        allow_code=allow_code,
+        report=lambda text: line(with_flags(text)),
     )
+    line(f"{out}: finished; predictions of the test set are in {out}/predictions/test.npz")
 
 
 def _sizes(flag: str, text: str | None) -> tuple[int, ...] | None:

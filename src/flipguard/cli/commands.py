@@ -7,6 +7,7 @@ import typer
 from flipguard._version import __version__
 from flipguard.cli import (
     adopt,
+    analyze,
     compare,
     demo,
     ensemble,
@@ -55,6 +56,7 @@ for module in (
     report,
     matrix,
     ensemble,
+    analyze,
     train,
     adopt,
     predict,

@@ -107,13 +107,12 @@ def compared(
         with side.naming_flag():
             found.append(side.called(read_predictions(side.path, **side.columns)))
     in_service, replacement = found
-    of_controls = {
-        "id": sides.id,
-        "target": sides.target,
-        "label": sides.label,
-        "correct": sides.correct,
-        **_scored(sides, new=True),
-    }
+    scored = _scored(sides, new=True)
+
+    def read(path: str) -> Predictions:
+        columns: dict[str, Any] = {"id": sides.id, "target": sides.target, "label": sides.label}
+        return read_predictions(path, **columns, correct=sides.correct, **scored)
+
     if rules is not None:
         check_columns(rules, old=in_service, new=replacement)
     with progress("comparing") as told:
@@ -121,7 +120,7 @@ def compared(
             old=in_service,
             new=replacement,
             by=[*(rules.by if rules is not None else ()), *(by or [])],
-            control=[read_predictions(path, **of_controls) for path in control or []],
+            control=[read(path) for path in control or []],
             cluster=cluster,
             confidence=confidence,
             correction=correction.value,
@@ -154,9 +153,12 @@ class _Side:
             raise InputError(str(problem).replace("`label=`", self.flag)) from problem
 
     def called(self, side: Predictions) -> Predictions:
+        from flipguard.predictions.sides import without_found_grades
+
         if self.shared:
-            # Scores in the file are of one model, and nothing says of which.
-            side = replace(side, scores=None, name=f"{self.path}:{self.columns['label']}")
+            # Scores and grades in the file are of one model, and nothing says of which.
+            name = f"{side.name}:{self.columns['label']}"
+            side = replace(without_found_grades(side), scores=None, name=name)
         return side if self.name is None else replace(side, name=self.name)
 
 

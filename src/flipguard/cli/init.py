@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,7 @@ from flipguard.errors import InputError
 
 if TYPE_CHECKING:
     from flipguard.comparison import Comparison
+    from flipguard.predictions.table import Predictions
     from flipguard.starter_policies import StarterPolicy, StarterRule
 
 
@@ -79,30 +80,35 @@ def init_command(
         raise InputError(f"{out} exists already; remove it, or name another file with --out.")
     check_destinations([*([old] if old else []), *(control or [])], other=out)
     starter = STARTERS[kind.value]
-    names: dict[str, Any] = {"id": id, "target": target, "label": label, "correct": correct}
-    measured = {} if old is None else _measured(starter, old, control or [], names)
+    measured: dict[StarterRule, float] = {}
+    if old is not None:
+        from flipguard.predictions.read import read_predictions
+
+        in_service, *controls = (
+            read_predictions(path, id=id, target=target, label=label, correct=correct)
+            for path in (old, *(control or []))
+        )
+        measured = _measured(starter, in_service, controls)
     write_text(starter.text(measured), out)
     if out != "-":
         line(f"{out}: a starter policy; read its comments, and set its limits")
 
 
 def _measured(
-    starter: StarterPolicy, old: str, controls: list[str], names: dict[str, Any]
+    starter: StarterPolicy, in_service: Predictions, controls: list[Predictions]
 ) -> dict[StarterRule, float]:
     """Return per rule the worst end of the intervals of the controls against old."""
     from flipguard.comparison import compare
-    from flipguard.predictions.read import read_predictions
 
-    in_service = read_predictions(old, **names)
     by = [] if in_service.column("target") is None else ["target"]
     ends: dict[StarterRule, list[float]] = {rule: [] for rule in starter.rules}
-    for path in controls:
-        result = compare(old=in_service, new=read_predictions(path, **names), by=by)
+    for control in controls:
+        result = compare(old=in_service, new=control, by=by)
         for rule in starter.rules:
             if not rule.by_class and not result[rule.metric].is_defined:
                 raise InputError(
-                    f"{rule.metric} cannot be measured on {old} and {path}; give files with "
-                    "predicted classes and a target column (--label, --target)."
+                    f"{rule.metric} cannot be measured on {in_service.name} and {control.name}; "
+                    "give files with predicted classes and a target column (--label, --target)."
                 )
             ends[rule] += _ends(rule, result)
     # Without a class that is large enough, a rule for classes keeps its default.

@@ -27,6 +27,7 @@ def matrix_command(
     id: options.Id = None,
     target: options.Target = None,
     label: options.Label = None,
+    correct: options.Correct = None,
     on_missing: options.OnMissingOption = options.OnMissing.error,
 ) -> None:
     """Show negative flips, churn and accuracy gain of every ordered pair of models.
@@ -42,7 +43,9 @@ def matrix_command(
     if plot is not None:
         check_picture(plot, of="a matrix")
         check_models(len(files))
-    models = [read_predictions(path, id=id, target=target, label=label) for path in files]
+    models = [
+        read_predictions(path, id=id, target=target, label=label, correct=correct) for path in files
+    ]
     result = matrix_of(models, on_missing=on_missing.value)
     if json is not None:
         write_text(result.to_json(), json)

@@ -37,7 +37,13 @@ class CorrectionChoice(StrEnum):
 
 DEFAULT_BUDGET = "4MB"
 
-Old = Annotated[str, typer.Argument(metavar="OLD", help="Model in service: predictions or a run.")]
+Old = Annotated[
+    str,
+    typer.Argument(
+        metavar="OLD",
+        help="Model in service: a file of predictions, several as a pattern in quotes, or a run.",
+    ),
+]
 New = Annotated[
     str | None,
     typer.Argument(
@@ -46,7 +52,13 @@ New = Annotated[
         show_default=False,
     ),
 ]
-Files = Annotated[list[str], typer.Argument(metavar="MODEL…", help="Prediction files or runs.")]
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODEL…",
+        help="Prediction files or runs; several files of one model as a pattern in quotes.",
+    ),
+]
 By = Annotated[
     list[str] | None,
     typer.Option("--by", metavar="COL", help="Break results down by this column; may be repeated."),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from flipguard import report
 from flipguard.errors import FlipguardError, InputError, printable
 from flipguard.files import check_writable, replacing
-from flipguard.run_document import is_run, run_files
+from flipguard.predictions.side_files import files_read
 
 if TYPE_CHECKING:
     import polars as pl
@@ -106,8 +106,7 @@ def check_destinations(inputs: Iterable[str], **destinations: str | None) -> Non
     given = [destination for destination in destinations.values() if destination is not None]
     if given.count("-") > 1:
         raise InputError("Only one output can be - (standard output); write the others to files.")
-    files = (file for path in inputs for file in (path, *(run_files(path) if is_run(path) else ())))
-    read = {os.path.realpath(file) for file in files}
+    read = {os.path.realpath(file) for path in inputs for file in files_read(path)}
     written: set[str] = set()
     for destination in given:
         if destination == "-":

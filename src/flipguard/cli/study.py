@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flipguard.cli import options
+from flipguard.cli.arguments import with_flags
 from flipguard.cli.output import TIME_IS_UP, check_destinations, say, show, typed, write_text
 from flipguard.cli.progress import progress
 from flipguard.errors import InputError, MissingExtraError
@@ -189,7 +190,8 @@ def plan_parts(task: StudyJob) -> list[RenderableType]:
     text = [plan_summary(task), *left_out]
     if task.no_data is not None:
         text.append(f"Data is missing: {task.no_data}")
-    return [_plan_head(task), "", table, "", *text, "Nothing was trained."]
+    told = map(with_flags, text)
+    return [_plan_head(task), "", table, "", *told, "Nothing was trained."]
 
 
 def _plan_head(task: StudyJob) -> str:
@@ -306,7 +308,7 @@ def run_command(
         return
     for study, why in task.left_out.items():
         _tell(f"{study} is left out: {why}")
-    say(f"{named(task)} at {scale}: {plan_summary(task)}")
+    say(f"{named(task)} at {scale}: {with_flags(plan_summary(task))}")
     with _resumable(), progress("training") as shown:
         outcome = run_studies(task, command=typed(), minutes=minutes, progress=shown, report=_tell)
     show(outcome_parts(task, outcome), stdout_taken=False)
@@ -325,7 +327,7 @@ def _check_times(minutes: float | None, *, time: bool, plan: bool) -> None:
 
 
 def _tell(line: str) -> None:
-    say(f"flipguard: {line}")
+    say(f"flipguard: {with_flags(line)}")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flipguard.cli.arguments import with_flags
 from flipguard.cli.options import AllowCode
 from flipguard.cli.output import TIME_IS_UP, line, say
 from flipguard.errors import InputError, MissingExtraError, printable
@@ -123,7 +124,7 @@ def train_command(
     stopped_by_hand = False
     try:
         with allowing_code(allow_code), finish_epoch_on_interrupt(_say_that_the_epoch_is_finished):
-            run = train_with(None, settings, out, resume=resume, monitor=LineMonitor(line))
+            run = train_with(None, settings, out, resume=resume, monitor=LineMonitor(_tell))
             stopped_by_hand = interrupted() and not run.finished
     except KeyboardInterrupt:
         stopped_by_hand = True
@@ -131,6 +132,10 @@ def train_command(
         say(f"{out}: interrupted{_way_on(out, settings)}")
         raise typer.Exit(130)
     _say_how_it_ended(run, out)
+
+
+def _tell(text: str) -> None:
+    line(with_flags(text))
 
 
 def _say_how_it_ended(run: Run, out: Path) -> None:

@@ -108,11 +108,8 @@ class RandomResizedCrop(Augmentation):
                 seed=seed,
             )
 
-        images = split.crops(positions, boxes_of, size=self.size)
         turned = mirrored(self.flip, ids, epochs, seed, BOX_MIRROR)
-        if turned is not None:
-            images[turned] = images[turned].flip(3)
-        return images
+        return split.crops(positions, boxes_of, size=self.size, mirrored=turned)
 
     def finish(
         self, inputs: Tensor, split: Split, indices: Tensor, *, epoch: int | Tensor, seed: int

@@ -91,18 +91,24 @@ class FolderSplit(Split):
         boxes_of: Callable[[slice, Tensor], Boxes],
         *,
         size: int | None = None,
+        mirrored: Tensor | None = None,
     ) -> Tensor:
         """Return one box of each whole image, as uint8 [k, 3, height, width].
 
         `boxes_of` is called with some of the indices, as a slice, and with the heights and widths
-        of their images, int64 [n, 2]. Each file is opened and decoded once.
+        of their images, int64 [n, 2]. Each file is opened and decoded once. Where `mirrored`,
+        bool [k], is true, left and right are swapped.
         """
         sizes = (size, size) if size else self.sizes
+        turned = [False] * len(indices) if mirrored is None else mirrored.tolist()
 
         def cuts(some: slice, images: Sequence[Any]) -> list[Pixels]:
             shapes = torch.tensor([(one.height, one.width) for one in images])
             corners = boxes_of(some, shapes).corners()
-            return [partial(box_as_pixels, corners=box, sizes=sizes) for box in corners]
+            return [
+                partial(box_as_pixels, corners=box, sizes=sizes, mirrored=turn)
+                for box, turn in zip(corners, turned[some], strict=True)
+            ]
 
         return self._decoded(indices, sizes, cuts)
 
@@ -158,7 +164,8 @@ class FolderSplit(Split):
     ) -> Tensor:
         """Open some images at a time, ask for what turns each into pixels, and do that."""
         positions = self.positions(indices).tolist()
-        found = torch.empty((len(positions), 3, *sizes), dtype=torch.uint8)
+        # Pixel by pixel, as Pillow stores them and as convolutions want them.
+        found = torch.empty((len(positions), *sizes, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
         library = pillow()
 
         def decode(some: slice) -> None:
@@ -213,7 +220,8 @@ class DecodedSplit(ArraySplit):
     def __init__(
         self, *, files: FolderSplit, inputs: Tensor, device: torch.device | str = "cpu"
     ) -> None:
-        super().__init__(inputs=inputs.to(device), targets=files.targets.to(device), ids=files.ids)
+        inputs = inputs.contiguous().to(device)
+        super().__init__(inputs=inputs, targets=files.targets.to(device), ids=files.ids)
         self.files: Final = files
 
     def subset(self, indices: Tensor) -> DecodedSplit:

@@ -53,7 +53,7 @@ def absent(name: str, path: Path, how: str) -> AbsentError:
     """Return the error for a named data set whose files are missing."""
     return AbsentError(
         f"Expected `{name}` to be at {path}, but got no such file; {how}, or name the parent "
-        f"folder with `--set data_root=DIR` or {VARIABLE}."
+        f"folder with `data_root=DIR` or {VARIABLE}."
     )
 
 
@@ -153,7 +153,7 @@ def pillow() -> Any:
 
 def as_pixels(image: Any, *, size: int, resize: int) -> Tensor:
     """Return the middle of an image with the shorter side `resize`, as uint8 [3, size, size]."""
-    image = image.convert("RGB")
+    image = in_colour(image)
     width, height = image.size
     if min(width, height) != resize:
         shorter = min(width, height)
@@ -164,17 +164,25 @@ def as_pixels(image: Any, *, size: int, resize: int) -> Tensor:
 
 
 def box_as_pixels(
-    image: Any, corners: tuple[int, int, int, int], *, sizes: tuple[int, int]
+    image: Any,
+    corners: tuple[int, int, int, int],
+    *,
+    sizes: tuple[int, int],
+    mirrored: bool = False,
 ) -> Tensor:
     """Return a box (left, top, right, bottom) of an image as uint8 [3, height, width]."""
     # Cropped before it is resized, because Pillow's `box` uses pixels from beyond its edges.
-    image = image.crop(corners)
-    # Converting copies all pixels, also of an image that has the right mode.
-    image = image if image.mode == "RGB" else image.convert("RGB")
+    image = in_colour(image.crop(corners))
     # One axis after the other, because Pillow's order depends on its version and on the image.
     for shape in ((sizes[1], image.height), (sizes[1], sizes[0])):
         image = image.resize(shape, pillow().Resampling.BILINEAR)
-    return _pixels(image)
+    return _pixels(image.transpose(pillow().Transpose.FLIP_LEFT_RIGHT) if mirrored else image)
+
+
+def in_colour(image: Any) -> Any:
+    """Return an image with the channels red, green and blue."""
+    # Converting copies all pixels, also of an image that has the right mode.
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _pixels(image: Any) -> Tensor:

@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from flipguard.engines.pairing import IDS_TO_NAME, SEED, Pairing
+from flipguard.engines.pairing import SEED, Pairing
 from flipguard.engines.plan import RowCounts
-from flipguard.errors import InputError
 from flipguard.predictions.read import name_file_on_error
 
 HASHES = ("__hash_a", "__hash_b")
@@ -210,7 +209,9 @@ def _hashed_frames(
     if sum(rows.matched for rows in tally) == 0:
         raise pairing.nothing_in_common()
     if missing and pairing.plan.on_missing == "error":
-        raise _one_side_only(pairing)
+        problem = pairing.lacking(pairing.only_in)
+        assert problem is not None
+        raise problem
 
 
 def _hashed(pairing: Pairing, i: int, want: frozenset[str], part: int) -> pl.DataFrame:
@@ -240,16 +241,6 @@ def _refuse_missing_id(pairing: Pairing, i: int) -> None:
     missing = pairing.id_list(i).select(pl.all().null_count())
     if missing.collect(engine="streaming").item():
         raise pairing.missing_id(i)
-
-
-def _one_side_only(pairing: Pairing) -> InputError:
-    for have, lack in pairing.pairs_of_sides():
-        only = pairing.id_list(have).join(pairing.id_list(lack), on="id", how="anti")
-        count = only.select(pl.len()).collect(engine="streaming").item()
-        if count:
-            ids = only.sort("id").head(IDS_TO_NAME).collect(engine="streaming")["id"].to_list()
-            return pairing.lacking(have, lack, ids, count)
-    raise AssertionError("Rows differ, yet no id is on one side only.")
 
 
 def _same_rows(tables: list[pl.DataFrame]) -> bool:

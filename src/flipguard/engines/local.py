@@ -90,6 +90,8 @@ def count(plan: CountingPlan, wants: frozenset[Want] = NOTHING_MORE) -> Counted:
     with name_any_file_on_error(plan.sides):
         plan, _ = settled(with_control_labels(plan))
         tally, rows, odd_labels = _counting(plan).run(lambda: Tally(plan, wants))
+        if rows.only_old or rows.only_new:
+            rows = _with_ids(rows, Pairing(plan))
         found = Counted.of(plan, tally.tables, rows, odd_labels, tally.details())
     counted = int(found.whole.counts.rows.sum())
     if counted != rows.matched:
@@ -100,6 +102,12 @@ def count(plan: CountingPlan, wants: frozenset[Want] = NOTHING_MORE) -> Counted:
             "check that no program writes to the files, and compare again."
         )
     return found
+
+
+def _with_ids(rows: RowCounts, pairing: Pairing) -> RowCounts:
+    """The row counts with the first ids that only old or only new has."""
+    old, new = pairing.only_in(0, 1)[0], pairing.only_in(1, 0)[0]
+    return replace(rows, ids_only_old=tuple(old), ids_only_new=tuple(new))
 
 
 def details(plan: CountingPlan, wants: frozenset[Want]) -> Details:
@@ -158,4 +166,4 @@ def with_labels(predictions: Predictions) -> Predictions:
     if predictions.class_names is None:
         labels = labels.cast(pl.Int64)
     frame = pl.concat([predictions.frame, labels.to_frame().lazy()], how="horizontal")
-    return replace(predictions, frame=frame, label=column, path=None)
+    return replace(predictions, frame=frame, label=column, path=None, files=())

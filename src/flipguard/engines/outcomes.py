@@ -64,13 +64,14 @@ def no_score(i: int, name: str, column: str) -> RowCheck:
     )
 
 
-def no_grade(i: int, name: str, column: str) -> RowCheck:
-    """A row whose grade is missing, or is no grade."""
+def no_grade(i: int, name: str, column: str, *, found: bool) -> RowCheck:
+    """A row whose grade is missing, or is no grade; `found`: the column was not named."""
+    way_out = ", or rename the column if it holds no grades" if found else ""
     return RowCheck(
         ~pl.col(f"{i}|grade").is_in(GRADES).fill_null(False),
         lambda rows: (
             f"{name} has no grade in column '{column}' for {rows}; write 0 or 1, true or false, "
-            "pass or fail, C or I, or one of error, refused and unparsed."
+            f"pass or fail, C or I, or one of error, refused and unparsed{way_out}."
         ),
         (f"{i}|grade",),
     )

@@ -7,7 +7,7 @@ and then nothing is joined and nothing is held in memory; else `joining` brings 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ from flipguard.errors import InputError, listed
 from flipguard.predictions.formats import TEXT_FORMATS, format_of
 from flipguard.predictions.read import name_any_file_on_error, name_file_on_error
 from flipguard.predictions.same_bytes import identical_parquet_column
+from flipguard.predictions.scores import place_of_row
 
 if TYPE_CHECKING:
     from flipguard.predictions.table import Predictions
@@ -169,7 +170,7 @@ class Pairing:
             elif f"{i}|label" in names and side.correct is None:
                 found.append(no_label(i, side.name, side.label))
             if f"{i}|grade" in names:
-                found.append(no_grade(i, side.name, str(side.correct)))
+                found.append(no_grade(i, side.name, str(side.correct), found=side.found_grades))
             for j in range(i):
                 # Each pair: where one file leaves a target out, two others may still disagree.
                 if f"{i}|target" in names and f"{j}|target" in names:
@@ -245,7 +246,7 @@ class Pairing:
     @property
     def columnar(self) -> bool:
         """Whether columns are read one by one, so that several queries cost no more than one."""
-        paths = [side.path for side in self.sides if side.path is not None]
+        paths = [path for side in self.sides for path in side.paths]
         return all(format_of(path)[0] not in TEXT_FORMATS for path in paths)
 
     def missing_id(self, i: int) -> InputError:
@@ -258,8 +259,8 @@ class Pairing:
             .collect()
         )
         return InputError(
-            f"{side.name} has no id in column '{side.id}' at row {row[f'{i}|row'][0] + 1:,}; "
-            "give every row another id."
+            f"{side.name} has no id in column '{side.id}' at "
+            f"{place_of_row(side, int(row[f'{i}|row'][0]))}; give every row another id."
         )
 
     def refuse_duplicates(self, i: int) -> None:
@@ -323,19 +324,30 @@ class Pairing:
         names = (self.sides[have].name, self.sides[lack].name)
         return why_ids_differ(self.id_list(have), self.id_list(lack), names)
 
-    def pairs_of_sides(self) -> list[tuple[int, int]]:
-        """(have, lack): the order in which missing ids are reported."""
-        pairs = [(0, 1), (1, 0)] + [(0, i) for i in range(2, len(self.sides))]
-        return pairs + [(i, 0) for i in range(2, len(self.sides))]
+    def only_in(self, have: int, lack: int) -> tuple[list[object], int]:
+        """The first ids that one side has and another lacks, and their number."""
+        only = self.id_list(have).join(self.id_list(lack), on="id", how="anti")
+        count = int(only.select(pl.len()).collect(engine="streaming").item())
+        first = only.sort("id").head(IDS_TO_NAME).collect(engine="streaming") if count else None
+        return ([] if first is None else first["id"].to_list()), count
 
-    def lacking(self, have: int, lack: int, ids: list[object], total: int) -> InputError:
-        """The sentence for ids that one side has and another lacks."""
-        return InputError(
-            f"{self.sides[have].name} has {total:,} {_plural(total, 'id')} that "
-            f"{self.sides[lack].name} lacks: {_named(ids, total)}; give the same "
-            "samples in every file, or leave these out with `on_missing='drop'`."
-            + self._why_ids_differ(have, lack)
-        )
+    def lacking(self, only_in: Callable[[int, int], tuple[list[object], int]]) -> InputError | None:
+        """The sentence for the ids that `only_in` finds: those of one side that another lacks."""
+        for i in range(1, len(self.sides)):
+            found = {(0, i): only_in(0, i), (i, 0): only_in(i, 0)}
+            told = [
+                f"{self.sides[have].name} has {total:,} {_plural(total, 'id')} that "
+                f"{self.sides[lack].name} lacks: {_named(ids, total)}"
+                for (have, lack), (ids, total) in found.items()
+                if total
+            ]
+            if told:
+                first = next(pair for pair, (_, total) in found.items() if total)
+                return InputError(
+                    f"{', and '.join(told)}; give the same samples in every file, or leave these "
+                    "out with `on_missing='drop'`." + self._why_ids_differ(*first)
+                )
+        return None
 
 
 def settled(plan: CountingPlan) -> tuple[CountingPlan, Readings]:

@@ -200,12 +200,14 @@ def _share_a_class(old: Scores | None, new: Scores | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCounts:
-    """The numbers of samples in both files and in only one of them."""
+    """The numbers of samples in both files and in only one of them, and the first ids of these."""
 
     matched: int
     only_old: int = 0
     only_new: int = 0
     not_in_control: int = 0
+    ids_only_old: tuple[object, ...] = ()
+    ids_only_new: tuple[object, ...] = ()
 
 
 def summed_rows(parts: list[RowCounts]) -> RowCounts:

@@ -248,7 +248,7 @@ def _suspects(side: Predictions, text: list[str]) -> set[str]:
     values = [exactly(c).cast(pl.String).alias(str(i)) for i, c in enumerate(text)]
     peek = side.frame.select(values).head(ROWS_TO_PEEK).collect()
     still = [c for i, c in enumerate(text) if _may_be_numbers(peek[str(i)])]
-    if not still or lacks(side.path, SUSPECT_BYTES):
+    if not still or lacks(side.paths, SUSPECT_BYTES):
         return set()
     signs = [
         exactly(c).cast(pl.String).str.contains(SUSPECT).any().alias(str(i))
@@ -258,9 +258,13 @@ def _suspects(side: Predictions, text: list[str]) -> set[str]:
     return {c for c, has_one in zip(still, row, strict=True) if has_one}
 
 
-def lacks(path: Path | None, signs: Sequence[bytes]) -> bool:
-    """Whether the rows of a text file hold none of these, which their bytes alone may tell."""
-    if path is None or path.suffix.lower() not in (".csv", ".tsv"):
+def lacks(paths: Sequence[Path], signs: Sequence[bytes]) -> bool:
+    """Whether the rows of text files hold none of these, which their bytes alone may tell."""
+    return bool(paths) and all(_lacks(path, signs) for path in paths)
+
+
+def _lacks(path: Path, signs: Sequence[bytes]) -> bool:
+    if path.suffix.lower() not in (".csv", ".tsv"):
         return False
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         rows = data.find(b"\n")

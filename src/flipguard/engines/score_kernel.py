@@ -33,7 +33,6 @@ NUMBERS_IN_DOUBLE = 1 << 16
 PROBABILITY_TOLERANCE = 1e-3
 # What subtracting nearly equal numbers may leave below 0.
 ROUNDING = 1e-6
-LOG2_E = 1.4426950408889634
 # Exponentials of this size, sums of a million of them, and the ratio of the largest to the smallest
 # stay inside single precision.
 SAFE_LOGIT = 40.0
@@ -65,17 +64,36 @@ class PairRows:
 
 @dataclass(slots=True)
 class Block:
-    """Some rows of one model: numbers proportional to its probabilities, and their logarithms.
+    """Some rows of one model: its probabilities up to one factor per row, and their logarithms.
 
-    `largest` and `total` are the largest weight of each row and the sum of its weights. `drops` is
-    how far the logarithm of each weight lies below that of the largest.
+    `logs` are logarithms of the probabilities up to one number per row, as logits are. `weights`
+    are proportional to the probabilities. The largest of each row, of class `top`, is 0 there: it
+    is in `largest`, its logarithm in `top_log`, and the sum of the others in `rest`. Kept apart,
+    the others are not lost next to a largest that is nearly all.
     """
 
     kind: ScoreKind
+    logs: Array
     weights: Array
+    top: IntArray
     largest: Array
-    total: FloatArray
-    drops: Array
+    top_log: FloatArray
+    rest: FloatArray
+
+    @property
+    def total(self) -> FloatArray:
+        """The sum of all weights of each row."""
+        return self.rest + self.largest
+
+    @property
+    def surprise(self) -> FloatArray:
+        """Minus the logarithm of the largest probability of each row."""
+        found: FloatArray = np.log1p(self.rest / self.largest)
+        return found
+
+    def put_back(self) -> None:
+        """Make the weights those of all classes."""
+        self.weights[np.arange(len(self.top)), self.top] = self.largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +148,15 @@ def side_and_pair_rows(
         scratch = [np.empty((2, rows, scores.shape[1]), scores.dtype) for scores in given]
         for start in starts:
             stop = min(n, start + rows)
+            views = [scores[start:stop] for scores in given]
             blocks: list[Block] = []
-            for scores, kind, side in zip((old, new), kinds, sides, strict=True):
-                if scores is not None and kind is not None and side is not None:
-                    room = scratch[len(blocks)][:, : stop - start]
-                    block = scores[start:stop]
-                    blocks.append(_side_block(block, kind, side, room, start, stop, look=look))
-            if pair is not None and old is not None and new is not None:
-                a, b = blocks
-                pair.divergence[start:stop] = _divergence(a, b, matching)
-                pair.surrogate[start:stop] = _surrogate(a, b, matching, exponent)
-                if pair.distance is not None:
-                    room = scratch[0][0, : stop - start]
-                    _distance_block(old[start:stop], new[start:stop], matching, room, pair, start)
+            for kind, side in zip(kinds, sides, strict=True):
+                if kind is not None and side is not None:
+                    room, view = scratch[len(blocks)][:, : stop - start], views[len(blocks)]
+                    blocks.append(_side_block(view, kind, side, room, start, stop, look=look))
+            if pair is not None:
+                rooms = [room[1, : stop - start] for room in scratch]
+                _pair_block(views, blocks, matching, exponent, rooms, pair, start)
 
     threads = min(os.cpu_count() or 1, -(-n // rows))
     shares = [range(i * rows, n, threads * rows) for i in range(threads)]
@@ -218,55 +232,66 @@ def _side_block(
     *,
     look: bool,
 ) -> Block:
-    """Fills one side's rows; `room` is memory for the weights and for the drops."""
-    every = np.arange(len(scores))
-    top = scores.argmax(axis=1)
-    weights, drops = room
+    """Fills one side's rows; `room` is memory for the weights and for their logarithms."""
+    weights, logs = room
     if kind == "logits":
-        total = _softmax_weights(scores, scores[every, top], weights)
-        whole = total
+        # First, because memory is read while it computes: the search for the largest would wait.
+        np.exp(scores, out=weights)
+    top = scores.argmax(axis=1)
+    if kind == "logits":
+        logs = _softmax_weights(scores, top, weights, logs)
+    else:
+        # Rounding may have left a probability below 0.
+        np.maximum(scores, 0.0, out=weights)
+        np.log(np.maximum(weights, np.finfo(weights.dtype).tiny, out=logs), out=logs)
+    block = _block(kind, logs, weights, top)
+    if kind == "logits":
+        total = whole = block.total
         bad = ~np.isfinite(total)
         if look:
             # A sum is finite only if each of its terms is.
             bad |= ~np.isfinite(scores.sum(axis=1, dtype=np.float64))
-        np.subtract(scores[every, top, None], scores, out=drops)
     else:
-        # Rounding may have left a probability below 0.
-        np.maximum(scores, 0.0, out=weights)
-        total = scores.astype(np.float64).sum(axis=1)
-        whole = np.ones(len(scores))
-        bad = ~(np.abs(total - 1.0) <= PROBABILITY_TOLERANCE) | (scores.min(axis=1) < -ROUNDING)
-        np.log(np.maximum(weights, np.finfo(weights.dtype).tiny, out=drops), out=drops)
-        np.subtract(drops[every, top, None], drops, out=drops)
-    largest = weights[every, top]
-    # The second largest is the largest once the first is away; argmax is the fastest search.
-    weights[every, top] = -1.0
-    second = weights[every, weights.argmax(axis=1)] if scores.shape[1] > 1 else np.zeros(len(top))
-    weights[every, top] = largest
-    block = Block(kind, weights, largest, total, drops)
+        total, whole = block.total, np.ones(len(scores))
+        exact = scores.astype(np.float64).sum(axis=1)
+        bad = ~(np.abs(exact - 1.0) <= PROBABILITY_TOLERANCE) | (scores.min(axis=1) < -ROUNDING)
+    # Without the largest, the second is the largest; argmax is the fastest search.
+    second = weights[np.arange(len(top)), weights.argmax(axis=1)]
+    largest = block.largest.astype(np.float64)
     side.top[start:stop] = top
-    side.confidence[start:stop] = largest.astype(np.float64) / whole
-    side.margin[start:stop] = (largest.astype(np.float64) - second) / whole
-    side.entropy[start:stop] = _surprise(block) + _mean_drop(block, drops)
+    side.confidence[start:stop] = largest / whole
+    side.margin[start:stop] = (largest - second) / whole
+    # The mean of how far a logarithm lies below the largest, which adds nothing.
+    drops = block.top_log * block.rest - np.vecdot(weights, logs)
+    side.entropy[start:stop] = block.surprise + drops / total
     side.bad[start:stop] = bad
     return block
 
 
-def _softmax_weights(scores: Array, largest: Array, room: Array) -> FloatArray:
-    """Exponentials up to one factor per row, in `room`; returns their sums."""
+def _block(kind: ScoreKind, logs: Array, weights: Array, top: IntArray) -> Block:
+    """The rows of these weights; takes the largest of each row out of them."""
+    every = np.arange(len(top))
+    largest = weights[every, top]
+    weights[every, top] = 0.0
+    rest = _row_sums(weights).astype(np.float64)
+    return Block(kind, logs, weights, top, largest, logs[every, top].astype(np.float64), rest)
+
+
+def _softmax_weights(scores: Array, top: IntArray, weights: Array, room: Array) -> Array:
+    """Put the exponentials right where they overflow or vanish; returns their logarithms."""
     # Which way is taken depends on the row alone: its neighbours must not change its last bit.
+    largest = scores[np.arange(len(top)), top]
     far = ~(np.abs(largest) < SAFE_LOGIT)
+    if not far.any():
+        return scores
     if far.all():
         np.subtract(scores, largest[:, None], out=room)
-        np.exp(room, out=room)
+        np.exp(room, out=weights)
     else:
-        # Neither end overflows, so the usual subtraction of the row's largest can be left out; and
-        # powers of two are twice as fast as exponentials.
-        np.multiply(scores, scores.dtype.type(LOG2_E), out=room)
-        np.exp2(room, out=room)
-        if far.any():
-            room[far] = np.exp(scores[far] - largest[far, None])
-    return _row_sums(room).astype(np.float64)
+        np.copyto(room, scores)
+        room[far] -= largest[far, None]
+        weights[far] = np.exp(room[far])
+    return room
 
 
 def _row_sums(values: Array) -> Array:
@@ -275,47 +300,93 @@ def _row_sums(values: Array) -> Array:
     return sums
 
 
-def _surprise(block: Block) -> FloatArray:
-    """Minus the logarithm of the largest probability of each row."""
-    found: FloatArray = np.log(block.total / block.largest)
-    return found
+def _pair_block(
+    scores: list[Array],
+    blocks: list[Block],
+    matching: Matching | None,
+    exponent: float,
+    rooms: list[Array],
+    pair: PairRows,
+    start: int,
+) -> None:
+    """Fills the rows of a pair; `rooms` is memory where the logarithms of probabilities may be."""
+    (a, b), stop = blocks, start + len(scores[0])
+    # The difference of logits is that of the logarithms, where these are the logits themselves.
+    one = matching is None and a.logs is scores[0] and b.logs is scores[1]
+    difference = _distance(scores, matching, rooms[0], pair, start) if one else None
+    pair.divergence[start:stop] = _divergence(a, b, matching, rooms, difference)
+    a.put_back()
+    b.put_back()
+    pair.surrogate[start:stop] = _surrogate(a, b, matching, exponent)
+    if not one:
+        _distance(scores, matching, rooms[0], pair, start)
 
 
-def _mean_drop(block: Block, drops: Array) -> FloatArray:
-    """The mean of some values per class, weighted by a model's probabilities."""
-    found: FloatArray = np.vecdot(block.weights, drops).astype(np.float64) / block.total
-    return found
+def _distance(
+    scores: list[Array], matching: Matching | None, room: Array, pair: PairRows, start: int
+) -> Array | None:
+    """Fills the distances of logits; returns new minus old, over the classes that both know."""
+    if pair.distance is None:
+        return None
+    old, new = scores
+    if matching is not None:
+        difference = new[:, matching.new] - old[:, matching.old]
+    else:
+        difference = np.subtract(new, old, out=room if old.dtype == new.dtype else None)
+    squared = np.vecdot(difference, difference)
+    pair.distance[start : start + len(old)] = np.sqrt(squared.astype(np.float64))
+    return difference
 
 
-def _divergence(old: Block, new: Block, matching: Matching | None) -> FloatArray:
+def _divergence(
+    old: Block,
+    new: Block,
+    matching: Matching | None,
+    rooms: list[Array],
+    difference: Array | None,
+) -> FloatArray:
     """KL(p_old, p_new) over the shared classes, of which new has at least the least probability.
 
-    Overwrites the drops of `new`.
+    `difference` is that of the logarithms, if it is already there.
     """
     if matching is not None:
         if not len(matching.old):
-            return np.full(len(old.total), np.nan)
+            return np.full(len(old.top), np.nan)
         old, new = _shared(old, matching.old), _shared(new, matching.new)
-    surprise = _surprise(new)
-    # Differences are taken class by class, because those of two nearly equal models are small.
-    most = (MOST_DIVERGENCE - surprise).astype(new.drops.dtype)
-    drops = np.minimum(new.drops, most[:, None], out=new.drops)
-    drops = np.subtract(drops, old.drops, out=drops if drops.dtype == old.drops.dtype else None)
-    found = _mean_drop(old, drops) + (surprise - _surprise(old))
+    every, top = np.arange(len(old.top)), old.top
+    surprise = new.surprise
+    # The logarithm of the least probability, on the scale of this row.
+    least = new.top_log + (surprise - MOST_DIVERGENCE)
+    at_top = np.maximum(new.logs[every, top].astype(np.float64), least)
+    below = np.flatnonzero(new.logs[every, new.logs.argmin(axis=1)] < least)
+    if difference is None or len(below) > len(every) // 4:
+        same = matching is None and old.logs.dtype == new.logs.dtype
+        lowest = least.astype(new.logs.dtype)[:, None]
+        clipped = np.maximum(new.logs, lowest, out=rooms[1] if same else None)
+        difference = np.subtract(clipped, old.logs, out=rooms[0] if same else None)
+    elif len(below):
+        lowest = least[below].astype(new.logs.dtype)[:, None]
+        difference[below] = np.maximum(new.logs[below], lowest) - old.logs[below]
+    # Differences are taken class by class, because those of two nearly equal models are small; and
+    # that of old's top class apart, because the others may weigh very little next to it.
+    rest = old.rest * (at_top - old.top_log) - np.vecdot(old.weights, difference)
+    found = rest / old.total + (new.top_log - at_top + surprise) - old.surprise
     return np.clip(found, 0.0, MOST_DIVERGENCE)
 
 
 def _shared(block: Block, places: IntArray) -> Block:
-    """The scores of some classes alone; their total is nan where they have no probability."""
-    drops = block.drops.take(places, axis=1)
-    drops -= drops.min(axis=1, keepdims=True)
-    # Not the weights themselves: next to a much larger logit of another class they may all be 0.
-    weights = np.exp(-drops)
+    """The scores of some classes alone; their largest is nan where they have no probability."""
+    logs = block.logs.take(places, axis=1)
+    top = logs.argmax(axis=1)
     if block.kind == "probabilities":
-        weights[block.weights.take(places, axis=1) == 0] = 0.0
-    total = _row_sums(weights).astype(np.float64)
-    total[total == 0] = np.nan
-    return Block(block.kind, weights, np.ones(len(weights), weights.dtype), total, drops)
+        block.put_back()
+        weights = block.weights.take(places, axis=1)
+    else:
+        # Next to a much larger logit of another class, the weights may all be 0.
+        weights = np.exp(logs - logs[np.arange(len(top)), top, None])
+    shared = _block(block.kind, logs, weights, top)
+    shared.largest[shared.largest == 0] = np.nan
+    return shared
 
 
 def _surrogate(
@@ -340,19 +411,3 @@ def _surrogate(
         alone += b[:, matching.only_new].sum(axis=1, dtype=np.float64)
         a, b = a[:, matching.old], b[:, matching.new]
     return np.asarray(0.5 * (np.abs(a - b).sum(axis=1, dtype=np.float64) + alone))
-
-
-def _distance_block(
-    old: Array, new: Array, matching: Matching | None, room: Array, pair: PairRows, start: int
-) -> None:
-    """The Euclidean distance of logits, over the classes that both sides know."""
-    if pair.distance is None:
-        return
-    if matching is not None:
-        difference = new[:, matching.new] - old[:, matching.old]
-    elif old.dtype == new.dtype:
-        difference = np.subtract(new, old, out=room)
-    else:
-        difference = new - old
-    squared = np.vecdot(difference, difference)
-    pair.distance[start : start + len(old)] = np.sqrt(squared.astype(np.float64))

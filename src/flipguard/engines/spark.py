@@ -234,27 +234,37 @@ def _without_rows(side: Predictions) -> Predictions:
     if scores is not None and scores.array is not None:
         scores = replace(scores, array=scores.array[:0])
     empty = pl.DataFrame(schema=side.frame.collect_schema())
-    return replace(side, frame=empty.lazy(), scores=scores, path=None)
+    return replace(side, frame=empty.lazy(), scores=scores, path=None, files=())
 
 
 def _read_by_spark(side: Predictions, rows: SparkSide) -> str | None:
-    """The format of a file that Spark reads itself; None if the local reader must."""
-    if side.path is None:
+    """The format of files that Spark reads itself; None if the local reader must."""
+    kinds = {_format_for_spark(path) for path in side.paths}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    # Spark reads all files of a side with the schema and the order of columns of the first.
+    alike = all(file.frame.collect_schema() == rows.schema for file in side.files)
+    alike &= all(list(f.frame.collect_schema()) == list(rows.schema) for f in side.files)
+    if kind is None or not alike:
         return None
-    path = side.path.absolute()
-    if PATTERN & set(str(path)) or path.name.startswith(("_", ".")):
-        return None
-    kind, compression = format_of(path)
     names = rows.schema.names()
     if kind in TEXT_FORMATS:
-        plain = compression is None or path.suffix == ".gz"
-        return kind if plain and not any("\n" in name for name in names) else None
+        return kind if not any("\n" in name for name in names) else None
     # Spark does not tell a column from one that differs in case alone.
     if kind != "parquet" or len({name.lower() for name in names}) < len(names):
         return None
     types = [rows.schema[name] for name in rows.read_columns]
     inner = [t.inner if isinstance(t, pl.List | pl.Array) else t for t in types]
     return kind if all(t in FLAT for t in inner) else None
+
+
+def _format_for_spark(path: Path) -> str | None:
+    """The format of a file, if Spark can open it by its path and its compression."""
+    path = path.absolute()
+    if PATTERN & set(str(path)) or path.name.startswith(("_", ".")):
+        return None
+    kind, compression = format_of(path)
+    plain = compression is None or path.suffix == ".gz"
+    return kind if plain or kind not in TEXT_FORMATS else None
 
 
 def _paired_rows(plan: CountingPlan, sides: tuple[SparkSide, ...]) -> SparkCounter:
@@ -273,7 +283,7 @@ def _travelling(session: SparkSession, side: Predictions, rows: SparkSide) -> Da
     from pyspark.sql import functions as sql
 
     fields = ", ".join(f"{name} {kind}" for name, kind in rows.fields.items())
-    where = f"file://{side.path.absolute()}" if side.path is not None else ""
+    where = [f"file://{path.absolute()}" for path in side.paths]
     if rows.format is None:
         frames = rows.from_frames(_local_frames(side, rows.read_columns))
         table = pa.Table.from_batches(list(frames))
@@ -281,12 +291,13 @@ def _travelling(session: SparkSession, side: Predictions, rows: SparkSide) -> Da
     elif rows.format == "parquet":
         quoted = ["`" + name.replace("`", "``") + "`" for name in rows.read_columns]
         columns = [sql.col(name).alias(f"column{j}") for j, name in enumerate(quoted)]
-        frame = session.read.parquet(where).select(columns).mapInArrow(rows.from_columns, fields)
+        frame = session.read.parquet(*where).select(columns).mapInArrow(rows.from_columns, fields)
     else:
         text = session.read.option("lineSep", "\n").text(where)
         line = sql.concat(sql.col("value"), sql.lit("\n")).cast("binary").alias("line")
         start = sql.col("_metadata.file_block_start").alias("start")
-        frame = text.select(line, start).mapInArrow(rows.from_lines, fields)
+        path = sql.col("_metadata.file_path").alias("path")
+        frame = text.select(line, start, path).mapInArrow(rows.from_lines, fields)
     number = sql.row_number().over(Window.partitionBy("id").orderBy("id"))
     return frame.withColumn(f"number{rows.index}", number)
 
@@ -341,12 +352,14 @@ def _counted(plan: CountingPlan, paired: SparkCounter, table: pl.DataFrame) -> C
         ]
         counts.add(pl.DataFrame([*keys, *rows.select(counts.layout.names).get_columns()]))
     seen = findings.numbers
-    only_old, only_new = seen["only0lacks1"], seen["only1lacks0"]
+    (ids_old, only_old), (ids_new, only_new) = findings.only_in(0, 1), findings.only_in(1, 0)
     rows_seen = RowCounts(
         matched=seen["matched"],
         only_old=only_old,
         only_new=only_new,
         not_in_control=seen["not_in_control"],
+        ids_only_old=tuple(ids_old),
+        ids_only_new=tuple(ids_new),
     )
     return Counted.of(plan, tables, rows_seen, (seen["odd0"], seen["odd1"]))
 
@@ -366,10 +379,9 @@ def _refuse(plan: CountingPlan, findings: Findings) -> None:
             raise pairing.duplicates(i, ids[f"twice{i}"], seen[f"twice{i}"])
     if not seen["paired"]:
         raise pairing.nothing_in_common()
-    for have, lack in pairing.pairs_of_sides() if plan.on_missing == "error" else []:
-        what = f"only{have}lacks{lack}"
-        if seen[what]:
-            raise pairing.lacking(have, lack, ids[what], seen[what])
+    problem = pairing.lacking(findings.only_in) if plan.on_missing == "error" else None
+    if problem is not None:
+        raise problem
     for model, names in sorted(findings.names.items()):
         refuse_nameless(plan.sides[int(model)], pl.Series(names, dtype=pl.String))
     if findings.problems:

@@ -144,19 +144,22 @@ class SparkSide:
             yield self._travelling(partial(_typed, batch, types))
 
     def from_lines(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Rows of a text file, in (line, start of its part of the file) from Spark."""
-        header_seen = self.format not in SEPARATORS
+        """Rows of text files, in (line, start of its part of the file, file) from Spark."""
+        headers_seen: set[str] = set()
         for batch in batches:
             lines: list[bytes] = batch.column(0).to_pylist()
-            if not header_seen:
-                # The header is the first line that says anything, of the part that starts at 0.
-                starts = batch.column(1).to_pylist()
-                first = enumerate(line.removeprefix(BOM) for line in lines)
-                text = (at for at, line in first if starts[at] == 0 and line.strip(self._blanks))
-                header = next(text, None)
-                if header is not None:
-                    header_seen = True
-                    del lines[header]
+            if self.format in SEPARATORS:
+                starts, files = batch.column(1).to_pylist(), batch.column(2).to_pylist()
+                # The header of a file is the first line that says anything, of the part at 0.
+                headers = []
+                for at, line in enumerate(lines):
+                    if starts[at] or files[at] in headers_seen:
+                        continue
+                    if line.removeprefix(BOM).strip(self._blanks):
+                        headers_seen.add(files[at])
+                        headers.append(at)
+                for at in reversed(headers):
+                    del lines[at]
             lines = [line for line in lines if line.strip(self._blanks)]
             if lines:
                 yield self._travelling(partial(self._parsed, lines))
@@ -242,6 +245,11 @@ class Findings:
         if len(ids):
             self.numbers[what] += len(ids)
             self._keep(what, ids.drop_nulls().sort().head(IDS_TO_NAME).to_list())
+
+    def only_in(self, have: int, lack: int) -> tuple[list[Any], int]:
+        """The first ids that one side has and another lacks, and their number."""
+        what = f"only{have}lacks{lack}"
+        return self.ids.get(what, []), self.numbers[what]
 
     def add(self, other: Findings) -> None:
         """Add the findings of another worker."""

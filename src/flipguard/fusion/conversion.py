@@ -85,7 +85,7 @@ def fuse(
     raise InputError(
         f"Expected a network that can be trained as {len(members)} at once, but "
         f"{type(members[0]).__name__} has {' and '.join(dict.fromkeys(reasons))}; train its "
-        "members one by one (`--fuse off`)."
+        "members one by one (`machine.fuse=off`)."
     )
 
 

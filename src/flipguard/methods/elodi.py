@@ -227,7 +227,7 @@ def _check(options: Options, facts: RunFacts) -> None:
     _inhibition(options)
     if LEGACY.of(options) and not facts.olds:
         raise InputError(
-            "Expected an old run for `legacy`, but got none; name one with `--old`, or leave "
+            "Expected an old run for `legacy`, but got none; name one with `old=`, or leave "
             "`legacy` at 0 to follow the ensemble alone."
         )
     if GUIDE.of(options) == "heterogeneous" and not facts.guides:
@@ -259,14 +259,14 @@ def _check_reuse(options: Options, facts: RunFacts) -> None:
         )
     if len(facts.olds) != 1:
         raise InputError(
-            f"Expected one `--old` with `reuse`, but got {len(facts.olds)}; name the run whose "
+            f"Expected one `old=` with `reuse`, but got {len(facts.olds)}; name the run whose "
             "members are reused."
         )
     old = facts.olds[0]
     if not old.members:
         raise InputError(
             f"Expected {old.folder} to have members to reuse, but its run.json lists none; "
-            "give an `--old` that was trained with members, or leave `reuse` out."
+            "give an `old=` that was trained with members, or leave `reuse` out."
         )
     if old.members < count:
         raise InputError(

@@ -44,5 +44,5 @@ def check_code(spec: str, *, allowed: bool = False) -> None:
         return
     raise InputError(
         f"Expected consent to run the code that '{printable(spec)}' names, but got none; if you "
-        "trust it, repeat this with --allow-code (in Python `allow_code=True`)."
+        "trust it, repeat this with `allow_code=True`."
     )

@@ -45,7 +45,7 @@ def convolved(before: int, after: int) -> tuple[nn.Module, ...]:
 class Perceptron(Net):
     """A multi-layer perceptron: `depth` hidden layers of `hidden` units, ReLU, dropout after each.
 
-    Inputs of any shape are flattened.
+    With `norm`, batch normalisation comes before each ReLU. Inputs of any shape are flattened.
 
     >>> Perceptron(classes=10, input_shape=(40,))
     Perceptron(
@@ -69,12 +69,16 @@ class Perceptron(Net):
         hidden: int = 100,
         depth: int = 2,
         dropout: float = 0.0,
+        norm: bool = False,
     ) -> None:
         super().__init__(input_shape=needed("mlp", input_shape))
         widths = [math.prod(self.input_shape), *[hidden] * depth]
         layers: list[nn.Module] = []
         for before, after in pairwise(widths):
-            layers += [nn.Linear(before, after), nn.ReLU(), nn.Dropout(dropout)]
+            layers += [nn.Linear(before, after)]
+            if norm:
+                layers += [nn.BatchNorm1d(after)]
+            layers += [nn.ReLU(), nn.Dropout(dropout)]
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(widths[-1], classes)
 

@@ -112,7 +112,8 @@ class Preprocessing:
         """
         assert self.input_size is not None
         height, width = self.input_size
-        image = image.convert("RGB")
+        # Converting copies all pixels, also of an image that has the right mode.
+        image = image if image.mode == "RGB" else image.convert("RGB")
         wanted = self._resized(image.width, image.height)
         if wanted != image.size:
             image = image.resize(wanted, _filter(self.interpolation))

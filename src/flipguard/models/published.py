@@ -222,8 +222,9 @@ def _check_equal(spec: str, processor: Any, found: Preprocessing) -> None:
 def _inexpressible(spec: str, what: str) -> InputError:
     return InputError(
         f"Expected the preprocessing of '{printable(spec)}' to be a resize, a centre crop and a "
-        f"scaling, but got {printable(what)}; give it yourself by --input-size, --resize, "
-        "--interpolation, --mean and --std."
+        f"scaling, but got {printable(what)}; give it yourself by "
+        "`preprocessing.input_size`, `preprocessing.resize`, `preprocessing.interpolation`, "
+        "`preprocessing.mean` and `preprocessing.std`."
     )
 
 
@@ -265,7 +266,7 @@ def published_weights(
     else:
         raise InputError(
             f"Expected weights for '{printable(spec)}', but flipguard publishes none; name a file "
-            "by --weights."
+            "by `weights=`."
         )
     count = classes if labels is None else len(labels)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -338,7 +339,7 @@ def _torchvision_model(
     if chosen is None:
         raise InputError(
             f"Expected '{spec}' to have published weights, but torchvision has none; name a file "
-            "by --weights."
+            "by `weights=`."
         )
     # Without their auxiliary heads, which models that are built anew have, they would not fit.
     asked = {"aux_logits": True} if name in SCALED_INSIDE else {}

@@ -38,6 +38,7 @@ BEFORE_HEAD = dropout_option("before the head")
 NETS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
     {
         "mlp": Perceptron,
+        "mlp-bn": partial(Perceptron, norm=True),
         "conv1d": ConvNet1d,
         "conv2d": ConvNet2d,
         "lenet5": LeNet5,
@@ -59,17 +60,22 @@ def _cifar(depth: int) -> ModelRow:
     )
 
 
-_ROWS = (
-    ModelRow(
-        name="mlp",
+def _perceptron(name: str, sentence: str) -> ModelRow:
+    return ModelRow(
+        name=name,
         inputs="any",
-        sentence="A multi-layer perceptron on the flattened input.",
+        sentence=sentence,
         options=(
             whole_option("hidden", 100, "Units of each hidden layer."),
             whole_option("depth", 2, "Hidden layers.", below=1000),
             dropout_option("after each hidden layer"),
         ),
-    ),
+    )
+
+
+_ROWS = (
+    _perceptron("mlp", "A multi-layer perceptron on the flattened input."),
+    _perceptron("mlp-bn", "The same with batch normalisation in each hidden layer."),
     ModelRow(
         name="conv1d",
         inputs="signal",

@@ -6,6 +6,7 @@ How such scores become classes belongs to `flipguard.engines.binary`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,3 +56,13 @@ def checked_threshold(given: object, argument: str = "threshold") -> float:
     if not is_number or not math.isfinite(given):  # type: ignore[arg-type]
         raise InputError(f"Expected `{argument}=` to be a finite number, but got {given!r}.")
     return float(given)  # type: ignore[arg-type]
+
+
+def refuse_two_predictions(name: str, others: Mapping[str, object]) -> None:
+    """Raise if a table with a score of the positive class names other predictions too."""
+    for argument, given in others.items():
+        if given is not None:
+            raise InputError(
+                f"{name} has both a score of the positive class and `{argument}=`, and each says "
+                f"what is predicted; give one of them."
+            )

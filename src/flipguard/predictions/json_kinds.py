@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 
 import polars as pl
 
@@ -94,6 +96,16 @@ class ObjectShape:
         self.kinds.add(kind)
         return new
 
+    def merged(self, other: ObjectShape) -> ObjectShape:
+        """Return the shape of what was seen under the key of two files."""
+        items = [shape.items for shape in (self, other) if shape.items is not None]
+        keys = [shape.keys for shape in (self, other) if shape.keys is not None]
+        return ObjectShape(
+            kinds=self.kinds | other.kinds,
+            items=reduce(ObjectShape.merged, items) if items else None,
+            keys=merged_shapes(keys) if keys else None,
+        )
+
     @property
     def plain(self) -> bool:
         """Whether no list and no object was seen."""
@@ -136,6 +148,15 @@ class ObjectShape:
         if self.keys is not None:
             found.append(object_pattern({key: s.pattern() for key, s in self.keys.items()}))
         return f"(?:{'|'.join(found)})" if found else NOTHING
+
+
+def merged_shapes(several: Iterable[Mapping[str, ObjectShape]]) -> dict[str, ObjectShape]:
+    """Return the shapes by key of several objects or files together."""
+    found: dict[str, ObjectShape] = {}
+    for shapes in several:
+        for key, shape in shapes.items():
+            found[key] = found[key].merged(shape) if key in found else shape
+    return found
 
 
 def kind_of(value: object) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -55,35 +55,17 @@ def scan_json_lines(path: Path, roles: Collection[str]) -> pl.LazyFrame:
     A column is Int64, Float64 or Boolean if all its values are, and text otherwise. `roles` are
     the columns of ids and classes, in which lists and objects are refused.
     """
-    survey = _Survey(path=path, roles=roles)
-    starts_with_bom = check_lines(path)
-    survey.look(starts_with_bom)
-    schema = pl.Schema({key: _dtype(key, shape) for key, shape in survey.shapes.items()})
-    if not schema:
+    survey = survey_lines(path, roles)
+    return survey.scanned(survey.shapes)
+
+
+def survey_lines(path: Path, roles: Collection[str]) -> Survey:
+    """Look at every line of a file."""
+    survey = Survey(path=path, roles=roles, starts_with_bom=check_lines(path))
+    survey.look()
+    if not survey.shapes:
         raise pl.exceptions.NoDataError("no line holds a JSON object with a key")
-    # Polars would spell the numbers in a column of text in its own way: 1.50 as 1.5.
-    as_written = [
-        key
-        for key, shape in survey.shapes.items()
-        if schema[key] == pl.String and shape.kinds & NUMBERS
-    ]
-    empty = [
-        key
-        for key, shape in survey.shapes.items()
-        if schema[key] == pl.Boolean and EMPTY in shape.kinds
-    ]
-    if not as_written and not empty and not starts_with_bom:
-        # The one scan that cannot be told to take a name as it is: each sign of a pattern is
-        # wrapped.
-        return pl.scan_ndjson(re.sub(r"([*?\[])", r"[\1]", str(path)), schema=schema)
-    return pl.scan_lines(path, name=LINE, glob=False).map_batches(
-        partial(_frame_of_lines, schema=schema, as_written=as_written, empty=empty),
-        schema=schema,
-        streamable=True,
-        predicate_pushdown=False,
-        projection_pushdown=False,
-        slice_pushdown=False,
-    )
+    return survey
 
 
 def _frame_of_lines(
@@ -179,19 +161,47 @@ def _is_score(key: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Survey:
+class Survey:
     """The keys of a file and the shapes of their values, line by line."""
 
     path: Path
     roles: Collection[str]
+    starts_with_bom: bool
     shapes: dict[str, ObjectShape] = field(default_factory=dict)
     orders: dict[tuple[str, ...], None] = field(default_factory=dict)
     changed: bool = False
 
-    def look(self, starts_with_bom: bool) -> None:
+    def scanned(self, shapes: Mapping[str, ObjectShape]) -> pl.LazyFrame:
+        """The table of the file, with these columns; the shapes may be of more files than this."""
+        schema = pl.Schema({key: _dtype(key, shape) for key, shape in shapes.items()})
+        # Polars would spell the numbers in a column of text in its own way: 1.50 as 1.5.
+        as_written = [
+            key
+            for key, shape in shapes.items()
+            if schema[key] == pl.String and shape.kinds & NUMBERS
+        ]
+        empty = [
+            key
+            for key, shape in shapes.items()
+            if schema[key] == pl.Boolean and EMPTY in shape.kinds
+        ]
+        if not as_written and not empty and not self.starts_with_bom:
+            # The one scan that cannot be told to take a name as it is: each sign of a pattern is
+            # wrapped.
+            return pl.scan_ndjson(re.sub(r"([*?\[])", r"[\1]", str(self.path)), schema=schema)
+        return pl.scan_lines(self.path, name=LINE, glob=False).map_batches(
+            partial(_frame_of_lines, schema=schema, as_written=as_written, empty=empty),
+            schema=schema,
+            streamable=True,
+            predicate_pushdown=False,
+            projection_pushdown=False,
+            slice_pushdown=False,
+        )
+
+    def look(self) -> None:
         """Takes in every line of the file."""
         lines = pl.scan_lines(self.path, name=LINE, row_index_name=ROW, glob=False)
-        if starts_with_bom:
+        if self.starts_with_bom:
             stripped = pl.col(LINE).str.strip_prefix(BOM_TEXT)
             lines = lines.with_columns(pl.when(pl.col(ROW) == 0).then(stripped).otherwise(LINE))
         for row, line in lines.head(FIRST_LINES).collect(engine="streaming").iter_rows():

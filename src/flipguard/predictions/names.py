@@ -24,7 +24,12 @@ RECOGNISED = {
 SUGGESTED = {"target": ("true", "actual", "truth")}
 OR_ROW = ", or use `id='row'` if all sides have the same rows in the same order"
 # What each role means, in a sentence.
-MEANING = {"id": "the id", "target": "the true class", "label": "the predicted class"}
+MEANING = {
+    "id": "the id",
+    "target": "the true class",
+    "label": "the predicted class",
+    "correct": "the grade",
+}
 # `id="row"`: rows of all sides correspond by their position.
 ROW = "row"
 # Signs that separate columns in some files, in the order in which they are tried.

@@ -6,16 +6,15 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-import numpy as np
 import polars as pl
 
-from flipguard.archives import Array, array_names, first_sentence, read_arrays
+from flipguard.archives import first_sentence
 from flipguard.errors import InputError, listed
 from flipguard.predictions.arrow_footer import read_arrow_footer
 from flipguard.predictions.binary import BinaryScore, binary_score
@@ -25,23 +24,21 @@ from flipguard.predictions.formats import (
     SEPARATORS,
     format_of,
 )
-from flipguard.predictions.json_lines import scan_json_lines
-from flipguard.predictions.names import RECOGNISED, ROW, column_of, exactly
+from flipguard.predictions.joined_files import (
+    FileTable,
+    joined_arrays,
+    joined_tables,
+    refuse_other_columns,
+)
+from flipguard.predictions.json_kinds import merged_shapes
+from flipguard.predictions.json_lines import scan_json_lines, survey_lines
+from flipguard.predictions.names import exactly
+from flipguard.predictions.npz import npz_predictions
 from flipguard.predictions.parquet_footer import column_names, read_parquet_footer
-from flipguard.predictions.table import (
-    SCORE_KINDS,
-    Predictions,
-    recognised,
-    wide_columns,
-    with_roles,
-)
+from flipguard.predictions.side_files import FileRows, GivenPath, SideFiles, files_of_side
+from flipguard.predictions.table import SCORE_KINDS, Predictions, wide_columns, with_roles
 from flipguard.predictions.text import FormatError, check_separated, refuse_doubles
-from flipguard.run_document import RUN, is_run, predictions_of, run_name
-
-NPZ_NAMES = (
-    *("ids", "targets", "labels", "class_names", *SCORE_KINDS),
-    *(name for names in RECOGNISED.values() for name in names),
-)
+from flipguard.run_document import is_run, predictions_of, run_name
 
 # The words of Polars for text in a column of scores, and the first such text.
 NO_NUMBER = re.compile(
@@ -60,7 +57,7 @@ FAULTS: tuple[type[BaseException], ...] = (
 
 
 def read_predictions(
-    path: str | os.PathLike[str],
+    path: GivenPath | Sequence[GivenPath],
     *,
     id: str | None = None,
     target: str | None = None,
@@ -74,26 +71,28 @@ def read_predictions(
 
     CSV, TSV and JSON Lines (also ``.gz`` and ``.zst``), Parquet, Arrow/Feather, and NPZ. The folder
     of a finished run means its predictions on the test set.
+
+    Several files are one table: a list of paths, a pattern such as ``old/*.parquet``, or a folder
+    that holds only files called ``part…``. They must have the same columns.
+
     `id`, `target` and `label` name the columns where they are not called so. `correct` names a
     column that says which rows are right, for graded answers. `positive_score` names a column with
     one score per row, which is of the class `positive` if its score is at least `threshold`.
     """
-    file, binary = Path(path), binary_score(positive_score, threshold, positive)
+    several, binary = files_of_side(path), binary_score(positive_score, threshold, positive)
+    if several is not None:
+        asked = {"id": id, "target": target, "label": label, "correct": correct}
+        return _read_several(several, binary, **asked)
+    assert isinstance(path, str | os.PathLike)
+    file = Path(path)
     if is_run(file):
         _refuse_grades(path, correct, binary)
-        predictions = _read_npz(predictions_of(file), id=id, target=target, label=label)
+        predictions = npz_predictions(predictions_of(file), id=id, target=target, label=label)
         return replace(predictions, name=run_name(file))
-    if os.path.isdir(file):
-        raise InputError(
-            f"{path} is a folder, not a file of predictions, and no run, because there is no {RUN} "
-            "in it; name a file or a run."
-        )
     if _is_npz(file):
         _refuse_grades(path, correct, binary)
-        return _read_npz(file, id=id, target=target, label=label)
-    given = {"id": id, "target": target, "label": label}
-    given |= {"correct": correct} if correct is not None else {}
-    roles = frozenset(usual if name is None else name for usual, name in given.items())
+        return npz_predictions(file, id=id, target=target, label=label)
+    roles = _columns_of_roles(id=id, target=target, label=label, correct=correct)
     frame, class_names = scan_table(file, roles)
     return with_roles(
         frame,
@@ -106,6 +105,70 @@ def read_predictions(
         class_names=class_names,
         path=file,
     )
+
+
+def _columns_of_roles(**given: str | None) -> frozenset[str]:
+    """Return the columns of ids, classes and grades, in which a value must be plain."""
+    if given["correct"] is None:
+        del given["correct"]
+    return frozenset(usual if name is None else name for usual, name in given.items())
+
+
+def _read_several(
+    several: SideFiles, binary: BinaryScore | None, **asked: str | None
+) -> Predictions:
+    """Return the predictions of several files as those of one."""
+    kind, _ = format_of(several.paths[0])
+    if kind == "npz":
+        _refuse_grades(several.name, asked.pop("correct"), binary)
+        parts = []
+        for path in several.paths:
+            _must_be_a_file(path)
+            parts.append(npz_predictions(path, **asked))
+        return joined_arrays(parts, several)
+    roles = _columns_of_roles(**asked)
+    files = _json_files(several, roles) if kind == "jsonl" else _tables(several, roles)
+    if kind != "jsonl":
+        refuse_other_columns(files)
+    frame, class_names = joined_tables(files)
+    rows = tuple(FileRows(file.path, file.frame) for file in files)
+    found = with_roles(
+        frame, name=several.name, class_names=class_names, path=None, binary=binary, **asked
+    )
+    if kind == "jsonl":
+        # A key may be left out in any line, and so in all lines of a file.
+        scores = found.scores.columns if found.scores is not None else []
+        if binary is not None:
+            scores = [binary.column]
+        used = [found.id, found.target, found.label, found.correct, *scores]
+        refuse_other_columns(files, {column for column in used if column is not None})
+    return replace(found, files=rows)
+
+
+def _tables(several: SideFiles, roles: frozenset[str]) -> list[FileTable]:
+    files = []
+    for path in several.paths:
+        frame, class_names = scan_table(path, roles)
+        columns = tuple(frame.collect_schema().names())
+        files.append(FileTable(path=path, frame=frame, columns=columns, class_names=class_names))
+    return files
+
+
+def _json_files(several: SideFiles, roles: frozenset[str]) -> list[FileTable]:
+    """Return files of JSON Lines; the type of a column is decided over all of them."""
+    surveys = []
+    for path in several.paths:
+        _must_be_a_file(path)
+        with _opening(path):
+            surveys.append(survey_lines(path, roles))
+    shapes = merged_shapes(survey.shapes for survey in surveys)
+    files = []
+    for survey in surveys:
+        with _opening(survey.path):
+            frame = survey.scanned(shapes)
+            frame.collect_schema()
+        files.append(FileTable(path=survey.path, frame=frame, columns=tuple(survey.shapes)))
+    return files
 
 
 def _refuse_grades(
@@ -131,16 +194,23 @@ def scan_table(path: Path, roles: frozenset[str]) -> tuple[pl.LazyFrame, list[st
     """
     _must_be_a_file(path)
     kind, _ = format_of(path)
-    try:
+    with _opening(path):
         frame, class_names = _LAZY[kind](path, roles)
         frame.collect_schema()
+    return frame, class_names
+
+
+@contextmanager
+def _opening(path: Path) -> Iterator[None]:
+    """Name the file if it cannot be opened as a table."""
+    try:
+        yield
     except pl.exceptions.NoDataError as problem:
         raise InputError(
             f"{path} is empty; expected a header and at least one row of predictions."
         ) from problem
     except FAULTS as problem:
         raise unreadable(str(path), problem) from problem
-    return frame, class_names
 
 
 def _is_npz(path: Path) -> bool:
@@ -274,91 +344,7 @@ _LAZY: dict[str, Reader] = {
 }
 
 
-# -- arrays ------------------------------------------------------------------------------------
-
-
-def _read_npz(path: Path, *, id: str | None, target: str | None, label: str | None) -> Predictions:
-    asked = {name for name in (id, target, label) if name is not None}
-    arrays = read_arrays(path, always={*NPZ_NAMES, *asked})
-    given = {"id": id, "target": target, "label": label}
-    roles: dict[str, str | None] = {}
-    for role in given:
-        roles[role] = _array_of(role, arrays, {**given, **roles}, path)
-    taken: dict[str, Array | None] = {}
-    for role, found in roles.items():
-        taken[f"{role}s"] = None if found is None else arrays.pop(found)
-        _check_values(path, str(found), taken[f"{role}s"])
-    logits = arrays.pop("logits", None)
-    probabilities = arrays.pop("probabilities", None)
-    class_names = arrays.pop("class_names", None)
-    _check_values(path, "class_names", class_names)
-    main = next((a for a in (taken["labels"], logits, probabilities) if a is not None), None)
-    if main is None:
-        raise InputError(
-            f"{path} has neither labels nor logits nor probabilities (arrays: "
-            f"{listed(array_names(path), most=8)}); name the array of predicted classes with "
-            "`label=`."
-        )
-    if main.ndim and not len(main):
-        raise InputError(f"{path} has columns but no rows; give at least one row.")
-    slices = {
-        name: array
-        for name, array in arrays.items()
-        if _is_plain(array) and array.shape == main.shape[:1]
-    }
-    predictions = Predictions.from_arrays(
-        ids=taken["ids"],
-        targets=taken["targets"],
-        labels=taken["labels"],
-        logits=_as_double(logits),
-        probabilities=_as_double(probabilities),
-        class_names=None if class_names is None else class_names.tolist(),
-        slices=slices,
-        name=str(path),
-    )
-    return replace(predictions, path=path, recognised=recognised(roles, given))
-
-
-def _array_of(
-    role: str, arrays: Mapping[str, Array], given: Mapping[str, str | None], path: Path
-) -> str | None:
-    """Return the name of the array in a role: the one asked for, or one with a well-known name."""
-    name = given[role]
-    if role == "id" and name == ROW and ROW not in arrays:
-        return None
-    if name is not None and name not in arrays:
-        raise InputError(
-            f"{path} has no array '{name}', which `{role}=` asks for; "
-            f"its arrays are {listed(array_names(path), most=12)}."
-        )
-    # An id that is overlooked would leave rows to be matched by their position.
-    return name or column_of(role, arrays, given, str(path), also=f"{role}s")
-
-
-def _is_plain(array: Array) -> bool:
-    """Whether an array holds numbers or text that every table can hold."""
-    return array.dtype.kind in "biufUS" and (array.dtype.kind in "US" or array.dtype.itemsize <= 8)
-
-
-def _check_values(path: Path, name: str, array: Array | None) -> None:
-    """Ids, classes and names: one plain value per entry."""
-    if array is None:
-        return
-    if array.ndim != 1:
-        raise InputError(
-            f"{path} has '{name}' of shape {array.shape}; expected one value per entry, in an "
-            "array of one dimension."
-        )
-    if not _is_plain(array):
-        raise InputError(
-            f"{path} has '{name}' of type {array.dtype}; save numbers of at most 64 bits, or text."
-        )
-
-
-def _as_double(scores: Array | None) -> Array | None:
-    """Scores of more than 64 bits as doubles, the most that is computed with."""
-    wide = scores is not None and scores.dtype.kind == "f" and scores.dtype.itemsize > 8
-    return scores.astype(np.float64) if scores is not None and wide else scores
+# -- what goes wrong ---------------------------------------------------------------------------
 
 
 def unreadable(name: str, problem: BaseException) -> InputError:
@@ -385,6 +371,10 @@ def name_file_on_error(source: Predictions | str) -> Iterator[None]:
     try:
         yield
     except FAULTS as problem:
+        if not isinstance(source, str):
+            for path, frame in source.files:
+                with name_file_on_error(str(path)):
+                    _read_all(frame)
         name = source if isinstance(source, str) else source.name
         raise unreadable(name, problem) from problem
 
@@ -397,5 +387,9 @@ def name_any_file_on_error(sides: Iterable[Predictions]) -> Iterator[None]:
     except FAULTS:
         for side in sides:
             with name_file_on_error(side):
-                side.frame.select(pl.all().null_count()).collect(engine="streaming")
+                _read_all(side.frame)
         raise
+
+
+def _read_all(frame: pl.LazyFrame) -> None:
+    frame.select(pl.all().null_count()).collect(engine="streaming")

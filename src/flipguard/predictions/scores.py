@@ -241,6 +241,16 @@ def _refuse_row(predictions: Predictions, row: int, what: str) -> None:
 def name_of_row(predictions: Predictions, row: int) -> str:
     """A row by its id, or by its number where there are no ids."""
     if predictions.id is None:
-        return f"row {row + 1:,}"
+        return place_of_row(predictions, row)
     found = predictions.frame.select(exactly(predictions.id)).slice(row, 1).collect()
     return f"id {listed(found.to_series().to_list())}"
+
+
+def place_of_row(predictions: Predictions, row: int) -> str:
+    """A row, counted from 0, by its number in the file that it is in."""
+    for path, frame in predictions.files:
+        height = int(frame.select(pl.len()).collect(engine="streaming").item())
+        if row < height:
+            return f"row {row + 1:,} of {path}"
+        row -= height
+    return f"row {row + 1:,}"

@@ -7,7 +7,7 @@ Reading files belongs to `flipguard.predictions.read`, and the conversion of arr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -21,9 +21,11 @@ from flipguard.predictions.from_python import (
     pandas_index,
 )
 from flipguard.predictions.read import read_predictions
+from flipguard.predictions.side_files import is_list_of_paths, refuse_file_names
 from flipguard.predictions.table import SCORE_KINDS, Predictions, ScoreKind
 
-# `Predictions`, a path of a file or a run, a table, labels, or scores of shape (samples, classes).
+# `Predictions`, the path of a file or a run, a pattern or a list of `pathlib.Path` for several
+# files, a table, labels, or scores of shape (samples, classes).
 GivenSide: TypeAlias = Any
 # The values of one column, or the name of a column.
 ColumnOrValues: TypeAlias = Any
@@ -56,7 +58,8 @@ class Columns:
         """Return `old`, `new` and `controls`; `names` are those of old and new in outputs."""
         given = {"old": old, "new": new, **_several(control, "control")}
         self.check(given)
-        first, second, *controls = [self.side(side, name) for name, side in given.items()]
+        found = [self.side(side, name) for name, side in given.items()]
+        first, second, *controls = with_common_grades(found)
         return {
             "old": first if names[0] is None else replace(first, name=names[0]),
             "new": second if names[1] is None else replace(second, name=names[1]),
@@ -75,7 +78,7 @@ class Columns:
         if self.positive_score is not None or self.threshold is not None:
             named["positive_score"] = self.positive_score
             named |= self._threshold_of(argument)
-        if isinstance(given, str | os.PathLike):
+        if isinstance(given, str | os.PathLike) or is_list_of_paths(given):
             return read_predictions(given, **named)
         if is_frame(given):
             return Predictions.from_frame(given, name=argument, **named)
@@ -164,6 +167,9 @@ class Columns:
             raise InputError(
                 f"Expected `scores` to be probabilities or logits, but got {self.scores!r}."
             )
+        for name, side in sides.items():
+            if not is_list_of_paths(side):
+                refuse_file_names(side, name)
         tables = [name for name, side in sides.items() if _is_table(side)]
         values = {
             name: side
@@ -197,6 +203,35 @@ class Columns:
                 way_out="give both in the same order, join on the index with id='index', or give "
                 ".to_numpy() if the order is right",
             )
+
+
+def columns_taken(sides: Iterable[Predictions]) -> Iterator[str]:
+    """Yield a note on the columns that were taken for a role by their names."""
+    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for side in sides:
+        found.setdefault(side.recognised, []).append(side.name)
+    for columns, names in found.items():
+        if columns:
+            told = ", ".join(f"{column!r} as {role}" for role, column in columns)
+            yield f"{', '.join(dict.fromkeys(names))}: took column {told}"
+
+
+def with_common_grades(sides: Sequence[Predictions]) -> list[Predictions]:
+    """Return the sides without grades that were found by name, if only some sides have grades.
+
+    Such a file may lack the target that another one has; its labels can then be compared.
+    """
+    kept = [without_found_grades(side) for side in sides]
+    mixed = len({side.correct is None for side in sides}) > 1
+    return kept if mixed and all(side.correct is None for side in kept) else list(sides)
+
+
+def without_found_grades(side: Predictions) -> Predictions:
+    """Return a side without grades that were found by name, if it predicts classes too."""
+    if not side.found_grades or (side.label is None and side.scores is None):
+        return side
+    recognised = tuple(one for one in side.recognised if one != ("correct", side.correct))
+    return replace(side, correct=None, recognised=recognised)
 
 
 def refuse_different_indexes(given: Mapping[str, Any], *, way_out: str) -> None:
@@ -243,7 +278,7 @@ def _is_side(given: Any) -> bool:
 
 
 def _is_table(given: Any) -> bool:
-    return isinstance(given, str | os.PathLike) or is_frame(given)
+    return isinstance(given, str | os.PathLike) or is_list_of_paths(given) or is_frame(given)
 
 
 def _text(given: Any) -> str | None:

@@ -11,13 +11,15 @@ import numpy.typing as npt
 import polars as pl
 
 from flipguard.errors import InputError, listed
-from flipguard.predictions.binary import BinaryScore, binary_score
+from flipguard.predictions.binary import BinaryScore, binary_score, refuse_two_predictions
 from flipguard.predictions.from_python import as_column, as_scores, by_name, lazy_frame
 from flipguard.predictions.names import ROW, column_of, missing_roles
 from flipguard.predictions.names import class_names as names_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from flipguard.predictions.side_files import FileRows
 
 Array = npt.NDArray[Any]
 ScoreKind = Literal["logits", "probabilities"]
@@ -71,8 +73,11 @@ class Predictions:
     target: str | None
     label: str | None
     scores: Scores | None
+    # The file that the table is; None if it is of several files, or of none.
     path: Path | None = None
     correct: str | None = None
+    # The files of the table if there are several, in order.
+    files: tuple[FileRows, ...] = ()
     binary: BinaryScore | None = None
     # What columns with well-known names were taken for, by these names.
     recognised: tuple[tuple[str, str], ...] = ()
@@ -188,9 +193,21 @@ class Predictions:
         )
 
     @property
+    def found_grades(self) -> bool:
+        """Whether the column of grades was found by its name, and not named."""
+        return ("correct", self.correct) in self.recognised
+
+    @property
     def class_names(self) -> tuple[str, ...] | None:
         """The classes of the scores; None if there are only labels."""
         return self.scores.class_names if self.scores is not None else None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files that the table is; none if it comes from memory."""
+        if self.files:
+            return tuple(file.path for file in self.files)
+        return () if self.path is None else (self.path,)
 
     @property
     def height(self) -> int:
@@ -271,7 +288,8 @@ def with_roles(
 ) -> Predictions:
     """Find the role of each column; raise if a requested column is missing.
 
-    Grades are used only if they are asked for. They then say what is right, and a target does not.
+    Grades are used if they are asked for, or if there is no target with a label or scores. They
+    then say what is right, and a target does not.
     """
     schema = frame.collect_schema()
     known = schema.names()
@@ -295,12 +313,16 @@ def with_roles(
     scores = None
     if binary is None:
         scores = _column_scores(schema, class_names, name, has_label=roles["label"] is not None)
-    predicts = any(one is not None for one in (scores, binary, roles["label"], roles["correct"]))
+    answers = (roles["label"], scores, binary)
+    is_labelled = roles["target"] is not None and answers != (None, None, None)
+    if correct is None and binary is None and not is_labelled:
+        roles["correct"] = column_of("correct", known, {**asked, **roles}, name)
+    predicts = any(one is not None for one in (*answers, roles["correct"]))
     found = ROW if by_position else roles["id"]
     lacks = missing_roles(name, known, id=found, target=roles["target"], predicts=predicts)
     if lacks is not None:
         raise lacks
-    if correct is not None:
+    if roles["correct"] is not None:
         roles["target"] = None
     return Predictions(
         name=name,
@@ -309,6 +331,7 @@ def with_roles(
         scores=scores,
         binary=binary,
         path=path,
+        files=(),
         recognised=recognised(roles, asked, None if scores is None else scores.wide_columns),
     )
 
@@ -321,26 +344,21 @@ def _refuse_missing_column(name: str, column: str, role: str, known: Sequence[st
         )
 
 
-def refuse_two_predictions(name: str, others: Mapping[str, object]) -> None:
-    """Raise if a table with a score of the positive class names other predictions too."""
-    for argument, given in others.items():
-        if given is not None:
-            raise InputError(
-                f"{name} has both a score of the positive class and `{argument}=`, and each says "
-                f"what is predicted; give one of them."
-            )
-
-
 def recognised(
     roles: Mapping[str, str | None],
     asked: Mapping[str, str | None],
     wide: Sequence[str] | None = None,
 ) -> tuple[tuple[str, str], ...]:
-    """Return the columns whose roles were told by names other than those of the roles."""
+    """Return the columns whose roles were told by names other than those of the roles.
+
+    Grades are always among them, because they decide what is right.
+    """
     found = [
         (role, column)
         for role, column in roles.items()
-        if column is not None and asked[role] is None and column not in (role, f"{role}s")
+        if column is not None
+        and asked[role] is None
+        and (role == "correct" or column not in (role, f"{role}s"))
     ]
     prefix = next((p for p in PREFIXES if wide and wide[0].startswith(p)), "")
     if prefix and prefix not in WIDE_PREFIX.values():

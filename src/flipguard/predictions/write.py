@@ -179,6 +179,9 @@ def _refuse_clashes(predictions: Predictions, slices: list[str], kind: str, path
         kept = frozenset({*ROLES, *sought})
         prefixes = tuple(p for s in sought for p in (WIDE_PREFIX[s], *OTHER_PREFIXES[s]))
     kept |= {name for role in ("id", "target", "label") for name in RECOGNISED[role]}
+    if kind != "npz" and predictions.correct is None and predictions.target is None:
+        # Without a target, readers take a column of such a name for grades.
+        kept |= {*RECOGNISED["correct"]}
     if predictions.correct is not None:
         # With grades, a target is a column like others.
         kept -= {"target"}

@@ -160,6 +160,8 @@ def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:
     if any(matrix.left_out):
         text = ", ".join(f"{n:,} of model {i}" for i, n in enumerate(matrix.left_out, 1) if n)
         yield Padding(Text(f"note: rows that some model lacks were left out: {text}"), (0, 0, 1, 2))
+    for note in matrix.notes:
+        yield Padding(Text(f"note: {printable(note)}"), (0, 0, 1, 2))
     for metric in ("negative_flip_rate", "churn", "accuracy_gain"):
         if np.isnan(getattr(matrix, metric)).all():
             continue

@@ -6,11 +6,12 @@ The layout of each output belongs to its own module. Percent and points appear o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from flipguard.comparison import Comparison
 from flipguard.controls import NoiseFloor
 from flipguard.counts import NO_ANSWER, SIDES
-from flipguard.errors import printable
+from flipguard.errors import listed, printable
 from flipguard.estimates import Estimate
 from flipguard.gate import GroupOutcome, Judgement, RuleVerdict, Verdict
 from flipguard.inconclusive import expected_outcome, further_needed
@@ -274,11 +275,19 @@ def left_out(result: Comparison) -> list[str]:
         text.append(
             f"{plural(rows.only_old, 'row')} only in old and "
             f"{plural(rows.only_new, 'row')} only in new were left out"
+            + _first_ids(rows.only_old, "old", rows.ids_only_old)
+            + _first_ids(rows.only_new, "new", rows.ids_only_new)
         )
     if rows.not_in_control:
         verb = "was" if rows.not_in_control == 1 else "were"
         text.append(f"{plural(rows.not_in_control, 'row')} missing from a control {verb} left out")
     return text
+
+
+def _first_ids(total: int, side: str, ids: Sequence[object]) -> str:
+    """Return the first of the ids that only one side has."""
+    more = f" and {total - len(ids):,} more" if total > len(ids) else ""
+    return f"; only in {side}: {', '.join(listed([one]) for one in ids)}{more}" if ids else ""
 
 
 def limit(rule: Rule) -> str:

@@ -38,6 +38,8 @@ OVERVIEW = (
     ("negative_flip_ratio", "ratio to control"),
 )
 MOST_LOSSES = 12
+# Bytes to hash at a time.
+PIECE = 1 << 20
 CURVES = (
     ("error_rate", "error"),
     ("negative_flip_rate", "negative flips against old"),
@@ -283,7 +285,10 @@ def training_of(runs: Sequence[RunFolder]) -> Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """One input file; without a size and hash the input came from memory or a folder."""
+    """One input, of a file or of several; without size and hash it came from memory or a folder.
+
+    The hash of several files is that of their bytes one after the other, as `cat` would give them.
+    """
 
     role: str
     name: str
@@ -295,39 +300,45 @@ def source_files(
     results: Iterable[Comparison], others: Iterable[tuple[str, Path]] = ()
 ) -> tuple[SourceFile, ...]:
     """The prediction tables of all comparisons without repeats, then the other input files."""
-    roles: list[tuple[str, str, Path | None]] = []
+    roles: list[tuple[str, str, tuple[Path, ...]]] = []
     for result in results:
         plan = result.plan
         if plan is None:
-            roles += [("old", result.old, None), ("new", result.new, None)]
+            roles += [("old", result.old, ()), ("new", result.new, ())]
         else:
             sides = [("old", plan.old), ("new", plan.new), *(("control", c) for c in plan.controls)]
             roles += [
-                (role, side.name if side.path is None else str(side.path), side.path)
+                (role, side.name if side.path is None else str(side.path), side.paths)
                 for role, side in sides
             ]
-    roles += [(role, str(path), path) for role, path in others]
-    files = dict.fromkeys(path for _, _, path in roles if path is not None and os.path.isfile(path))
+    roles += [(role, str(path), (path,)) for role, path in others]
+    files = dict.fromkeys(
+        paths for _, _, paths in roles if paths and all(map(os.path.isfile, paths))
+    )
     # Each hash of a large file keeps one core busy.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         hashed = dict(zip(files, pool.map(_size_and_hash, files), strict=True))
-    nothing = (None, None)
     found = {}
-    for role, name, path in roles:
-        size, sha256 = nothing if path is None else hashed.get(path, nothing)
+    for role, name, paths in roles:
+        size, sha256 = hashed.get(paths, (None, None))
         found[role, name] = SourceFile(role=role, name=name, size=size, sha256=sha256)
     return tuple(found.values())
 
 
-def _size_and_hash(path: Path) -> tuple[int, str]:
-    try:
-        with path.open("rb") as file:
-            return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as problem:
-        raise InputError(
-            f"{printable(str(path))} was compared but can no longer be read ({problem.strerror}); "
-            "put it back, or compare again."
-        ) from problem
+def _size_and_hash(paths: Sequence[Path]) -> tuple[int, str]:
+    size, digest = 0, hashlib.sha256()
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                while piece := file.read(PIECE):
+                    size += len(piece)
+                    digest.update(piece)
+        except OSError as problem:
+            raise InputError(
+                f"{printable(str(path))} was compared but can no longer be read "
+                f"({problem.strerror}); put it back, or compare again."
+            ) from problem
+    return size, digest.hexdigest()
 
 
 def versions() -> dict[str, str]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flipguard.errors import InputError, printable
-from flipguard.run_document import RUN, run_files
+from flipguard.predictions.side_files import files_of_side, files_read
+from flipguard.run_document import RUN
 from flipguard.runs.history import RunFolder, read_run
 
 
@@ -21,7 +22,7 @@ def common_old(runs: Sequence[RunFolder]) -> str:
     if len(named) != 1:
         told = "none" if not named else ", ".join(printable(n, longest=60) for n in sorted(named))
         raise InputError(
-            f"Expected the runs to name one old model, but they name {told}; name it with --old."
+            f"Expected the runs to name one old model, but they name {told}; name it with `old=`."
         )
     (old,) = named
     # The path given at training, or a folder next to the runs if all were moved together.
@@ -31,7 +32,7 @@ def common_old(runs: Sequence[RunFolder]) -> str:
             return str(place)
     raise InputError(
         f"Expected the old run {printable(old)}, which the runs name, but it does not exist; give "
-        "its path with --old."
+        "its path with `old=`."
     )
 
 
@@ -48,13 +49,13 @@ class RunRoles:
     def files(self) -> list[str]:
         """All files of all these runs."""
         places = {self.old, *self.folders, *self.candidates.values()}
-        return [file for place in sorted(places) for file in (run_files(place) or [place])]
+        return [file for place in sorted(places) for file in files_read(place)]
 
 
 def assign_roles(places: Sequence[str], *, old: str | None, control: str | None) -> RunRoles:
     """The roles of the given runs; old and control are found from the runs if not given."""
     for place in places:
-        if not os.path.exists(place):
+        if not os.path.exists(place) and files_of_side(place) is None:
             raise InputError(
                 f"Expected {printable(place)} to be a run or a prediction file, but it does not "
                 "exist; check the path."
@@ -64,7 +65,7 @@ def assign_roles(places: Sequence[str], *, old: str | None, control: str | None)
         if not runs:
             raise InputError(
                 "Expected runs that name their old model, but got only prediction files; name the "
-                "old one with --old."
+                "old one with `old=`."
             )
         old = common_old(list(runs.values()))
     if control is None and len(places) > 1:
@@ -88,8 +89,11 @@ def same_place(place: str, other: str | None) -> bool:
 
 
 def _names(places: Sequence[str]) -> list[str]:
-    """The last part of each path; the whole path if that part is not unique."""
-    last = [os.path.basename(os.path.normpath(place)) or place for place in places]
+    """The last part of each path; the whole path if that is a pattern or not unique."""
+    last = [
+        os.path.basename(os.path.normpath(place)) if os.path.exists(place) else place
+        for place in places
+    ]
     real = [os.path.realpath(place) for place in places]
     twice = next((place for place in places if real.count(os.path.realpath(place)) > 1), None)
     if twice is not None:

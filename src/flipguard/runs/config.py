@@ -269,17 +269,17 @@ def read_toml(path: Path) -> dict[str, Any]:
         ) from problem
 
 
-def set_values(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Return values with assignments applied, each ``key=value`` or ``table.key=value``.
+def set_values(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Return values with settings applied, each ``key=value`` or ``table.key=value``.
 
     >>> set_values({"recipe": {"epochs": 3}}, ["recipe.learning_rate=0.1", "model=lenet5"])
     {'recipe': {'epochs': 3, 'learning_rate': 0.1}, 'model': 'lenet5'}
     """
     result = {key: dict(v) if isinstance(v, Mapping) else v for key, v in values.items()}
-    for assignment in assignments:
-        key, equals, text = assignment.partition("=")
+    for setting in settings:
+        key, equals, text = setting.partition("=")
         if not equals or not key:
-            raise InputError(f"Expected `--set` to be key=value, but got {listed([assignment])}.")
+            raise InputError(f"Expected `settings=` to be key=value, but got {listed([setting])}.")
         table, dot, name = key.partition(".")
         if dot:
             result = with_entries(result, table, {name: _scalar(text)})
@@ -308,7 +308,7 @@ def fix_randomness(values: Mapping[str, Any], sources: Sequence[str]) -> dict[st
     unknown = [source for source in sources if source not in known]
     if unknown:
         raise InputError(
-            f"Expected `--fix` to name sources of randomness ({', '.join(known)}), but got "
+            f"Expected `sources=` to name sources of randomness ({', '.join(known)}), but got "
             f"{listed(unknown)}."
         )
     seeded = [source for source in sources if source != HARDWARE]

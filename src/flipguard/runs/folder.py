@@ -75,7 +75,7 @@ class Run:
         except (FileNotFoundError, NotADirectoryError) as problem:
             raise InputError(
                 f"Expected {printable(str(folder))} to be a run, but there is no {RUN} in it; "
-                "give the folder that `flipguard train --out` wrote."
+                "give the folder of a run."
             ) from problem
         except RetiredError as problem:
             raise InputError(

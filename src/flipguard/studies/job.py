@@ -31,10 +31,12 @@ from flipguard.worker_pool import PoolSettings
 ALL = "all"
 """Instead of names: every study that a scale allows."""
 
-# Small nets leave room on a GPU; more than two processes may be faster (`--processes`).
+# Small nets leave room on a GPU; more than two processes may be faster (`processes`).
 PROCESSES_A_GPU = 2
 UNKNOWN_SECONDS = 60.0
-TIME_THEM = "`--plan --time` times a few steps of each model here and estimates the total"
+TIME_THEM = (
+    "`plan_only=True, timed=True` times a few steps of each model here and estimates the total"
+)
 
 
 def check_data_of(nodes: Sequence[PlannedRun]) -> None:
@@ -99,11 +101,11 @@ class StudyJob:
 def _check_flags(numbers: Mapping[str, int | None], *, first_seed: int, fuse: str) -> None:
     for name, value in numbers.items():
         if value is not None and value < 1:
-            raise InputError(f"Expected `{name}` to be at least 1, but got {value}.")
+            raise InputError(f"Expected `{name}=` to be at least 1, but got {value}.")
     if first_seed < 0:
-        raise InputError(f"Expected `--first-seed` to be at least 0, but got {first_seed}.")
+        raise InputError(f"Expected `first_seed=` to be at least 0, but got {first_seed}.")
     if fuse not in ("auto", "on", "off"):
-        raise InputError(f"Expected `--fuse` to be auto, on or off, but got {fuse!r}.")
+        raise InputError(f"Expected `fuse=` to be auto, on or off, but got {fuse!r}.")
 
 
 def prepare_job(
@@ -132,7 +134,7 @@ def prepare_job(
     )
     size = scale_of(scale)
     check_out(out)
-    numbers = {"--seeds": seeds, "--members": members, "--processes": processes}
+    numbers = {"seeds": seeds, "members": members, "processes": processes}
     _check_flags(numbers, first_seed=first_seed, fuse=fuse)
     trains = timed or not plan_only
     kind, pool = _pool(device, devices, processes, needed=trains)
@@ -185,7 +187,7 @@ def _pool(
     gpus = tuple(devices.split(",")) if devices else ()
     if gpus and (kind != "cuda" or not all(gpu.isdecimal() for gpu in gpus)):
         raise InputError(
-            f"Expected `--devices` to be numbers of GPUs of this machine, such as 0,1, but got "
+            f"Expected `devices=` to be numbers of GPUs of this machine, such as 0,1, but got "
             f"{devices!r}."
         )
     if processes is None:
@@ -205,8 +207,8 @@ def _seeds(first: int, count: int) -> range:
     if chosen[-1] >= SEEDS_A_GENERATION:
         raise InputError(
             f"Expected seeds below {SEEDS_A_GENERATION}, because higher ones are used for old "
-            f"models, but got {first} to {chosen[-1]}; choose a lower `--first-seed`, or fewer "
-            "`--seeds`."
+            f"models, but got {first} to {chosen[-1]}; choose a lower `first_seed=`, or fewer "
+            "`seeds=`."
         )
     return chosen
 
@@ -238,7 +240,7 @@ def _plans(
     if not plans:
         raise InputError(
             f"Expected a scale at which there is a study, but {scale.name} has none; choose "
-            "another `--scale`."
+            "another `scale=`."
         )
     return plans, left_out
 
@@ -310,14 +312,14 @@ def plan_summary(task: StudyJob) -> str:
 
 
 def _check_model(settings: Sequence[str]) -> None:
-    """Raise if the folder of `--set model` has no model, before a library does in the first run."""
+    """Raise if the folder of the setting `model` has no model, before a library does in a run."""
     for setting in settings:
         name, _, folder = setting.partition("=")
         if name == "model" and folder and not (Path(folder) / "config.json").is_file():
             raise InputError(
-                f"Expected `--set model` to be a folder with a pretrained model of Transformers, "
-                f"but {listed([folder])} has no config.json; name one that has its configuration, "
-                "weights and tokenizer."
+                "Expected model in `settings=` to be a folder with a pretrained model of "
+                f"Transformers, but {listed([folder])} has no config.json; name one that has its "
+                "configuration, weights and tokenizer."
             )
 
 
@@ -327,7 +329,7 @@ def _device(given: str, *, needed: bool) -> str:
     if given == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if given == "cuda" and needed and not torch.cuda.is_available():
-        raise InputError("Expected a GPU for `--device cuda`, but there is none here; use cpu.")
+        raise InputError("Expected a GPU for `device='cuda'`, but there is none here; use cpu.")
     if given not in ("cpu", "cuda"):
-        raise InputError(f"Expected `--device` to be auto, cpu or cuda, but got {given!r}.")
+        raise InputError(f"Expected `device=` to be auto, cpu or cuda, but got {given!r}.")
     return given

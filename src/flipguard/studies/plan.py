@@ -78,7 +78,7 @@ def plan_study(
     if not places:
         raise NotAtScaleError(
             f"Expected {study.id} at a scale whose data it has rows of, but {scale.name} stands "
-            f"for {', '.join(scale.stands_for)}; choose another `--scale`.",
+            f"for {', '.join(scale.stands_for)}; choose another `scale=`.",
             why=f"It has no rows of {', '.join(scale.stands_for)}.",
         )
     graph = Graph(study, scale, out=out, machine=machine)
@@ -127,10 +127,10 @@ def _check_adopted(study: Study, scale: Scale, graph: Graph) -> None:
         refused.append("scope.validation")
     if refused:
         raise NotAtScaleError(
-            f"Expected {study.id} at scale {scale.name} without `--set {refused[0]}`, because its "
-            "published models are adopted with their own preprocessing, and predict the test "
-            "split; leave the setting out.",
-            why=f"`--set {refused[0]}` does not apply to its published models.",
+            f"Expected {study.id} at scale {scale.name} without {refused[0]} in `settings=`, "
+            "because its published models are adopted with their own preprocessing, and predict "
+            "the test split; leave the setting out.",
+            why=f"Its published models do not take {refused[0]}.",
         )
 
 

@@ -213,7 +213,7 @@ def result_path(out: Path, study: str, scale: str) -> Path:
 def check_out(out: Path) -> None:
     """Raise if the folder of runs and results is a file."""
     if out.exists() and not out.is_dir():
-        raise InputError(f"Expected `--out` to be a folder, but {out} is a file; name another one.")
+        raise InputError(f"Expected `out=` to be a folder, but {out} is a file; name another one.")
 
 
 def archive_result(path: Path, *, written: str) -> Path:
@@ -285,7 +285,7 @@ def read_result(path: Path, study: Study) -> Result:
     except FileNotFoundError as problem:
         raise InputError(
             f"Expected the result {path}, but there is none; make it with `flipguard study run "
-            f"{study.id}` and the same `--scale` and `--out`, or give "
+            f"{study.id}` and the same `scale=` and `out=`, or give "
             "another scale or folder."
         ) from problem
     except (ValueError, OSError) as problem:

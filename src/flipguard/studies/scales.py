@@ -30,7 +30,7 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """One size of all studies; `given` are the assignments of `--set`, as typed."""
+    """One size of all studies; `given` are the `settings`, as typed."""
 
     name: str
     sentence: str
@@ -97,8 +97,8 @@ class Scale:
         blank = [name for role in roles for name in BLANK.findall(self.roles.get(role, ""))]
         if blank:
             raise InputError(
-                f"Expected `--set {blank[0]}=…` at scale {self.name}, but it was not given; name "
-                "a folder with a pretrained model of Transformers."
+                f"Expected {blank[0]}=… in `settings=` at scale {self.name}, but it was not given; "
+                "name a folder with a pretrained model of Transformers."
             )
 
     def recipe_of(self, spec: str) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class Scale:
     def _set(self, assignment: str) -> Scale:
         key, equals, text = assignment.partition("=")
         if not equals or not key:
-            raise InputError(f"Expected `--set` to be key=value, but got {assignment!r}.")
+            raise InputError(f"Expected `settings=` to be key=value, but got {assignment!r}.")
         table, _, name = key.partition(".")
         blanks = {one for spec in self.roles.values() for one in BLANK.findall(spec)}
         if key in blanks:
@@ -158,7 +158,8 @@ class Scale:
         if key == "classes":
             if not text.isdecimal() or int(text) < 2:
                 raise InputError(
-                    f"Expected `--set classes` to be a whole number from 2 on, but got {text!r}."
+                    "Expected classes in `settings=` to be a whole number from 2 on, but got "
+                    f"{text!r}."
                 )
             return dataclasses.replace(self, classes=int(text))
         if table == "roles" and name:
@@ -166,7 +167,7 @@ class Scale:
             try:
                 check_spec(text)
             except InputError as problem:
-                raise InputError(f"--set {assignment}: {problem}") from problem
+                raise InputError(f"`settings=`, {assignment}: {problem}") from problem
             return dataclasses.replace(self, roles={**self.roles, name: text})
         if table == "options" and "." in name:
             method, _, option = name.partition(".")
@@ -180,7 +181,7 @@ class Scale:
             return dataclasses.replace(self, scope={**self.scope, name: _parsed(text)})
         known = [*FORMS, *sorted(blanks)]
         raise InputError(
-            f"Expected `--set` of a study to set {', '.join(known)}, but got {listed([key])}."
+            f"Expected `settings=` of a study to set {', '.join(known)}, but got {listed([key])}."
         )
 
 
@@ -200,7 +201,7 @@ def scale_of(name: str) -> Scale:
     """Return the scale with a name."""
     if name not in scales():
         raise InputError(
-            f"Expected `--scale` to be one of the scales, but got {listed([name])}; "
+            f"Expected `scale=` to be one of the scales, but got {listed([name])}; "
             + nearest(name, scales(), all_in=f"there are {', '.join(scales())}")
         )
     return scales()[name]
@@ -211,8 +212,8 @@ def _check_role(name: str) -> None:
     known = dict.fromkeys(role for scale in scales().values() for role in scale.roles)
     if name not in known:
         raise InputError(
-            f"Expected `--set roles.NAME` with a role of the studies, but got {listed([name])}; "
-            f"there are {', '.join(known)}."
+            "Expected roles.NAME in `settings=` with a role of the studies, but got "
+            f"{listed([name])}; there are {', '.join(known)}."
         )
 
 

@@ -149,7 +149,7 @@ class _StudyMonitor(PoolMonitor):
         if ending.kind == "gone":
             return (
                 f"{where} could not be trained: its process was killed ({ending.text}), perhaps "
-                "because memory ran out; run the same command again with fewer `--processes` to "
+                "because memory ran out; run the same command again with fewer `processes=` to "
                 "resume."
             )
         last = (ending.text.strip().splitlines() or [ending.kind])[-1]

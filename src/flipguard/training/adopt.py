@@ -56,6 +56,11 @@ from flipguard.worker_process import JobContext
 
 SIGMAS = 3  # by which an error rate must be below chance
 FEW = 10  # from this many classes on, less than twice chance counts as about chance
+# How a caller says what reaches the network.
+IMAGES = (
+    "`preprocessing.input_size`, `preprocessing.resize`, `preprocessing.mean` and "
+    "`preprocessing.std`"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +155,7 @@ def _check_free(out: Path, config: Config) -> None:
     if run.finished or "adopted" not in run.document:
         raise InputError(
             f"Expected {printable(str(out))} to be a new folder, but there is a run in it; choose "
-            "another `--out`."
+            "another `out=`."
         )
 
 
@@ -201,18 +206,16 @@ class _Adoption:
             if spec.startswith("hf:"):
                 raise InputError(
                     f"Expected {printable(spec)} to have a preprocessor_config.json, which says "
-                    "how it wants its images, but it has none; give --mean and --std (and "
-                    "--input-size, if it is not that of the data)."
+                    "how it wants its images, but it has none; give `preprocessing.mean` and "
+                    "`preprocessing.std` (and `preprocessing.input_size`, if it is not that of the "
+                    "data)."
                 )
             self.notes.append(
-                "its images are scaled to numbers from -1 to 1; give --mean and --std if it was "
-                "trained with other values"
+                "its images are scaled to numbers from -1 to 1; give `preprocessing.mean` and "
+                "`preprocessing.std` if it was trained with other values"
             )
         if (assumed := assumed_preprocessing(spec, weights)) is not None:
-            self.notes.append(
-                f"{assumed}; give --input-size, --resize, --mean and --std if it was trained with "
-                "other values"
-            )
+            self.notes.append(f"{assumed}; give {IMAGES} if it was trained with other values")
         return told
 
     def _refuse_missing(self, found: Published, names: Sequence[str] | None) -> None:
@@ -224,7 +227,7 @@ class _Adoption:
             )
         if names is not None and len(names) != found.classes:
             raise InputError(
-                f"Expected --classes to list the {found.classes} classes of "
+                f"Expected `classes=` to list the {found.classes} classes of "
                 f"{printable(self.config.model)}, but got {len(names)}; list them in the order of "
                 "its outputs."
             )
@@ -240,7 +243,7 @@ class _Adoption:
                 raise InputError(
                     f"Expected the model to have the {len(names)} classes of "
                     f"{printable(self.config.data)}, but it has {count}, and names none; list its "
-                    "classes in order with --classes FILE."
+                    "classes in order with `classes=`."
                 )
             return in_order, "the data's classes in their order"
         rows = rows_of_classes(labels, names)
@@ -255,11 +258,11 @@ class _Adoption:
         # As many names as classes, and not all equal: usually one is spelled in another way.
         misspelled = lost and len(labels) == len(names) and not given
         if len(lost) == len(names) or misspelled:
-            where = "but --classes" if given else "but it"
+            where = "but `classes=`" if given else "but it"
             raise InputError(
                 f"Expected the model to name the classes of {printable(self.config.data)}, {where} "
                 f"has no {listed(lost)}; list its classes in order, by the data's names, with "
-                "--classes FILE."
+                "`classes=`."
             )
         if lost:
             self.notes.append(
@@ -295,7 +298,7 @@ class _Adoption:
         if width != len(self.class_names):
             raise InputError(
                 f"Expected {printable(self.config.model)} to have {len(self.class_names)} classes, "
-                f"but it gives {width} logits; list its classes with --classes FILE, or use the "
+                f"but it gives {width} logits; list its classes with `classes=`, or use the "
                 "argument `classes` in its function."
             )
 
@@ -347,10 +350,10 @@ def near_chance(error: float, *, classes: int, samples: int, images: bool = True
         bound = max(bound, 2 * chance)
     if classes < 2 or 1 - error > bound:
         return None
-    scaled = " or the images are scaled in another way (give --mean, --std, --input-size)"
+    scaled = f" or the images are scaled in another way (give {IMAGES})"
     return (
         f"warning: that is about chance ({format_percent(1 - chance)} with {classes:,} classes). "
-        f"Usually the classes are in another order (give --classes){scaled * images}"
+        f"Usually the classes are in another order (give `classes=`){scaled * images}"
     )
 
 

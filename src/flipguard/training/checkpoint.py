@@ -199,7 +199,7 @@ def of_its_size(model: M, run: Run, shape: Shape | None) -> M:
     return preprocess_with(model, Preprocessing(input_size=(own[-2], own[-1])))
 
 
-def load_for(run: Run, machine: Machine, data: DataSet, *, role: str = "`--old`") -> nn.Module:
+def load_for(run: Run, machine: Machine, data: DataSet, *, role: str = "`old=`") -> nn.Module:
     """Return the model of a finished run in eval mode; raise if it cannot take the data's inputs.
 
     If shapes differ, one input of zeros is tried: a model may take several shapes.
@@ -216,7 +216,7 @@ def load_for(run: Run, machine: Machine, data: DataSet, *, role: str = "`--old`"
         took = "texts" if run.input_shape is None else f"inputs of shape {run.input_shape}"
         raise InputError(
             f"Expected {role} to take the inputs of the data, but {printable(str(run.folder))} "
-            f"takes {took} and the data have shape {shape}; give the `--data` that it was trained "
+            f"takes {took} and the data have shape {shape}; give the `data=` that it was trained "
             f"on, {printable(run.config.data)}, or another run."
         ) from problem
     return model

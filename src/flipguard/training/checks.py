@@ -107,7 +107,7 @@ def check_data(out: Path, config: Config, data: DataSet) -> None:
     if was != data.fingerprint:
         raise InputError(
             f"Expected the data that {out} was started with, but {config.data} has changed; "
-            "restore it, or choose another `--out`."
+            "restore it, or choose another `out=`."
         )
 
 
@@ -135,7 +135,7 @@ def check_calibration(config: Config, data: DataSet, olds: list[Run]) -> None:
     _, apart = held_out_of(data, config.scope)
     role, way_out = "`guides`", "leave `guides` out, so that members are trained without them"
     if config.fine_tune and not config.guides:
-        role, way_out = "`--old`, whose weights members start from,", "leave `fine_tune` out"
+        role, way_out = "`old=`, whose weights members start from,", "leave `fine_tune` out"
     for run in _calibrated_runs(config, olds):
         learned = count_learned(run, data, apart)
         if learned:
@@ -174,7 +174,7 @@ def check_model(config: Config, data: DataSet) -> None:
     if isinstance(data.train, TextSplit) and config.model.partition(":")[0] not in ("hf", "python"):
         raise InputError(
             f"Expected a model of texts for {config.data}, but got {listed([config.model])}; name "
-            "a folder of Transformers by `--model hf:FOLDER`."
+            "a folder of Transformers by `model='hf:FOLDER'`."
         )
 
 
@@ -182,7 +182,7 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
     """Raise if a folder holds something else than this run."""
     if (name := out.absolute().name) in (MEMBERS, VIEWS):
         raise InputError(
-            f"Expected `--out` to be a folder for a run, but got {printable(str(out))}, and "
+            f"Expected `out=` to be a folder for a run, but got {printable(str(out))}, and "
             f"flipguard uses the name {name!r} for the folder of {name} next to the runs that use "
             "them; choose another name."
         )
@@ -191,13 +191,13 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
         if found := [name for name in WRITTEN if (out / name).exists()]:
             raise InputError(
                 f"Expected {out} to be a new folder or a run, but it contains {listed(found)} "
-                f"and no {RUN}; choose another `--out`."
+                f"and no {RUN}; choose another `out=`."
             )
         return
     if not resume:
         raise InputError(
             f"Expected {out} to be a new folder, but there is a run in it; resume it with "
-            "`--resume`, or choose another `--out`."
+            "`resume=True`, or choose another `out=`."
         )
     run = Run.read(out)
     was, now = decisive(run.config), decisive(config)
@@ -208,7 +208,7 @@ def check_folder(out: Path, config: Config, *, resume: bool) -> None:
     if changed:
         raise InputError(
             f"Expected the configuration that {out} was started with, but {listed(changed)} "
-            "changed; resume it unchanged, or choose another `--out`."
+            "changed; resume it unchanged, or choose another `out=`."
         )
     if not is_whole(run):
         check_follows(run)
@@ -219,7 +219,7 @@ def check_needs(method: Method, config: Config, olds: list[Run]) -> None:
     for run in olds:
         if not run.finished:
             raise InputError(
-                f"Expected `--old` to be a finished run, but {printable(str(run.folder))} is "
+                f"Expected `old=` to be a finished run, but {printable(str(run.folder))} is "
                 f"{run.status}; {how_to_finish(run.folder, run.document)}."
             )
     for spec in (config.model, *(run.config.model for run in olds)):
@@ -231,12 +231,12 @@ def check_needs(method: Method, config: Config, olds: list[Run]) -> None:
         rows = METHODS.values()
         free = ", ".join(row.name for row in rows if not row.default_needs().old)
         raise InputError(
-            f"Expected `{method.name}` to be given an old run with `--old`, but got none; methods "
+            f"Expected `{method.name}` to be given an old run with `old=`, but got none; methods "
             f"that need none are {free}."
         )
     if needs.one_old and len(olds) != 1:
         raise InputError(
-            f"Expected `{method.name}` to be given one `--old`, but got {len(olds)}; methods that "
+            f"Expected `{method.name}` to be given one `old=`, but got {len(olds)}; methods that "
             "take several are naive, kd, fd-kl, fd-lm and elodi."
         )
     if config.guides and not _takes_guides(needs):
@@ -245,7 +245,7 @@ def check_needs(method: Method, config: Config, olds: list[Run]) -> None:
             f"Expected `guides` with {able}, but got them with `{method.name}`; leave them out."
         )
     if config.fine_tune and len(olds) != 1:
-        raise InputError(f"Expected fine-tuning to start from one `--old`, but got {len(olds)}.")
+        raise InputError(f"Expected fine-tuning to start from one `old=`, but got {len(olds)}.")
     if config.fine_tune:
         refuse_start(method, olds[0])
         if trains_members(config):

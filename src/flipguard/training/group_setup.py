@@ -44,7 +44,7 @@ def set_up_group(fabric: Any, group: FusedGroup, configs: Sequence[Config]) -> G
     if isinstance(data.train, TextSplit):
         raise CannotFuse(
             "Expected members on images or vectors to be trained as one network, but got texts, "
-            "whose batches have different widths; use `--fuse off`."
+            "whose batches have different widths; use `machine.fuse=off`."
         )
     olds = _old_models(fabric, configs, data)
     members = [
@@ -165,13 +165,13 @@ def _refuse_on_gpu(
     if mapped and not insisted:
         raise CannotFuse(
             "Expected a network of convolutions or of plain layers, which is faster if several are "
-            "fused, but got one whose calls are mapped; use `--fuse on` to fuse it anyway."
+            "fused, but got one whose calls are mapped; use `machine.fuse=on` to fuse it anyway."
         )
     if mapped and machine.precision == "bf16-mixed" and machine.compile == "off":
         # Gradients of attention have two precisions there, which a kernel refuses.
         raise CannotFuse(
             "Expected a network whose calls are mapped to be compiled in bf16-mixed, but got "
-            '`machine.compile = "off"`; set it to "parts", or use `--fuse off`.'
+            '`machine.compile = "off"`; set it to "parts", or use `machine.fuse=off`.'
         )
     if insisted:
         return
@@ -180,7 +180,7 @@ def _refuse_on_gpu(
     if widest > WIDEST and not alone:
         raise CannotFuse(
             f"Expected convolutions of up to {WIDEST} channels, which are faster in one network, "
-            f"but got {widest}; use `--fuse on` to fuse them anyway.",
+            f"but got {widest}; use `machine.fuse=on` to fuse them anyway.",
             fitting=machine.streams or APART,
             streams=machine.streams or APART,
         )
@@ -220,5 +220,5 @@ def refuse_memory(
         if way_out is not None:
             raise InputError(f"{told}; {way_out}.")
         fitting = one.most(free, recipe.batch_size)
-        fewer = f"set `machine.fuse_chunk={fitting}`" if fitting > 1 else "use `--fuse off`"
+        fewer = f"set `machine.fuse_chunk={fitting}`" if fitting > 1 else "use `machine.fuse=off`"
         raise CannotFuse(f"{told}; {fewer}.", fitting=fitting)

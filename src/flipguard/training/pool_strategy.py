@@ -114,7 +114,7 @@ class PoolStrategy(Strategy):
             )
         why: str | None = None
         if processes == 1 < len(left):
-            why = "there is memory for one process; `--fuse off` gives it all threads"
+            why = "there is memory for one process; `machine.fuse=off` gives it all threads"
         elif len(left) > 1:
             why = (
                 f"about {seconds:.0f} s for all of them; more processes would save less than their "
@@ -169,7 +169,7 @@ class _NoProcessError(Exception):
 def _killed(who: str, how: str) -> InputError:
     return InputError(
         f"Expected {who} to finish, but it was killed ({how}), perhaps because memory ran out; "
-        "resume with `--resume`, or with `--fuse off`, which trains one member at a time."
+        "resume with `resume=True`, or with `machine.fuse=off`, which trains one member at a time."
     )
 
 

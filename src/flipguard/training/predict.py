@@ -33,11 +33,11 @@ def predict(
     `allow_code` is needed for a run whose model a function makes (``python:``), which is called.
     """
     if split not in SPLITS:
-        raise InputError(f"Expected `--split` to be train, validation or test, but got {split!r}.")
+        raise InputError(f"Expected `split=` to be train, validation or test, but got {split!r}.")
     data = data_of(run.config)
     if split not in data.splits:
         raise InputError(
-            f"Expected `--split validation` of a run with a validation split, but {run.folder} was "
+            f"Expected `split='validation'` of a run with a validation split, but {run.folder} was "
             "trained without one; train it with scope.validation=0.1, or predict test."
         )
     if data.fingerprint != run.document["data"]["fingerprint"]:

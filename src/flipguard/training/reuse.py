@@ -93,5 +93,5 @@ def refuse_start(method: Method, old: Run) -> None:
     otherwise = "" if method.default_needs().same_layout else ", or leave `fine_tune` out"
     raise InputError(
         f"Expected `{method.name}` to start from one model's weights, but {old.folder} is an "
-        f"ensemble; give one of its members as `--old`{otherwise}."
+        f"ensemble; give one of its members as `old=`{otherwise}."
     )

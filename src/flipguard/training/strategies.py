@@ -129,7 +129,7 @@ def _why_not_fused(fabric: Any, machine: Machine) -> str | None:
         what = "precision 16-mixed, which scales all gradients alike; use bf16-mixed or 32-true"
     else:
         return None
-    return f"Expected members to be trained as one network, but got {what}, or `--fuse off`."
+    return f"Expected members to be trained as one network, but got {what}, or `machine.fuse=off`."
 
 
 def _is_fresh(folder: Path) -> bool:
@@ -276,5 +276,5 @@ def _check_data(members: Sequence[Member], config: Config, data: DataSet) -> Non
         raise InputError(
             f"Expected the members in {printable(str(others[0].parent))} to be trained on the data "
             f"of this run, but {config.data} has changed since {listed(f.name for f in others)} "
-            "began; choose another parent folder for `--out`, or remove these members."
+            "began; choose another parent folder for `out=`, or remove these members."
         )

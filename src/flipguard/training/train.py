@@ -168,7 +168,7 @@ def _finished(config: Config, out: Path, *, resume: bool) -> Run | None:
         # Training would begin with new weights.
         raise InputError(
             f"Expected a run to train, but {printable(str(out))} holds an adopted model without "
-            "all of its files; adopt it again with `flipguard adopt`, or choose another `--out`."
+            "all of its files; adopt it again with `flipguard adopt`, or choose another `out=`."
         )
     check_folder(out, config, resume=resume)
     return run if run is not None and is_whole(run) else None

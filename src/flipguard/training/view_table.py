@@ -239,7 +239,7 @@ class ViewStore:
         except OSError as problem:
             raise InputError(
                 f"Expected to store views at {printable(str(self.folder))}, but could not "
-                f"({problem.strerror or problem}); make room or choose another `--out` (views that "
+                f"({problem.strerror or problem}); make room or choose another `out=` (views that "
                 "were stored before are kept)."
             ) from problem
 
