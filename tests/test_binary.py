@@ -380,3 +380,92 @@ def test_scores_that_point_the_other_way_are_noticed() -> None:
 def test_repr_names_the_score() -> None:
     side = Predictions.from_arrays(ids=[1], positive_scores=[0.5], threshold=0.25)
     assert repr(side) == "<Predictions 'predictions': id, positive from 'positive_score' of 0.25>"
+
+
+# -- thresholds ----------------------------------------------------------------------------------
+
+
+@settings(max_examples=tries(80))
+@given(SAMPLES, THRESHOLDS, THRESHOLDS)
+def test_thresholds_count_what_a_comparison_at_each_would(
+    samples: list[Sample], first: float, second: float
+) -> None:
+    old, new, _ = sides(samples, (first, second), [0, 1], None)
+    found = compare(old=old, new=new).details.thresholds
+    known = [s for s in samples if s.target is not None]
+    if not known:
+        assert found is None
+        return
+
+    def by_hand_at(threshold: float) -> tuple[int, int, int, int]:
+        old_right = [(s.scores[0] >= first) == s.target for s in known]
+        new_right = [(s.scores[1] >= threshold) == s.target for s in known]
+        pairs = list(zip(old_right, new_right, strict=True))
+        return (
+            sum(was and not now for was, now in pairs),
+            sum(now and not was for was, now in pairs),
+            sum(not now for now in new_right),
+            sum(s.scores[1] >= threshold for s in known),
+        )
+
+    assert found is not None
+    assert found.n == len(known)
+    assert found.in_use.threshold == second
+    points = [*found.points, found.in_use, *([] if found.best is None else [found.best])]
+    for point in points:
+        counts = (point.negative_flips, point.positive_flips, point.wrong, point.predicted_positive)
+        assert counts == by_hand_at(point.threshold)
+    tried = {s.scores[1]: by_hand_at(s.scores[1]) for s in known}
+    allowed = [flips for flips, _, wrong, _ in tried.values() if wrong <= found.in_use.wrong]
+    fewest = min([*allowed, found.in_use.negative_flips])
+    best = found.in_use if found.best is None else found.best
+    assert best.negative_flips == fewest
+    assert best.wrong <= found.in_use.wrong
+    assert (found.best is None) == (fewest == found.in_use.negative_flips)
+    # Every threshold with another count is in the picture, as there are few.
+    rising = [point.threshold for point in found.points]
+    assert rising == sorted(rising)
+    if second <= max(tried):
+        assert {by_hand_at(t) for t in tried} == {by_hand_at(t) for t in rising}
+
+
+def test_a_picture_of_many_scores_has_few_points() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.random(20_000).astype(np.float32)
+    target = (rng.random(20_000) < scores).astype(int)
+    found = compare(old=scores, new=scores - np.float32(0.1), target=target, threshold=0.5)
+    thresholds = found.details.thresholds
+    assert thresholds is not None
+    assert 150 < len(thresholds.points) <= 200
+    assert thresholds.in_use in thresholds.points
+    assert thresholds.best in thresholds.points
+    # The shift of all scores is found, with few digits.
+    assert thresholds.best is not None
+    assert thresholds.best.threshold == pytest.approx(0.4, abs=0.001)
+    assert thresholds.best.negative_flips == 0
+    document = found.as_dict()["thresholds"]
+    assert document["best"]["negative_flips"] == thresholds.best.negative_flips
+    assert json.loads(found.to_json())["thresholds"]["points"][0]["threshold"] >= -0.1
+
+
+def test_the_sentence_about_thresholds_in_every_output(files: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    pages = {flag: tmp_path / f"page.{flag}" for flag in ("html", "markdown", "json")}
+    outputs = [part for flag, path in pages.items() for part in (f"--{flag}", path)]
+    ran = flipguard("compare", *files, *FRAUD, "--threshold", "0.5", *outputs)
+    assert ran.code == 0, ran.err
+    sentence = (
+        "No other threshold of the new model has fewer negative flips without a higher error."
+    )
+    used = json.loads(pages["json"].read_text())["thresholds"]
+    if used["best"] is not None:
+        sentence = "This threshold was chosen on these samples, so expect less of it on others."
+    for text in (ran.out, pages["markdown"].read_text(), pages["html"].read_text()):
+        assert sentence in " ".join(text.split())
+    assert 'id="c0-thresholds"' in pages["html"].read_text()
+
+
+def test_other_comparisons_have_no_thresholds() -> None:
+    found = compare(old=[0, 1], new=[0, 1], target=[0, 1], wants=["thresholds"])
+    assert found.details.thresholds is None
+    assert "thresholds" not in found.as_dict()

@@ -120,7 +120,8 @@ def lines_wider_than(text: str, columns: int) -> list[str]:
 
 # Names that users and scripts rely on. A change here is a change of the product.
 COLUMNS_OF_TABLES = {"--id", "--target", "--label"}
-SIDES = {"--label-old", "--label-new", "--name-old", "--name-new"} | COLUMNS_OF_TABLES
+SCORES = {"--positive-score", "--threshold", "--threshold-new", "--positive"}
+SIDES = {"--label-old", "--label-new", "--name-old", "--name-new"} | COLUMNS_OF_TABLES | SCORES
 COMMANDS = {
     "compare": {
         "--all",

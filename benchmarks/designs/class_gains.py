@@ -288,20 +288,19 @@ def normal_interval(metric: str, counts: FlipCounts, confidence: float) -> Inter
 
 def clustered(rng: np.random.Generator, draws: int) -> Iterator[Row]:
     """The gain of the mean F1 where rows of one cluster tend to be of one class and to flip."""
-    fewer = max(draws // 8, 1)
     world = WORLDS[0]
     for clusters, size, same in ((10, 20, 0.5), (30, 20, 0.5), (100, 20, 0.0), (100, 20, 0.5)):
-        each = [_one(rng, world, clusters, size, same) for _ in range(fewer)]
+        each = [_one(rng, world, clusters, size, same) for _ in range(draws)]
         ends = np.array(each).T
         yield coverage_row(
             "macro_f1_gain, clustered",
             f"{clusters} clusters of {size} rows, {100 * same:g} % of rows like the first",
             clusters * size,
             0.95,
-            fewer,
+            draws,
             (ends[0], ends[1]),
             float(mean_gain(world.cells)),
-            np.full(fewer, 1 / fewer),
+            np.full(draws, 1 / draws),
             {},
         )
 

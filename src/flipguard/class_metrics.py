@@ -38,7 +38,7 @@ class F1Kind(RateKind):
 
     def variance(self, counts: FlipCounts) -> FloatArray:
         jaccard = divide_or_nan(self.part(counts), self.whole(counts))
-        slope = divide_or_nan(2.0, (1.0 + jaccard) ** 2)
+        slope = 2.0 / (1.0 + jaccard) ** 2
         return slope**2 * RateKind.variance(self, counts)
 
     def end_at_zero(self, counts: FlipCounts, confidence: float) -> tuple[float, float]:

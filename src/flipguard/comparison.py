@@ -6,7 +6,7 @@ Counting belongs to `flipguard.engines`, and how a comparison is shown to `flipg
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -235,9 +235,7 @@ class Comparison:
             ]
             document["noise_floor"] = {
                 floor.metric: {
-                    "value": _finite(floor.value),
-                    "low": _finite(floor.low),
-                    "high": _finite(floor.high),
+                    **{key: _finite(getattr(floor, key)) for key in ("value", "low", "high")},
                     "controls": [_finite(value) for value in floor.controls],
                     "verdict": floor.verdict,
                     "shows": _finite(floor.shows),
@@ -247,6 +245,8 @@ class Comparison:
             }
         if self.cluster is not None:
             document["cluster"] = {"column": self.cluster, "clusters": self.clusters}
+        if self.details.thresholds is not None:
+            document["thresholds"] = asdict(self.details.thresholds)
         if self.notes:
             document["notes"] = list(self.notes)
         return document
@@ -298,13 +298,10 @@ def compare(
     table (pandas, Polars, Arrow), predicted labels, or `scores` of shape (samples, classes) with
     their `class_names`. `id`, `target` and `label` name columns of files and tables; `"index"` is
     the index of pandas. For labels and scores, `id` and `target` are values, one per sample.
-    With `threshold`, a row is of the class `positive` if its score is at least the threshold
-    (`threshold_new` for new and the controls). `positive_score` names the column of scores; a side
-    that is an array holds the scores.
-    `wants` names details that are counted in the same pass: `"flips"`, `"target_groups"` and
-    `"distances"`. Others are counted when they are first used.
+    With `threshold`, a row is of the class `positive` if its score (in the column `positive_score`)
+    is at least the threshold; for new and the controls, `threshold_new`. `wants` names details that
+    are counted in the same pass: `"flips"`, `"target_groups"`, `"distances"`, `"thresholds"`.
 
-    >>> from flipguard import compare
     >>> result = compare(old=[0, 1, 0, 0], new=[0, 1, 1, 1], target=[0, 1, 1, 0])
     >>> result["negative_flip_rate"].value, result["positive_flip_rate"].value
     (0.25, 0.25)
@@ -313,47 +310,38 @@ def compare(
     named: dict[str, Any] = {"id": id, "target": target, "label": label, "scores": scores}
     named |= {"class_names": class_names, "positive_score": positive_score, "positive": positive}
     columns = Columns(**named, threshold=threshold, threshold_new=threshold_new)
-    plan = CountingPlan(
-        **columns.sides(old=old, new=new, control=control, names=(name_old, name_new)),
-        by=_column_names(by),
-        cluster=cluster,
-        on_missing=on_missing,
-        exponent=exponent,
-        progress=progress,
-    )
-    wanted = checked_wants(wants)
-    return _compared(plan, wanted, confidence=confidence, correction=correction, engine=engine)
-
-
-def _compared(
-    plan: CountingPlan,
-    wanted: frozenset[Want],
-    *,
-    confidence: float,
-    correction: Correction,
-    engine: str,
-) -> Comparison:
-    """Return the comparison of a plan, counted once, or again if its controls count as one."""
-    plan, copies = distinct_controls(plan)
+    sides = columns.sides(old=old, new=new, control=control, names=(name_old, name_new))
+    more: dict[str, Any] = {"by": _column_names(by), "cluster": cluster, "progress": progress}
+    more |= {"on_missing": on_missing, "exponent": exponent}
+    plan, copies = distinct_controls(CountingPlan(**sides, **more))
     plan, _ = settled(plan)
-    count = _count_with(engine)
+    count, wanted = _count_with(engine), _wanted(plan, wants, engine)
     counted = count(plan, wanted)
     if same_controls := count_as_one(plan, counted.whole.counts.total()):
         copies.append(same_controls)
         plan = replace(plan, controls=plan.controls[:1])
         counted = count(plan, wanted)
-    notes = (*copies, *counted.notes, *_notes_on_classes(plan, counted))
+    notes = (*copies, *counted.notes, *_notes_on_classes(plan, counted, engine))
     counted = replace(counted, notes=notes)
     return comparison_from_counts(
         counted, plan, confidence=confidence, correction=correction, engine=engine
     )
 
 
-def _notes_on_classes(plan: CountingPlan, counted: Counted) -> Iterator[str]:
+def _wanted(plan: CountingPlan, wants: Iterable[Want], engine: str) -> frozenset[Want]:
+    """Return the details to count; of scores with a threshold always the other thresholds."""
+    scored: frozenset[Want] = frozenset({"thresholds"})
+    is_scored = plan.new.binary is not None and engine == "local"
+    return checked_wants(wants) | (scored if is_scored else NOTHING_MORE)
+
+
+def _notes_on_classes(plan: CountingPlan, counted: Counted, engine: str) -> Iterator[str]:
     """Yield notes on odd spellings of classes; raise if models share no class."""
     if not plan.layout.graded and plan.old.binary is None:
         refuse_strangers(plan, _met(counted, len(plan.controls)))
     yield from odd_spellings(plan)
+    if plan.new.binary is not None and plan.layout.has_target and engine == "spark":
+        yield "the Spark engine does not try other thresholds of the new model"
 
 
 def _column_names(by: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -22,6 +22,11 @@ def check_columns(policy: Policy, *, old: Predictions, new: Predictions) -> None
             continue
         where = f"{policy.name}: rule {i} groups {rule.metric} by '{by}'"
         found = [(side, side.column(by)) for side in (old, new)]
+        if rule.by != by and all(column is None for _, column in found):
+            raise PolicyError(
+                f"{policy.name} limits {rule.metric}, which needs targets, but {old.name} and "
+                f"{new.name} do not have that; add it, or remove the rule."
+            )
         if all(column is None for _, column in found):
             columns = dict.fromkeys((*old.columns, *new.columns))
             every = f"group by one of their columns: {listed(columns, most=12)}"

@@ -1,8 +1,8 @@
 """Counts of each class, from how often each pair of labels meets each target.
 
 A class has its own row in the groups by target, but a wrong label counts against the class that it
-names, whose rows are elsewhere. The counts of targets and labels are summed first; what they say of
-each class, and of the mean over all classes, is added to the finished tables.
+names, whose rows are elsewhere. So rows with a wrong label are counted by target and both labels.
+What that says of each class, and of the mean over all classes, is added to the finished tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COUNT = "__count"
 
 def with_false_labels(groups: CountTable, confusion: CountTable) -> CountTable:
     """The groups by target with how often their class was predicted for rows of other classes."""
-    pairs, (group, *cluster) = _pairs(confusion), groups.keys
+    pairs, (group, *cluster) = _pairs(groups, confusion), groups.keys
     target, old, new = confusion.keys[:3]
     wrong_old, wrong_new = pl.col(old) != pl.col(target), pl.col(new) != pl.col(target)
     same, nothing = pl.col(old) == pl.col(new), pl.lit(0, dtype=pl.Int64)
@@ -47,9 +47,9 @@ def with_false_labels(groups: CountTable, confusion: CountTable) -> CountTable:
     return table
 
 
-def with_class_gain(whole: CountTable, confusion: CountTable) -> CountTable:
+def with_class_gain(whole: CountTable, groups: CountTable, confusion: CountTable) -> CountTable:
     """The counts of all samples with the sums that the gain of the mean F1 follows from."""
-    pairs = _pairs(confusion)
+    pairs = _pairs(groups, confusion)
     columns = _gain_statistics(pairs, confusion.keys)
     per_row = pairs.select(*whole.keys, COUNT).with_columns(
         pl.Series(name, units) * pl.col(COUNT) for name, units in columns.items()
@@ -65,11 +65,16 @@ def with_class_gain(whole: CountTable, confusion: CountTable) -> CountTable:
     return table
 
 
-def _pairs(confusion: CountTable) -> pl.DataFrame:
+def _pairs(groups: CountTable, confusion: CountTable) -> pl.DataFrame:
     """The labels and targets that meet, with how often; in one order, whatever the shards."""
-    count = pl.sum_horizontal(CELLS).alias(COUNT)
-    rows = confusion.summed().select(*confusion.keys, count)
-    return rows.filter(pl.col(confusion.keys[0]).is_not_null())
+    (target, old, new, *cluster), group = confusion.keys, groups.keys[0]
+    wrong = confusion.summed().select(*confusion.keys, pl.sum_horizontal(CELLS).alias(COUNT))
+    right = groups.summed().select(
+        *[pl.col(group).alias(name) for name in (target, old, new)],
+        *cluster,
+        pl.col("both_right").alias(COUNT),
+    )
+    return pl.concat([right.filter(pl.col(target).is_not_null()), wrong])
 
 
 def _gain_statistics(pairs: pl.DataFrame, keys: Sequence[str]) -> dict[str, IntArray]:
@@ -78,7 +83,7 @@ def _gain_statistics(pairs: pl.DataFrame, keys: Sequence[str]) -> dict[str, IntA
     names = pl.concat(labels).unique().sort()
     target, old, new = (_codes(values, names) for values in labels)
     count = pairs[COUNT].to_numpy().astype(np.float64)
-    actual = np.bincount(target, count, len(names))
+    actual = np.asarray(np.bincount(target, count, len(names)), dtype=np.float64)
     (f1_old, share_old, _), (f1_new, share_new, pull) = (
         _f1(target, label, count, actual) for label in (old, new)
     )

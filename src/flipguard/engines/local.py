@@ -16,7 +16,7 @@ from flipguard.engines.alignment import (
 )
 from flipguard.engines.joining import joined_frames
 from flipguard.engines.outcomes import label_sums
-from flipguard.engines.pairing import Pairing
+from flipguard.engines.pairing import Pairing, settled
 from flipguard.engines.plan import (
     COLUMNS,
     ID,
@@ -88,7 +88,7 @@ def _counting(plan: CountingPlan) -> LabelCounting | ScoredCounting:
 def count(plan: CountingPlan, wants: frozenset[Want] = NOTHING_MORE) -> Counted:
     """The counts of a plan and the wanted details, in one pass over its files."""
     with name_any_file_on_error(plan.sides):
-        plan = with_control_labels(plan)
+        plan, _ = settled(with_control_labels(plan))
         tally, rows, odd_labels = _counting(plan).run(lambda: Tally(plan, wants))
         if rows.only_old or rows.only_new:
             rows = _with_ids(rows, Pairing(plan))
@@ -117,7 +117,7 @@ def details(plan: CountingPlan, wants: frozenset[Want]) -> Details:
         dropped = plan.on_missing == "drop"
         needed = dropped or any(control.target is not None for control in plan.controls)
         plan = with_control_labels(plan) if needed else replace(plan, controls=())
-        plan = replace(plan, progress=None)
+        plan, _ = settled(replace(plan, progress=None))
         if wants == {"target_groups"}:
             # Labels say enough for that.
             old, new = (_with_any_labels(side) for side in (plan.old, plan.new))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,13 @@ from flipguard.engines.readings import Readings
 from flipguard.errors import InputError, listed, nearest
 from flipguard.predictions.table import Predictions, Scores
 
+if TYPE_CHECKING:
+    from flipguard.engines.thresholds import Thresholds
+
 Progress = Callable[[int, int], None]
-# Details that an output may need beyond the counts: groups by target, the flipped samples, and the
-# distance between old and new logits of each sample.
-Want = Literal["target_groups", "flips", "distances"]
+# Details that an output may need beyond the counts: groups by target, the flipped samples, the
+# distance between old and new logits of each sample, and the flips of other thresholds.
+Want = Literal["target_groups", "flips", "distances", "thresholds"]
 NOTHING_MORE: frozenset[Want] = frozenset()
 
 # The table of counts by target and both labels, among those of the groups.
@@ -229,14 +232,15 @@ class Distances:
 class Details:
     """Details that outputs need beyond the counts; `counted` names those that were computed.
 
-    None where it was not, or where the files do not have it: distances without logits, groups by
-    target if there are more classes than make sense as groups.
+    None where it was not, or where the files do not have it: distances without logits, thresholds
+    without a score per row, groups by target if there are more classes than make sense as groups.
     """
 
     counted: frozenset[Want] = NOTHING_MORE
     target_groups: Groups | None = None
     flips: pl.DataFrame | None = None
     distances: Distances | None = None
+    thresholds: Thresholds | None = None
 
     def add(self, other: Details) -> None:
         """Add the details that another pass has counted."""
@@ -270,7 +274,8 @@ class Counted:
         """The finished tables; `odd_labels` are rows of old and new with a label off the top."""
         found = dict(tables)
         if (confusion := found.pop(CONFUSION, None)) is not None:
-            found[None] = with_class_gain(found[None], confusion)
+            groups = found[plan.target_cuts[0]]
+            found[None] = with_class_gain(found[None], groups, confusion)
             for cut in plan.target_cuts:
                 found[cut] = with_false_labels(found[cut], confusion)
         by = {name: table.groups() for name, table in found.items() if name is not None}

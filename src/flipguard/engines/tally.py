@@ -20,12 +20,14 @@ from flipguard.engines.outcomes import (
 from flipguard.engines.plan import (
     CONFUSION,
     ID,
+    LABELS,
     CountingPlan,
     Details,
     Distances,
     Want,
 )
 from flipguard.engines.row_kinds import LABELLED, row_kind
+from flipguard.engines.thresholds import scored_rows, thresholds_of
 from flipguard.errors import InputError
 
 
@@ -46,6 +48,12 @@ class Part:
         if not keys and self.sums is not None:
             return self.sums
         query = self.rows.group_by(keys).agg(sums) if keys else self.rows.select(sums)
+        return query.collect(engine="streaming")
+
+    def wrong_labels(self, keys: Sequence[str]) -> pl.DataFrame:
+        """Cells by the keys, over the rows that old or new gets wrong."""
+        wrong = pl.any_horizontal(~LABELLED.is_right(label) for label in LABELS)
+        query = self.rows.filter(wrong).group_by(keys).agg(LABELLED.cell_sums())
         return query.collect(engine="streaming")
 
     def counts(self, table: CountTable, sums: list[pl.Expr]) -> pl.DataFrame:
@@ -76,8 +84,17 @@ class Tally:
         self.tables = plan.tables() if counts else {}
         self._targets = plan.target_table() if self._asks_for_target_groups() else None
         self._flips: list[pl.DataFrame] = []
+        self._scores: list[pl.DataFrame] = []
         self._distances: list[FloatArray] = []
         self._cells: list[pl.Series] = []
+
+    @property
+    def _positive(self) -> object:
+        """The positive class, if thresholds are wanted of rows with a score and a target."""
+        readings, layout = self.plan.readings, self.plan.layout
+        if "thresholds" not in self.wants or readings is None or not layout.has_target:
+            return None
+        return None if readings.binary is None else readings.binary.values[1]
 
     def _asks_for_target_groups(self) -> bool:
         layout = self.plan.layout
@@ -88,11 +105,13 @@ class Tally:
         sums = label_sums(self.plan)
         for name, table in self.tables.items():
             if name == CONFUSION:
-                table.add(part.label_sums(table.keys, LABELLED.cell_sums()))
+                table.add(part.wrong_labels(table.keys))
             else:
                 table.add(part.counts(table, sums))
         if self._targets is not None:
             self._targets.add(part.label_sums(self._targets.keys, LABELLED.cell_sums()))
+        if self._positive is not None:
+            self._scores.append(scored_rows(part.rows, self._positive))
         if "flips" in self.wants:
             self._flips.append(part.flips(self.plan))
         distances = part.distances() if "distances" in self.wants else None
@@ -109,6 +128,8 @@ class Tally:
                 found.target_groups = self._targets.groups()
         if "flips" in self.wants:
             found.flips = worst_first(pl.concat(self._flips), self.plan)
+        if self._scores and self.plan.new.binary is not None:
+            found.thresholds = thresholds_of(self._scores, self.plan.new.binary.threshold)
         if self._distances:
             found.distances = Distances(
                 values=np.concatenate(self._distances), cells=pl.concat(self._cells).to_numpy()

@@ -10,6 +10,7 @@ from flipguard.errors import printable
 from flipguard.gate import Judgement, RuleVerdict, Verdict
 from flipguard.groups import Grouping
 from flipguard.render.class_rows import CLASS_HEADER, class_rows, has_classes
+from flipguard.render.threshold_words import threshold_sentence
 from flipguard.render.words import (
     OUTCOME_WORDS,
     compared_with_retrains,
@@ -86,15 +87,17 @@ def _comparison(result: Comparison) -> list[str]:
     lines += _metric_table(result, key_metrics(result))
     if result.controls:
         lines += ["", what_ratios_say(result)]
+    if result.details.thresholds is not None:
+        lines += ["", threshold_sentence(result.details.thresholds)]
     if result.noise_floor:
         lines += ["", *_noise(result)]
     for grouping in result.by.values():
         lines += ["", *_grouping(grouping)]
     lines += ["", "<details><summary>All metrics</summary>", ""]
-    lines += _metric_table(result, known_metrics(result))
     for grouping in filter(has_classes, result.by.values()):
         rows = [[_cell(name), *texts] for name, texts in class_rows(grouping.groups[:GROUPS_SHOWN])]
-        lines += ["", *_table([_cell(grouping.column), *CLASS_HEADER], rows, right=(1, 2, 3))]
+        lines += [*_table([_cell(grouping.column), *CLASS_HEADER], rows, right=(1, 2, 3)), ""]
+    lines += _metric_table(result, known_metrics(result))
     text = [f"{plural(result.n, 'sample')}", f"{percent(result.confidence)} intervals"]
     if result.clusters is not None:
         text.append(f"{plural(result.clusters, 'cluster')} of {_code(str(result.cluster))}")

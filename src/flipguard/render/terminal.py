@@ -19,7 +19,9 @@ from flipguard.gate import SEVERITY, Judgement, RuleVerdict, Verdict
 from flipguard.groups import Group, Grouping
 from flipguard.metric_kinds import ControlRatioKind
 from flipguard.metrics import METRICS
-from flipguard.render.class_rows import CLASS_HEADER, class_rows, has_classes
+from flipguard.render.class_rows import has_classes
+from flipguard.render.class_table import class_table
+from flipguard.render.threshold_words import threshold_sentence
 from flipguard.render.words import (
     OUTCOME_WORDS,
     SIGNED,
@@ -94,19 +96,19 @@ def comparison_parts(result: Comparison, *, all_metrics: bool = False) -> Iterat
     yield Text()
     if result.layout.has_target:
         yield Padding(_square(result), (0, 0, 1, 2), expand=False)
-    yield Padding(
-        _metrics(result, all_metrics=all_metrics),
-        (0, 0, 0 if result.controls else 1, 2),
-        expand=False,
-    )
-    if result.controls:
-        yield Padding(Text(what_ratios_say(result), style="dim"), (0, 0, 1, 2))
+    texts = [what_ratios_say(result)] if result.controls else []
+    if result.details.thresholds is not None:
+        texts.append(threshold_sentence(result.details.thresholds))
+    below = (0, 0, 0 if texts else 1, 2)
+    yield Padding(_metrics(result, all_metrics=all_metrics), below, expand=False)
+    for text in texts:
+        yield Padding(Text(text, style="dim"), (0, 0, 1, 2))
     if result.noise_floor:
         yield from _noise(result)
     for grouping in result.by.values():
         yield from _grouping(grouping)
         if all_metrics and has_classes(grouping):
-            yield from _classes(grouping)
+            yield class_table(grouping, GROUPS_SHOWN)
     yield from _marks(result)
 
 
@@ -294,14 +296,6 @@ def _grouping(grouping: Grouping) -> Iterator[RenderableType]:
     table.add_column("")
     for group in shown:
         table.add_row(*_group_row(grouping, group, rate))
-    yield Padding(table, (0, 0, 1, 2), expand=False)
-
-
-def _classes(grouping: Grouping) -> Iterator[RenderableType]:
-    table = Table("class", *CLASS_HEADER, box=None, pad_edge=False)
-    table.title, table.title_justify = "Each class: old → new", "left"
-    for name, texts in class_rows(grouping.groups[:GROUPS_SHOWN]):
-        table.add_row(Text(printable(name, longest=24)), *texts)
     yield Padding(table, (0, 0, 1, 2), expand=False)
 
 

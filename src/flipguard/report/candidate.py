@@ -11,6 +11,7 @@ import polars as pl
 from flipguard.comparison import Comparison
 from flipguard.gate import Verdict
 from flipguard.render.numbers import KeyNumbers, Number, key_numbers, visible
+from flipguard.render.threshold_words import threshold_sentence
 from flipguard.render.words import percent, plural
 from flipguard.report.charts import Chart, alluvial
 from flipguard.report.flips import (
@@ -34,6 +35,7 @@ from flipguard.report.score_charts import (
     moved_chart,
     reliability_chart,
     shift_chart,
+    threshold_chart,
 )
 from flipguard.report.scores import Displacement, Reliability, displacement_of, reliabilities
 from flipguard.report.verdict import GroupTable, VerdictSection, group_tables, verdict_section
@@ -79,6 +81,7 @@ class Candidate:
     displacement: Number | None
     moved: Displacement | None
     displacements: tuple[Chart, ...]
+    thresholds: Chart | None
 
     @property
     def first_rows(self) -> range:
@@ -90,6 +93,7 @@ class Candidate:
         """All charts of the candidate."""
         found = [block.chart for block in self.groups]
         found += [self.broken] if self.broken is not None else []
+        found += [self.thresholds] if self.thresholds is not None else []
         return (*found, *self.confidence, *self.displacements)
 
 
@@ -137,6 +141,7 @@ def candidate_of(
         displacement=displacement,
         moved=moved,
         displacements=_displacements(key, tables, displacement, moved),
+        thresholds=_thresholds(key, result),
     )
 
 
@@ -261,6 +266,19 @@ def _confidence(
             )
         )
     return tuple(found)
+
+
+def _thresholds(key: str, result: Comparison) -> Chart | None:
+    found = result.details.thresholds
+    if found is None:
+        return None
+    return Chart(
+        spec=threshold_chart(found),
+        id=f"{key}-thresholds",
+        title="Flips and error at each threshold of the new model; the black line is the one in use"
+        + ("" if found.best is None else ", and the dashed line breaks least without more errors"),
+        sentence=threshold_sentence(found),
+    )
 
 
 def _displacements(

@@ -72,6 +72,7 @@ class Page:
             ("What breaks", "breaks", lambda c: c.groups),
             ("Samples", "flips-title", lambda c: c.flips is not None),
             ("Flows", "flows", lambda c: c.flows),
+            ("Thresholds", "thresholds-title", lambda c: c.thresholds),
             ("Confidence", "confidence", lambda c: c.sides),
         )
         found = [("candidates-title", "Candidates")] if self.overview is not None else []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from flipguard.counts import BINS
 from flipguard.report.charts import (
     FADED,
     GAIN,
     HARM,
+    INK,
     SOFT,
     Spec,
     amount,
@@ -18,6 +20,9 @@ from flipguard.report.charts import (
     tips_of,
 )
 from flipguard.report.scores import OUTCOMES, Displacement, Reliability
+
+if TYPE_CHECKING:
+    from flipguard.engines.thresholds import Thresholds
 
 SIDE_COLOURS = {"domain": ["old", "new"], "range": ["var(--old)", "var(--new)"]}
 
@@ -98,6 +103,57 @@ def confidence_chart(sides: Sequence[Reliability]) -> Spec:
             "color": {"field": "side", "type": "nominal", "scale": SIDE_COLOURS, "title": None},
             "tooltip": tips_of(side="model", range="confidence", told="share", n="samples"),
         },
+    )
+
+
+THRESHOLD_LINES = {"negative flips": HARM, "positive flips": GAIN, "error of new": SOFT}
+
+
+def threshold_chart(found: Thresholds) -> Spec:
+    """Lines of flips and error over the new model's threshold; a rule marks the one in use."""
+    values = [
+        {
+            "what": what,
+            "threshold": point.threshold,
+            "share": 100 * count / found.n,
+            "told": f"{100 * count / found.n:.2f} %",
+            "count": f"{count:,}",
+        }
+        for point in found.points
+        for what, count in zip(
+            THRESHOLD_LINES,
+            (point.negative_flips, point.positive_flips, point.wrong),
+            strict=True,
+        )
+    ]
+    marked = [{"threshold": found.in_use.threshold, "mark": "in use", "dash": [1, 0]}]
+    if found.best is not None:
+        marked.append({"threshold": found.best.threshold, "mark": "fewest flips", "dash": [4, 4]})
+    x = amount("threshold", "threshold of the new model", scale={"zero": False})
+    scale = {"domain": [*THRESHOLD_LINES], "range": [*THRESHOLD_LINES.values()]}
+    tips = tips_of(what="line", threshold="threshold", told="share", count="samples")
+    return chart(
+        height=260,
+        layer=[
+            {
+                "data": {"values": [mark]},
+                "mark": {"type": "rule", "color": INK, "strokeDash": mark["dash"]},
+                "encoding": {"x": x, "tooltip": tips_of(mark="threshold", threshold="value")},
+            }
+            for mark in marked
+        ]
+        + [
+            {
+                "data": {"values": values},
+                "mark": {"type": "line", "interpolate": "step-before", "strokeWidth": 2},
+                "encoding": {
+                    "x": x,
+                    "y": amount("share", "% of samples", axis={"tickCount": 5}),
+                    "color": {"field": "what", "type": "nominal", "scale": scale, "title": None},
+                    "tooltip": tips,
+                },
+            }
+        ],
     )
 
 
