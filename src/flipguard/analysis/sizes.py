@@ -15,8 +15,8 @@ from flipguard.analysis.claims import Analysis, Claim, in_percent
 from flipguard.analysis.members import Array, Members
 from flipguard.analysis.subsets import (
     FloatArray,
-    can_win,
-    can_win_by_law,
+    Packed,
+    lead_of,
     orders_of,
     packed,
     weights_of_sizes,
@@ -140,8 +140,12 @@ def sizes(members: Members, *, draws: int = DRAWS, seed: int = SEED) -> Analysis
     for rows, block in members.blocks():
         targets = members.targets[rows]
         old, new = block["old"], block.get("new", block["old"])
-        drawn.add(rows, targets, *_predicted(old, new, weights, by_law=False))
-        by_law.add(rows, targets, *_predicted(old, new, law_weights, by_law=True))
+        found = [
+            _predicted(scores, every, weights[i], law_sizes, law_weights[i])
+            for i, scores in enumerate((old, new))
+        ]
+        drawn.add(rows, targets, found[0][0], found[1][0])
+        by_law.add(rows, targets, found[0][1], found[1][1])
     data = _data(members, drawn, by_law, every, law_sizes, draws=draws, seed=seed)
     return Analysis(
         name="sizes",
@@ -210,18 +214,29 @@ def _normal(count: int, numbers: FloatArray, scale: FloatArray) -> FloatArray:
 
 
 def _predicted(
-    old: Array, new: Array, weights: tuple[FloatArray, FloatArray], *, by_law: bool
+    scores: Array, every: Array, weights: FloatArray, law_sizes: Array, law_weights: FloatArray
 ) -> tuple[Array, Array]:
-    """Return the classes that old and new ensembles predict, of shape (rows, draws, sizes)."""
-    groups = None
-    found = []
-    for scores, weight in zip((old, new), weights, strict=True):
-        if groups is None or scores is not old:
-            groups = packed(scores, can_win_by_law(scores) if by_law else can_win(scores))
-        n, shape = scores.shape[1], weight.shape
-        top = winners(groups, weight.reshape(shape[0], -1), n)
-        found.append(top.reshape(n, *shape[1:]))
-    return found[0], found[1]
+    """Return the classes that drawn ensembles predict, and normal ones: (rows, draws, sizes)."""
+    lead, n = lead_of(scores), scores.shape[1]
+    # The scores of one class by all models lie together, because they are weighed together.
+    by_class = np.ascontiguousarray(scores.transpose(1, 2, 0))
+    drawn = np.empty((n, *weights.shape[1:]), dtype=np.int32)
+    by_law = np.empty((n, *law_weights.shape[1:]), dtype=np.int32)
+    # The larger the ensembles, the fewer classes can win, so a few sizes are taken at a time.
+    drawn[:, :, 0] = scores.argmax(axis=2)[weights[:, :, 0].argmax(axis=0)].T
+    for first in 2 ** np.arange(1, int(every[-1]).bit_length()):
+        here = (every >= first) & (every < 2 * first)
+        groups = packed(by_class, lead.can_win(int(first)))
+        drawn[:, :, here] = _winners(groups, weights[:, :, here], n)
+    for i, size in enumerate(law_sizes.tolist()):
+        groups = packed(by_class, lead.can_win_by_law(size))
+        by_law[:, :, [i]] = _winners(groups, law_weights[:, :, [i]], n)
+    return drawn, by_law
+
+
+def _winners(groups: list[Packed], weights: FloatArray, n: int) -> Array:
+    top = winners(groups, weights.reshape(len(weights), -1), n)
+    return top.reshape(n, *weights.shape[1:])
 
 
 def _curve(by_sample: FloatArray, by_draw: FloatArray) -> Curve:

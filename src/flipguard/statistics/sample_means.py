@@ -33,16 +33,18 @@ def ratio_of(top: ArrayLike, bottom: ArrayLike) -> ValueInterval:
 
 def ratio_of_ratios(factors: tuple[tuple[ArrayLike, float], ...]) -> ValueInterval:
     """Return the product of means, each to a power, with an interval on the logarithmic scale."""
-    logarithm, parts = 0.0, np.zeros(1)
+    logarithm, parts, value = 0.0, np.zeros(1), 1.0
     for values, power in factors:
         (each,) = floats(values)
-        mean = float(each.mean()) if len(each) else 0.0
-        if mean <= 0:
-            # A product with a factor of 0 is 0 or undefined, and has no logarithm.
-            zero = 0.0 if power > 0 and len(each) else float("nan")
-            return zero, float("nan"), float("nan")
+        mean = float(each.mean()) if len(each) else float("nan")
+        if not mean > 0:
+            # The product is 0 or undefined, and has no logarithm.
+            value *= 0.0 if power > 0 and mean == 0 else float("nan")
+            continue
         logarithm += power * np.log(mean)
         parts = parts + power * (each / mean - 1.0)
+    if value != 1.0:
+        return value, float("nan"), float("nan")
     value, low, high = around(float(logarithm), parts)
     return float(np.exp(value)), float(np.exp(low)), float(np.exp(high))
 
