@@ -208,6 +208,8 @@ def prepare(page: Path, folder: Path) -> None:
         missing("there is no Java on this machine")
     if page == DOCS / "guides" / "train.md":
         (folder / "recipe.toml").write_text(blocks(page, "toml")[0])
+    if page.name == "analyses.md":
+        example("members").generate()
     if page.name == "adopt.md":
         example("adopt_a_model").write_files(folder)
     if page.name == "report.md":

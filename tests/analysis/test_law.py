@@ -69,10 +69,10 @@ def test_gaps_are_those_of_kolmogorov_and_smirnov() -> None:
 
 
 def test_normal_members_fit_and_others_do_not() -> None:
-    normal = law(members(models=12, samples=100, seed=1))
+    normal = law(members(models=8, samples=60, seed=1))
     assert normal.data.fit.p_value > 0.05
     assert normal.data.fit.gap == pytest.approx(normal.data.fit.expected, abs=0.03)
-    other = law(members(models=12, samples=100, heavy=True, seed=1))
+    other = law(members(models=8, samples=60, heavy=True, seed=1))
     assert other.data.fit.p_value < 0.05
     assert other.data.fit.gap > other.data.fit.expected + 0.05
     assert (other.claims[0].holds, "differs from" in other.sentence) == (False, True)
@@ -80,13 +80,13 @@ def test_normal_members_fit_and_others_do_not() -> None:
 
 def test_a_test_of_the_fit_is_rarely_wrong() -> None:
     """Of normal members, about one in twenty is rejected at p < 0.05."""
-    found = [law(members(models=6, samples=20, seed=s)).data.fit.p_value for s in range(30)]
-    assert sum(p < 0.05 for p in found) <= 5
+    found = [law(members(models=5, samples=6, seed=s)).data.fit.p_value for s in range(24)]
+    assert sum(p < 0.05 for p in found) <= 4
     assert 0.25 < np.mean(found) < 0.75
 
 
 def test_the_covariance_falls_as_one_over_m() -> None:
-    found = law(members(models=16, samples=200, apart=1.0))
+    found = law(members(models=12, samples=100, apart=1.0))
     trace = found.data.trace
     assert trace.slope == pytest.approx(-1.0, abs=0.05)
     assert trace.slope_low <= trace.slope <= trace.slope_high
@@ -96,20 +96,20 @@ def test_the_covariance_falls_as_one_over_m() -> None:
 
 @pytest.mark.parametrize(("apart", "differ"), [(0.0, None), (1.5, True)])
 def test_a_shift_between_groups_is_found(apart: float, differ: bool | None) -> None:
-    found = law(members(models=12, samples=200, apart=apart))
+    found = law(members(models=8, samples=100, apart=apart))
     assert found.claims[2].holds is differ
     # Per sample and class the shift has the variance `apart`.
     assert found.data.shift.squared == pytest.approx(4 * apart**2, abs=1.2)
 
 
 def test_the_shift_is_without_bias() -> None:
-    shares = [law(members(models=4, samples=40, apart=0.0, seed=s)).data.shift for s in range(20)]
+    shares = [law(members(models=4, samples=10, apart=0.0, seed=s)).data.shift for s in range(20)]
     each = np.array([one.share for one in shares])
     assert abs(each.mean()) < 3 * each.std(ddof=1) / np.sqrt(len(each))
 
 
 def test_the_shown_sample_is_drawn_and_has_a_density() -> None:
-    found = law(members(models=16, samples=30), draws=400, sample="7").data.sample
+    found = law(members(models=16, samples=8), draws=400, sample="7").data.sample
     assert (found.id, found.sizes) == (7, (1, 2, 4, 8))
     assert [sum(counts) for counts in found.counts] == [400] * 4
     areas = np.trapezoid(np.array(found.density), found.at, axis=1)

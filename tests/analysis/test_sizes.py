@@ -151,5 +151,5 @@ def test_too_few_models_are_refused() -> None:
     groups, targets = made_up(models=3)
     with pytest.raises(InputError, match="at least 2 models of each group"):
         sizes(Members.from_arrays({"old": groups["old"]}, targets=targets))
-    with pytest.raises(InputError, match="Expected `draws` to be 1 or more, but got 0"):
+    with pytest.raises(InputError, match="Expected `draws=` to be 1 or more, but got 0"):
         sizes(Members.from_arrays(groups, targets=targets), draws=0)

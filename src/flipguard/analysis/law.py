@@ -23,7 +23,7 @@ from flipguard.analysis.displacement_law import (
     squared_distances,
     squared_norms,
 )
-from flipguard.analysis.members import Members
+from flipguard.analysis.members import IntArray, Members
 from flipguard.analysis.subsets import orders_of, weights_of_sizes
 from flipguard.errors import InputError, listed
 from flipguard.statistics._arrays import critical_value
@@ -32,7 +32,7 @@ from flipguard.statistics.sample_means import CONFIDENCE, ValueInterval
 
 DRAWS, SEED = 1_000, 0
 # Samples, evenly spread, on which the statistic is computed again for models that follow the law.
-TESTED, REDRAWN = 60, 99
+TESTED, REDRAWN = 40, 99
 LEAST_MODELS, LEAST_PAIRS = 3, 4
 # A distribution function that differs by less counts as the same.
 CLOSE_FIT = 0.05
@@ -166,7 +166,7 @@ def _refuse(members: Members, split: Split, draws: int) -> None:
             "more with `old=` and `new=`."
         )
     if draws < 1:
-        raise InputError(f"Expected `draws` to be 1 or more, but got {draws}.")
+        raise InputError(f"Expected `draws=` to be 1 or more, but got {draws}.")
 
 
 def _fit(
@@ -270,7 +270,7 @@ def _trace(
     )
 
 
-def _slope(sizes: FloatArray, values: FloatArray) -> float:
+def _slope(sizes: IntArray, values: FloatArray) -> float:
     """Return the slope of values by size, both on a logarithmic scale."""
     if len(sizes) < 2 or (values <= 0).any():
         return float("nan")
@@ -278,12 +278,13 @@ def _slope(sizes: FloatArray, values: FloatArray) -> float:
 
 
 def _differences(
-    split: Split, draws: int, sizes: FloatArray, random: np.random.Generator
+    split: Split, draws: int, sizes: IntArray, random: np.random.Generator
 ) -> FloatArray:
     """Return weights of new minus old ensembles of each size, shape (models, draws, sizes)."""
     if split.central:
         orders = orders_of(split.models, draws, random)
-        return weights_of_sizes(orders[:, ::-1], sizes) - weights_of_sizes(orders, sizes)
+        new, old = (weights_of_sizes(one, sizes) for one in (orders[:, ::-1], orders))
+        return np.asarray(new - old)
     found = np.zeros((split.models, draws, len(sizes)))
     for side, sign in ((split.old, -1.0), (split.new, 1.0)):
         orders = orders_of(len(side), draws, random)
@@ -299,8 +300,8 @@ def _place_of(members: Members, by_law: NormLaw, sample: str | None) -> int:
     places = [i for i, one in enumerate(members.ids) if str(one) == sample]
     if not places:
         raise InputError(
-            f"Expected `sample` to be the id of a sample, but there is no {sample!r}; ids are such "
-            f"as {listed(members.ids[:3])}."
+            f"Expected `sample=` to be the id of a sample, but there is no {sample!r}; ids are "
+            f"such as {listed(members.ids[:3])}."
         )
     return places[0]
 

@@ -107,9 +107,9 @@ def _refuse(members: Members, top: int, exponent: float) -> None:
         raise InputError("Expected models of both groups, but there are no new ones; add `new=`.")
     classes = len(members.class_names)
     if not 1 <= top <= classes:
-        raise InputError(f"Expected `top` to be between 1 and {classes:,} classes, but got {top}.")
+        raise InputError(f"Expected `top=` to be between 1 and {classes:,} classes, but got {top}.")
     if not exponent > 0:
-        raise InputError(f"Expected `exponent` to be above 0, but got {exponent:g}.")
+        raise InputError(f"Expected `exponent=` to be above 0, but got {exponent:g}.")
 
 
 def shares_at(classes: int, top: int) -> tuple[int, ...]:

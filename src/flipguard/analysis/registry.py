@@ -17,7 +17,7 @@ from flipguard.analysis.reading import read_members
 from flipguard.analysis.sizes import sizes
 from flipguard.analysis.tables import TextTable
 from flipguard.analysis.uncertainty import uncertainty
-from flipguard.errors import InputError, listed, nearest
+from flipguard.errors import InputError, any_of, nearest
 from flipguard.predictions.sides import GivenSide
 
 
@@ -116,13 +116,13 @@ def analyze(
     row = analysis_of(name)
     for option in options:
         if option not in row.options:
-            known = f"it has {listed(row.options)}" if row.options else "it has no options"
+            known = f"it has {any_of(row.options)}" if row.options else "it has no options"
             raise InputError(f"Expected no `{option}=` with {name}; {known}.")
     for role, group in (("treated", treated), ("judge", judge)):
         if len(group) and role not in row.roles:
             takers = [one.name for one in _ROWS if role in one.roles]
             raise InputError(
-                f"Expected no `{role}=` with {name}; only {listed(takers)} takes such models."
+                f"Expected no `{role}=` with {name}; only {any_of(takers)} takes such models."
             )
     if not isinstance(old, Members):
         old = read_members(

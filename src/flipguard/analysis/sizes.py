@@ -129,7 +129,7 @@ def sizes(members: Members, *, draws: int = DRAWS, seed: int = SEED) -> Analysis
     """Error and negative flip rate against ensemble size, each over many draws of members."""
     most = _largest(members)
     if draws < 1:
-        raise InputError(f"Expected `draws` to be 1 or more, but got {draws}.")
+        raise InputError(f"Expected `draws=` to be 1 or more, but got {draws}.")
     every = np.arange(1, most + 1)
     law_sizes = np.array([m for m in every if m == most or math.log2(m).is_integer()])
     drawn = _Rates.empty(members.n, draws, len(every))

@@ -234,5 +234,5 @@ def _sentence(data: UncertaintyData) -> str:
     )
     if entropy.treated is None:
         return text
-    gone = 1 - entropy.treated.flips / before.flips
-    return f"{text} The treatment removes {in_percent(gone, decimals=0)} of {before.flips:,} flips."
+    left = entropy.treated.flips
+    return f"{text} With the treatment {left:,} samples flip, without it {before.flips:,}."

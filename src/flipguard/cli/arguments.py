@@ -25,6 +25,8 @@ FLAGS = frozenset(
         "on_missing",
         "engine",
         "out",
+        *("old", "new", "treated", "judge"),
+        *("draws", "seed", "sample", "top"),
     }
 )
 

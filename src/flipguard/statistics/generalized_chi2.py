@@ -92,7 +92,8 @@ def _integrated(
     path = saddle[:, None] + 1j * at + bend[:, None] * at**2
     slope = 1j + 2 * bend[:, None] * at
     # The largest term is 1, so that tiny probabilities do not underflow before they are scaled.
-    real = _exponent(saddle.astype(complex)[:, None], x, weights, noncentral)[:, 0].real
+    start: Complex = saddle[:, None] + 0j
+    real = _exponent(start, x, weights, noncentral)[:, 0].real
     exponent = _exponent(path, x, weights, noncentral) - real[:, None]
     terms = np.exp(exponent) * slope / (1.0 if density else path)
     # The path is symmetric about the real axis: twice the imaginary part of its upper half.
