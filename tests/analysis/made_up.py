@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flipguard.analysis import Members
+from flipguard.analysis import MemberScores
 
 NAMES = ("ant", "bee", "cat", "dog", "eel", "fox")
 
@@ -41,10 +41,10 @@ def made_up(
     return groups, targets
 
 
-def members(**options: object) -> Members:
+def members(**options: object) -> MemberScores:
     """The same, ready to be analyzed."""
     groups, targets = made_up(**options)  # type: ignore[arg-type]
-    return Members.from_arrays(groups, targets=targets)
+    return MemberScores.from_arrays(groups, targets=targets)
 
 
 def written(folder: Path, **options: object) -> tuple[dict[str, np.ndarray], np.ndarray]:

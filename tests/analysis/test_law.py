@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flipguard.analysis import Members
+from flipguard.analysis import MemberScores
 from flipguard.analysis.displacement_law import (
-    Split,
+    GroupSplit,
     all_inner_products,
     gaps,
     law_of,
@@ -25,8 +25,8 @@ def test_the_law_is_that_of_the_members_mean_and_covariance(classes: int, centra
     """With fewer classes than models, and with more."""
     groups, targets = made_up(models=8, classes=classes, samples=5)
     given = {"old": np.concatenate(list(groups.values()))} if central else groups
-    analyzed = Members.from_arrays(given, targets=targets)
-    split = Split.of(analyzed)
+    analyzed = MemberScores.from_arrays(given, targets=targets)
+    split = GroupSplit.of(analyzed)
     products = all_inner_products(analyzed)
     found = law_of(products, split)
     distances = squared_distances(products, split.pairs())
@@ -54,7 +54,7 @@ def test_the_law_is_that_of_the_members_mean_and_covariance(classes: int, centra
 
 def test_the_law_of_drawn_ensembles_allows_for_common_draws() -> None:
     analyzed = members(models=8, samples=3)
-    split, products = Split.of(analyzed), all_inner_products(analyzed)
+    split, products = GroupSplit.of(analyzed), all_inner_products(analyzed)
     one = law_of(products, split).spread
     assert law_of(products, split, 4).spread == pytest.approx(one / 4)
     assert law_of(products, split, 4, drawn=True).spread == pytest.approx(one * (1 / 4 - 1 / 8))
@@ -123,17 +123,17 @@ def test_the_shown_sample_is_drawn_and_has_a_density() -> None:
 
 def test_one_group_is_halved() -> None:
     groups, targets = made_up(models=9)
-    found = law(Members.from_arrays({"old": groups["old"]}, targets=targets)).data
+    found = law(MemberScores.from_arrays({"old": groups["old"]}, targets=targets)).data
     assert (found.central, found.fit.pairs, found.trace.sizes) == (True, 4, (1, 2, 3, 4))
 
 
 def test_what_has_no_law_is_refused() -> None:
     groups, targets = made_up(models=2)
     with pytest.raises(InputError, match="at least 3 models of each group"):
-        law(Members.from_arrays(groups, targets=targets))
+        law(MemberScores.from_arrays(groups, targets=targets))
     groups, targets = made_up(models=4)
-    shares = Members.from_arrays(groups, targets=targets, kind="probabilities")
+    shares = MemberScores.from_arrays(groups, targets=targets, kind="probabilities")
     with pytest.raises(InputError, match="Expected logits"):
         law(shares)
     with pytest.raises(InputError, match="there is no 'x'; ids are such as 0, 1"):
-        law(Members.from_arrays(groups, targets=targets), sample="x")
+        law(MemberScores.from_arrays(groups, targets=targets), sample="x")

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from flipguard.analysis import Members
+from flipguard.analysis import MemberScores
 from flipguard.analysis.rank import MOST_RANKS, flip_ranks, rank, shares_at
-from flipguard.analysis.uncertainty import uncertainty, uncertainty_of
+from flipguard.analysis.uncertainty import uncertainty, uncertainty_measures
 from flipguard.errors import InputError
 from tests.analysis.made_up import made_up, members
 
@@ -34,7 +34,7 @@ def test_ranks_are_places_in_the_sorted_scores() -> None:
 
 def test_ranks_of_pairs_and_of_ensembles_are_counted() -> None:
     groups, targets = made_up(samples=300, classes=6)
-    found = rank(Members.from_arrays(groups, targets=targets), top=3).data
+    found = rank(MemberScores.from_arrays(groups, targets=targets), top=3).data
     ranks = [flip_ranks(a, b, targets) for a, b in zip(*groups.values(), strict=True)]
     flat = np.concatenate([one[one > 0] for one in ranks])
     assert (found.models.pairs, found.models.flips) == (6, len(flat))
@@ -53,7 +53,7 @@ def test_ranks_of_pairs_and_of_ensembles_are_counted() -> None:
 @pytest.mark.parametrize("exponent", [1.0, 2.0])
 def test_the_displacement_in_the_top_classes_is_equation_5(exponent: float) -> None:
     groups, targets = made_up(samples=40, classes=6)
-    data = rank(Members.from_arrays(groups, targets=targets), exponent=exponent).data
+    data = rank(MemberScores.from_arrays(groups, targets=targets), exponent=exponent).data
     old, new = (one.astype(float).mean(axis=0) for one in groups.values())
     for flipped, shares in (
         (False, data.displacement.all_samples),
@@ -81,7 +81,7 @@ def test_numbers_of_classes_that_are_shown() -> None:
 def test_models_without_flips_have_no_ranks() -> None:
     groups, targets = made_up(models=1)
     same = {"old": groups["old"], "new": groups["old"]}
-    found = rank(Members.from_arrays(same, targets=targets))
+    found = rank(MemberScores.from_arrays(same, targets=targets))
     assert found.data.ensembles is None
     assert found.sentence.startswith("There are no negative flips")
     assert math.isnan(found.claims[0].value)
@@ -91,11 +91,11 @@ def test_models_without_flips_have_no_ranks() -> None:
 
 def test_refusals() -> None:
     groups, targets = made_up()
-    one = Members.from_arrays({"old": groups["old"]}, targets=targets)
+    one = MemberScores.from_arrays({"old": groups["old"]}, targets=targets)
     for analysis in (rank, uncertainty):
         with pytest.raises(InputError, match="there are no new ones; add `new=`"):
             analysis(one)
-    both = Members.from_arrays(groups, targets=targets)
+    both = MemberScores.from_arrays(groups, targets=targets)
     with pytest.raises(InputError, match="Expected `top=` to be between 1 and 4 classes"):
         rank(both, top=5)
     with pytest.raises(InputError, match="Expected `exponent=` to be above 0, but got 0"):
@@ -112,8 +112,8 @@ def plain_softmax(logits: list[float]) -> list[float]:
 
 def test_measures_of_uncertainty() -> None:
     groups, targets = made_up(samples=25)
-    analyzed = Members.from_arrays(groups, targets=targets)
-    found = uncertainty_of(analyzed, groups["old"])
+    analyzed = MemberScores.from_arrays(groups, targets=targets)
+    found = uncertainty_measures(analyzed, groups["old"])
     for row in range(25):
         shares = np.array([plain_softmax(one) for one in groups["old"][:, row].tolist()])
         mean = shares.mean(axis=0)
@@ -125,8 +125,8 @@ def test_measures_of_uncertainty() -> None:
 
 def test_a_probability_of_zero_has_no_entropy() -> None:
     shares = np.array([[[1.0, 0.0], [0.5, 0.5]]])
-    sure = Members.from_arrays({"old": shares}, targets=[0, 0], kind="probabilities")
-    found = uncertainty_of(sure, shares)
+    sure = MemberScores.from_arrays({"old": shares}, targets=[0, 0], kind="probabilities")
+    found = uncertainty_measures(sure, shares)
     assert found["entropy"].tolist() == pytest.approx([0.0, math.log(2)])
     assert "disagreement" not in found
 
@@ -135,7 +135,7 @@ def test_flips_before_and_after_a_treatment() -> None:
     groups, targets = made_up(samples=400, models=3)
     old, new = (one.astype(float).mean(axis=0) for one in groups.values())
     given = {**groups, "treated": (0.6 * groups["old"] + 0.4 * groups["new"])}
-    found = uncertainty(Members.from_arrays(given, targets=targets))
+    found = uncertainty(MemberScores.from_arrays(given, targets=targets))
     right = old.argmax(1) == targets
     before = right & (new.argmax(1) != targets)
     after = right & ((0.6 * old + 0.4 * new).argmax(1) != targets)
@@ -144,7 +144,9 @@ def test_flips_before_and_after_a_treatment() -> None:
     assert (entropy.untreated.flips, entropy.treated.flips) == (before.sum(), after.sum())
     assert sum(entropy.others) + sum(entropy.untreated.counts) == 400
     assert sum(entropy.treated.counts) == after.sum()
-    values = uncertainty_of(Members.from_arrays(given, targets=targets), groups["old"])["entropy"]
+    values = uncertainty_measures(MemberScores.from_arrays(given, targets=targets), groups["old"])[
+        "entropy"
+    ]
     pairs = values[before][:, None] > values[~before]
     assert entropy.untreated.auc == pytest.approx(pairs.mean())
     unsure = values > np.median(values)
@@ -157,7 +159,7 @@ def test_flips_before_and_after_a_treatment() -> None:
 def test_a_judge_measures_in_place_of_the_old_models() -> None:
     groups, targets = made_up(samples=50)
     given = {"old": groups["old"][:1], "new": groups["new"][:1], "judge": groups["old"]}
-    found = uncertainty(Members.from_arrays(given, targets=targets)).data
+    found = uncertainty(MemberScores.from_arrays(given, targets=targets)).data
     assert [one.name for one in found.measures] == ["entropy", "margin", "disagreement"]
     assert len(found.judge) == 6
     alone = uncertainty(members(models=1, samples=50)).data

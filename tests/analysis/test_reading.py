@@ -11,7 +11,7 @@ import pytest
 
 from flipguard import Predictions
 from flipguard.analysis import ANALYSES, analyze, read_members
-from flipguard.analysis.members import Members
+from flipguard.analysis.members import MemberScores
 from flipguard.errors import InputError
 from tests.analysis.made_up import NAMES, written
 from tests.commands import flipguard
@@ -19,7 +19,7 @@ from tests.commands import flipguard
 BOTH = ("--old", "old*.npz", "--new", "new*.npz")
 
 
-def stacked(members: Members, role: str) -> np.ndarray:
+def stacked(members: MemberScores, role: str) -> np.ndarray:
     """All scores of a group, of shape (models, samples, classes)."""
     return np.concatenate([block[role] for _, block in members.blocks()], axis=1)
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from flipguard.analysis import Members
+from flipguard.analysis import MemberScores
 from flipguard.analysis.members import IntArray
 from flipguard.analysis.sizes import sizes
 from flipguard.analysis.subsets import (
@@ -51,7 +51,7 @@ def test_equal_scores_go_to_the_first_class() -> None:
 
 def test_rates_equal_those_of_ensembles_counted_one_by_one() -> None:
     groups, targets = made_up()
-    found = sizes(Members.from_arrays(groups, targets=targets), draws=7, seed=3).data
+    found = sizes(MemberScores.from_arrays(groups, targets=targets), draws=7, seed=3).data
     random = np.random.default_rng(3)
     orders = [orders_of(6, 7, random) for _ in range(2)]
     for size in range(1, 7):
@@ -74,7 +74,7 @@ def test_rates_equal_those_of_ensembles_counted_one_by_one() -> None:
 
 def test_many_draws_approach_the_mean_over_all_subsets() -> None:
     groups, targets = made_up(models=4)
-    found = sizes(Members.from_arrays(groups, targets=targets), draws=2_000).data
+    found = sizes(MemberScores.from_arrays(groups, targets=targets), draws=2_000).data
     for size in range(1, 5):
         subsets = [np.array(s) for s in itertools.combinations(range(4), size)]
         right = [
@@ -93,7 +93,7 @@ def test_two_ensembles_of_one_group_have_no_member_in_common() -> None:
     assert not ((old > 0) & (new > 0)).any()
     assert np.allclose(old.sum(axis=0), 1)
     groups, targets = made_up(models=9)
-    found = sizes(Members.from_arrays({"old": groups["old"]}, targets=targets)).data
+    found = sizes(MemberScores.from_arrays({"old": groups["old"]}, targets=targets)).data
     assert (found.sizes, found.new) == ((1, 2, 3, 4), ())
 
 
@@ -101,7 +101,7 @@ def test_two_ensembles_of_one_group_have_no_member_in_common() -> None:
 def test_the_normal_law_predicts_normal_members(one_group: bool) -> None:
     groups, targets = made_up(models=16, samples=1_500, apart=0.8)
     given = {"old": groups["old"]} if one_group else groups
-    found = sizes(Members.from_arrays(given, targets=targets)).data
+    found = sizes(MemberScores.from_arrays(given, targets=targets)).data
     drawn = dict(zip(found.sizes, found.negative_flip_rate.mean, strict=True))
     for size, rate in zip(found.law.sizes, found.law.negative_flip_rate, strict=True):
         assert rate == pytest.approx(drawn[size], rel=0.2)
@@ -124,7 +124,7 @@ def test_extrapolation_holds_the_rate_of_larger_ensembles() -> None:
         mean[:, np.arange(1_500), targets] += 1.5
         logits = mean[:, None] + random.normal(size=(2, 12, 1_500, 4))
         given = {"old": logits[0], "new": logits[1]}
-        found = sizes(Members.from_arrays(given, targets=targets), draws=40).data.extrapolated
+        found = sizes(MemberScores.from_arrays(given, targets=targets), draws=40).data.extrapolated
         assert found.sizes == (24, 48, None)
         old, new = mean.argmax(axis=2)
         truth = ((old == targets) & (new != targets)).mean()
@@ -142,7 +142,7 @@ def test_claims_hold_where_they_are_true() -> None:
 def test_equal_models_have_flat_curves() -> None:
     groups, targets = made_up()
     same = {role: logits[:1].repeat(4, axis=0) for role, logits in groups.items()}
-    found = sizes(Members.from_arrays(same, targets=targets)).data
+    found = sizes(MemberScores.from_arrays(same, targets=targets)).data
     assert len(set(found.negative_flip_rate.mean)) == 1
     assert found.law.negative_flip_rate[0] == pytest.approx(found.negative_flip_rate.mean[0])
 
@@ -150,6 +150,6 @@ def test_equal_models_have_flat_curves() -> None:
 def test_too_few_models_are_refused() -> None:
     groups, targets = made_up(models=3)
     with pytest.raises(InputError, match="at least 2 models of each group"):
-        sizes(Members.from_arrays({"old": groups["old"]}, targets=targets))
+        sizes(MemberScores.from_arrays({"old": groups["old"]}, targets=targets))
     with pytest.raises(InputError, match="Expected `draws=` to be 1 or more, but got 0"):
-        sizes(Members.from_arrays(groups, targets=targets), draws=0)
+        sizes(MemberScores.from_arrays(groups, targets=targets), draws=0)

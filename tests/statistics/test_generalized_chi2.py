@@ -17,6 +17,8 @@ def test_equal_weights_are_chi_squared(terms: int, weight: float) -> None:
     at = stats.chi2.ppf(LEVELS, terms)
     weights = np.full(terms, weight)
     assert generalized_chi2_cdf(at * weight, weights) == pytest.approx(LEVELS, abs=1e-8)
+    coarse = generalized_chi2_cdf(at * weight, weights, coarse=True)
+    assert coarse == pytest.approx(LEVELS, abs=1e-4)
     density = generalized_chi2_pdf(at * weight, weights) * weight
     assert density == pytest.approx(stats.chi2.pdf(at, terms), rel=1e-9)
 
@@ -31,6 +33,8 @@ def test_shifted_terms_are_noncentral_chi_squared(terms: int, extra: float) -> N
     for shifts in (one, np.full(terms, np.sqrt(extra / terms))):
         found = generalized_chi2_cdf(at, np.ones(terms), shifts)
         assert found == pytest.approx(stats.ncx2.cdf(at, terms, extra), abs=1e-8)
+        coarse = generalized_chi2_cdf(at, np.ones(terms), shifts, coarse=True)
+        assert coarse == pytest.approx(found, abs=1e-4)
         density = generalized_chi2_pdf(at, np.ones(terms), shifts)
         assert density == pytest.approx(stats.ncx2.pdf(at, terms, extra), rel=1e-7)
 

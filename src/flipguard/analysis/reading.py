@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flipguard.analysis.members import Array, Block, IntArray, Members, rows_per_block
+from flipguard.analysis.members import Array, Block, IntArray, MemberScores, rows_per_block
 from flipguard.engines.alignment import PairedRows, paired_rows
 from flipguard.engines.classes import class_series
 from flipguard.engines.pairing import Pairing
@@ -36,7 +36,7 @@ def read_members(
     id: str | None = None,
     target: str | None = None,
     label: str | None = None,
-) -> Members:
+) -> MemberScores:
     """Groups of models on their common samples and classes.
 
     Each model is `Predictions`, the path of a prediction file or of a run, or a table. A path may
@@ -75,7 +75,7 @@ def read_members(
     assert scores is not None
     source = _Source(groups, tuple(sides), paired, tuple(orders), kept)
     ids = paired.table["__id"].to_list() if "__id" in paired.table.columns else range(len(kept))
-    return Members(
+    return MemberScores(
         names={role: tuple(side.name for side in group) for role, group in groups.items()},
         kind=scores.kind,
         class_names=tuple(map(str, classes)),

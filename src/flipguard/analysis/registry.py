@@ -11,7 +11,7 @@ from typing import Any, Literal
 from flipguard.analysis import pictures, tables
 from flipguard.analysis.claims import Analysis
 from flipguard.analysis.law import law
-from flipguard.analysis.members import Members
+from flipguard.analysis.members import MemberScores
 from flipguard.analysis.rank import rank
 from flipguard.analysis.reading import read_members
 from flipguard.analysis.sizes import sizes
@@ -99,7 +99,7 @@ def analysis_of(name: str) -> AnalysisRow:
 def analyze(
     name: str,
     *,
-    old: Sequence[GivenSide] | Members,
+    old: Sequence[GivenSide] | MemberScores,
     new: Sequence[GivenSide] = (),
     treated: Sequence[GivenSide] = (),
     judge: Sequence[GivenSide] = (),
@@ -111,7 +111,7 @@ def analyze(
 ) -> Analysis[Any]:
     """Analyze two groups of models, read from prediction files or runs.
 
-    `old` may also be `Members`, which hold all groups. `options` are those of the analysis.
+    `old` may also be `MemberScores`, which hold all groups. `options` are those of the analysis.
     """
     row = analysis_of(name)
     for option in options:
@@ -124,7 +124,7 @@ def analyze(
             raise InputError(
                 f"Expected no `{role}=` with {name}; only {any_of(takers)} takes such models."
             )
-    if not isinstance(old, Members):
+    if not isinstance(old, MemberScores):
         old = read_members(
             old=old,
             new=new,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flipguard.analysis.claims import Analysis, Claim, in_percent
-from flipguard.analysis.members import Array, Members
+from flipguard.analysis.claims import Analysis, CheckedClaim, in_percent
+from flipguard.analysis.members import Array, MemberScores
 from flipguard.analysis.subsets import (
     FloatArray,
-    Packed,
+    PackedScores,
     lead_of,
     orders_of,
     packed,
@@ -27,8 +27,8 @@ from flipguard.statistics.sample_means import (
     ValueInterval,
     around,
     mean_of,
-    ratio_of,
     ratio_of_ratios,
+    ratio_of_sums,
 )
 
 DRAWS, SEED = 100, 0
@@ -44,7 +44,7 @@ LEAST_FITTED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class SizeCurve:
     """A rate by ensemble size, and the range of single draws.
 
     `low` and `high` are 95 % intervals of `mean` over samples, for these models. Of the draws of a
@@ -87,11 +87,11 @@ class SizesData:
     draws: int
     seed: int
     sizes: tuple[int, ...]
-    error_rate_old: Curve
-    error_rate_new: Curve
-    negative_flip_rate: Curve
-    relative_negative_flip_rate: Curve
-    churn: Curve
+    error_rate_old: SizeCurve
+    error_rate_new: SizeCurve
+    negative_flip_rate: SizeCurve
+    relative_negative_flip_rate: SizeCurve
+    churn: SizeCurve
     law: LawCurve
     extrapolated: Extrapolated
 
@@ -125,7 +125,7 @@ class _Rates:
 ERROR_OLD, ERROR_NEW, NEGATIVE, CHURN = range(4)
 
 
-def sizes(members: Members, *, draws: int = DRAWS, seed: int = SEED) -> Analysis[SizesData]:
+def sizes(members: MemberScores, *, draws: int = DRAWS, seed: int = SEED) -> Analysis[SizesData]:
     """Error and negative flip rate against ensemble size, each over many draws of members."""
     most = _largest(members)
     if draws < 1:
@@ -156,7 +156,7 @@ def sizes(members: Members, *, draws: int = DRAWS, seed: int = SEED) -> Analysis
     )
 
 
-def _largest(members: Members) -> int:
+def _largest(members: MemberScores) -> int:
     """Return the largest size of two ensembles without a common member."""
     old, new = members.count("old"), members.count("new")
     most = min(old, new) if new else old // 2
@@ -169,7 +169,7 @@ def _largest(members: Members) -> int:
 
 
 def _drawn_weights(
-    members: Members, draws: int, every: Array, random: np.random.Generator
+    members: MemberScores, draws: int, every: Array, random: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Return the weights of old and new ensembles, shape (models, draws, sizes)."""
     orders = orders_of(members.count("old"), draws, random)
@@ -181,7 +181,7 @@ def _drawn_weights(
 
 
 def _law_weights(
-    members: Members, draws: int, law_sizes: Array, random: np.random.Generator
+    members: MemberScores, draws: int, law_sizes: Array, random: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Return weights that make normal ensembles with the members' mean and covariance.
 
@@ -234,15 +234,15 @@ def _predicted(
     return drawn, by_law
 
 
-def _winners(groups: list[Packed], weights: FloatArray, n: int) -> Array:
+def _winners(groups: list[PackedScores], weights: FloatArray, n: int) -> Array:
     top = winners(groups, weights.reshape(len(weights), -1), n)
     return top.reshape(n, *weights.shape[1:])
 
 
-def _curve(by_sample: FloatArray, by_draw: FloatArray) -> Curve:
+def _curve(by_sample: FloatArray, by_draw: FloatArray) -> SizeCurve:
     ends = [mean_of(one) for one in by_sample.T]
     value, low, high = (tuple(one) for one in zip(*ends, strict=True))
-    return Curve(mean=value, low=low, high=high, **_range(by_draw))
+    return SizeCurve(mean=value, low=low, high=high, **_range(by_draw))
 
 
 def _range(by_draw: FloatArray) -> dict[str, tuple[float, ...]]:
@@ -250,7 +250,7 @@ def _range(by_draw: FloatArray) -> dict[str, tuple[float, ...]]:
     return {"draw_low": tuple(low.tolist()), "draw_high": tuple(high.tolist())}
 
 
-def _relative(rates: _Rates) -> Curve:
+def _relative(rates: _Rates) -> SizeCurve:
     """Return negative flips relative to those of two independent models of the same errors."""
     ends = []
     for old, new, flips in zip(*(rates.by_sample[i].T for i in range(3)), strict=True):
@@ -259,11 +259,11 @@ def _relative(rates: _Rates) -> Curve:
     old, new, flips = rates.by_draw[:3]
     chance = (1 - old) * new
     relative = np.divide(flips, chance, out=np.zeros_like(flips), where=chance > 0)
-    return Curve(mean=value, low=low, high=high, **_range(relative))
+    return SizeCurve(mean=value, low=low, high=high, **_range(relative))
 
 
 def _data(
-    members: Members,
+    members: MemberScores,
     drawn: _Rates,
     by_law: _Rates,
     every: Array,
@@ -320,23 +320,23 @@ def _extrapolated(flips: FloatArray, every: Array) -> Extrapolated:
     )
 
 
-def _claims(data: SizesData, drawn: _Rates, by_law: _Rates) -> tuple[Claim, ...]:
+def _claims(data: SizesData, drawn: _Rates, by_law: _Rates) -> tuple[CheckedClaim, ...]:
     most = data.sizes[-1]
     half = max(1, most // 2)
     error, flips = drawn.by_sample[ERROR_NEW].T, drawn.by_sample[NEGATIVE].T
     claims = [
-        Claim.below(
+        CheckedClaim.below(
             f"The error is soon flat: from m = {half} to {most} it falls by less than "
             f"{in_percent(FLAT, decimals=0)} of itself",
             _fall(error[most - 1], error[half - 1]),
             FLAT,
         ),
-        Claim.above(
+        CheckedClaim.above(
             f"NFR goes on falling: its fall from m = {half} to {most}, as a share of itself",
             _fall(flips[most - 1], flips[half - 1]),
             0.0,
         ),
-        Claim.below(
+        CheckedClaim.below(
             f"NFR falls faster than the error: what is left of NFR at m = {most}, over what is "
             "left of the error",
             ratio_of_ratios(
@@ -349,9 +349,9 @@ def _claims(data: SizesData, drawn: _Rates, by_law: _Rates) -> tuple[Claim, ...]
             ),
             1.0,
         ),
-        Claim.between(
+        CheckedClaim.between(
             "The normal law of the logits predicts the NFR of single models: predicted over found",
-            ratio_of(by_law.by_sample[NEGATIVE].T[0], flips[0]),
+            ratio_of_sums(by_law.by_sample[NEGATIVE].T[0], flips[0]),
             CLOSE,
         ),
     ]
@@ -362,13 +362,13 @@ def _claims(data: SizesData, drawn: _Rates, by_law: _Rates) -> tuple[Claim, ...]
             data.extrapolated.high[-1],
         )
         text = "NFR stays above zero however large both ensembles are"
-        claims.append(Claim.above(text, limit, 0.0))
+        claims.append(CheckedClaim.above(text, limit, 0.0))
     return tuple(claims)
 
 
 def _fall(last: FloatArray, first: FloatArray) -> ValueInterval:
     """Return how much of a rate is gone, as a share of it."""
-    value, low, high = ratio_of(last, first)
+    value, low, high = ratio_of_sums(last, first)
     return 1 - value, 1 - high, 1 - low
 
 

@@ -84,7 +84,7 @@ def lead_of(scores: Array) -> Lead:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedScores:
     """The scores of rows with about as many classes to look at, of shape (classes, rows, models).
 
     Rows are sorted by that number, most first: class k is that of the first `counts[k]` rows.
@@ -96,7 +96,7 @@ class Packed:
     classes: npt.NDArray[np.int32]
 
 
-def packed(scores: Array, keep: Mask) -> list[Packed]:
+def packed(scores: Array, keep: Mask) -> list[PackedScores]:
     """Return the kept scores of a block (rows, classes, models), grouped by their number."""
     numbers = keep.sum(axis=1)
     row, kept = np.nonzero(keep)  # in the order of rows, then of classes
@@ -117,12 +117,12 @@ def packed(scores: Array, keep: Mask) -> list[Packed]:
             filled[at] = scores[row[taken], kept[taken]]
             classes[at] = kept[taken]
             counts = (numbers[rows] > np.arange(most)[:, None]).sum(axis=1)
-            found.append(Packed(rows, counts, filled, classes))
+            found.append(PackedScores(rows, counts, filled, classes))
         lower, width = width, width * GROWTH
     return found
 
 
-def winners(groups: list[Packed], weights: FloatArray, n: int) -> npt.NDArray[np.int32]:
+def winners(groups: list[PackedScores], weights: FloatArray, n: int) -> npt.NDArray[np.int32]:
     """Return the predicted class of each row by each column of weights; ties go to the first."""
     found = np.zeros((n, weights.shape[1]), dtype=np.int32)
     for group in groups:
@@ -133,7 +133,7 @@ def winners(groups: list[Packed], weights: FloatArray, n: int) -> npt.NDArray[np
     return found
 
 
-def _first(group: Packed, rows: slice, weights: FloatArray) -> npt.NDArray[np.int32]:
+def _first(group: PackedScores, rows: slice, weights: FloatArray) -> npt.NDArray[np.int32]:
     """Return the first of the largest means of some rows of a group: few enough for the cache."""
     best = group.scores[0, rows] @ weights
     top = np.repeat(group.classes[0, rows, None], weights.shape[1], axis=1)

@@ -132,10 +132,19 @@ def analyze_command(
     check_destinations([path for group in groups.values() for path in group], json=json, other=plot)
     if plot is not None:
         check_picture(plot, of="an analysis")
-    chosen = {"draws": draws, "seed": seed, "sample": sample, "top": top, "exponent": exponent}
+    chosen: dict[str, Any] = {
+        "draws": draws,
+        "seed": seed,
+        "sample": sample,
+        "top": top,
+        "exponent": exponent,
+    }
     result = analyze(
         name,
-        **groups,
+        old=groups["old"],
+        new=groups["new"],
+        treated=groups["treated"],
+        judge=groups["judge"],
         members=members,
         on_missing=on_missing.value,
         id=id,

@@ -22,10 +22,10 @@ def mean_of(values: ArrayLike) -> ValueInterval:
     return around(float(each.mean()) if len(each) else float("nan"), each)
 
 
-def ratio_of(top: ArrayLike, bottom: ArrayLike) -> ValueInterval:
+def ratio_of_sums(top: ArrayLike, bottom: ArrayLike) -> ValueInterval:
     """Return the ratio of two sums over samples, with an interval on the logarithmic scale.
 
-    >>> [round(x, 3) for x in ratio_of([1.0, 2.0, 3.0, 2.0], [2.0, 4.0, 6.0, 4.0])]
+    >>> [round(x, 3) for x in ratio_of_sums([1.0, 2.0, 3.0, 2.0], [2.0, 4.0, 6.0, 4.0])]
     [0.5, 0.5, 0.5]
     """
     return ratio_of_ratios(((top, 1.0), (bottom, -1.0)))
