@@ -96,6 +96,10 @@ def main() -> None:
         folder = Path(name)
         make_members(folder, **size)
         rows = [measured(one, folder) for one in options.only or ANALYSES]
+    if options.only and options.out is not None and options.out.exists():
+        # The others' rows stay.
+        before = json.loads(options.out.read_text())["rows"]
+        rows = [row for row in before if row["analysis"] not in options.only] + rows
     document = {
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(),
                     "numpy": np.__version__},

@@ -216,6 +216,8 @@ def prepare(page: Path, folder: Path) -> None:
     if page.name == "measure.md":
         # Its fraud scores are written by the page itself.
         exec(compile("\n".join(blocks(page, "python")), str(page), "exec"), {})
+    if page.name == "analyses.md":
+        example("members").generate()
     if page.name == "adopt.md":
         example("adopt_a_model").write_files(folder)
     if page.name == "compressed-models.md":

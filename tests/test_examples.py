@@ -14,7 +14,7 @@ from flipguard import compare, read_predictions
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 NAMES = ["lightning_module", "plain_loop", "timm_model", "transformers_trainer"]
-OTHERS = ["adopt_a_model", "road_signs"]  # which write files
+OTHERS = ["adopt_a_model", "members", "road_signs"]  # which write files
 
 # Runs a script as `python script.py` would, and tells of every file that Python opens for writing
 # and every folder that it makes.

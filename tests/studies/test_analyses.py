@@ -17,7 +17,6 @@ from flipguard.runs.config import Config, as_dict
 from flipguard.studies.analyses import (
     ANALYSES,
     analyses_of,
-    area_under_curve,
     histogram,
     law_between,
     law_within,
@@ -143,13 +142,6 @@ def test_uncertainty_is_how_far_members_disagree(tmp_path: Path) -> None:
     assert same.max() == 0
     _, other = uncertainty_of(tmp_path / "unlike")
     assert 0 < other.mean() < other.max() <= 0.5
-
-
-def test_how_well_flips_are_told_apart() -> None:
-    values = np.array([0.1, 0.2, 0.2, 0.3])
-    assert area_under_curve(values, np.array([False, False, False, True])) == 1.0
-    assert area_under_curve(values, np.array([False, True, False, False])) == pytest.approx(0.5)
-    assert np.isnan(area_under_curve(values, np.zeros(4, dtype=bool)))
 
 
 @pytest.mark.parametrize("count", [16, 200])

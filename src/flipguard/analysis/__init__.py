@@ -10,21 +10,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flipguard.analysis.claims import Analysis, Claim
-    from flipguard.analysis.members import Members
+    from flipguard.analysis.claims import Analysis, CheckedClaim
+    from flipguard.analysis.members import MemberScores
     from flipguard.analysis.reading import read_members
-    from flipguard.analysis.registry import ANALYSES, analyze
+    from flipguard.analysis.registry import ANALYSES, analyze, plot_analysis
 
 _HOMES = {
     "ANALYSES": "flipguard.analysis.registry",
     "Analysis": "flipguard.analysis.claims",
-    "Claim": "flipguard.analysis.claims",
-    "Members": "flipguard.analysis.members",
+    "CheckedClaim": "flipguard.analysis.claims",
+    "MemberScores": "flipguard.analysis.members",
     "analyze": "flipguard.analysis.registry",
+    "plot_analysis": "flipguard.analysis.registry",
     "read_members": "flipguard.analysis.reading",
 }
 
-__all__ = ["ANALYSES", "Analysis", "Claim", "Members", "analyze", "read_members"]
+__all__ = [
+    "ANALYSES",
+    "Analysis",
+    "CheckedClaim",
+    "MemberScores",
+    "analyze",
+    "plot_analysis",
+    "read_members",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ SCHEMA = "flipguard.analysis/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class CheckedClaim:
     """A sentence of a paper with its number on these data.
 
     `low` and `high` are the ends of a 95 % interval. `holds` is None if the data cannot tell.
@@ -29,14 +29,14 @@ class Claim:
     holds: bool | None
 
     @classmethod
-    def above(cls, text: str, value: tuple[float, float, float], limit: float) -> Claim:
+    def above(cls, text: str, value: tuple[float, float, float], limit: float) -> CheckedClaim:
         """Return a claim that a number, given as value, low and high, is above a limit."""
         _, low, high = value
         holds = True if low > limit else False if high <= limit else None
         return cls(text=text, value=value[0], low=low, high=high, holds=holds)
 
     @classmethod
-    def below(cls, text: str, value: tuple[float, float, float], limit: float) -> Claim:
+    def below(cls, text: str, value: tuple[float, float, float], limit: float) -> CheckedClaim:
         """Return a claim that a number, given as value, low and high, is below a limit."""
         _, low, high = value
         holds = True if high < limit else False if low >= limit else None
@@ -45,7 +45,7 @@ class Claim:
     @classmethod
     def between(
         cls, text: str, value: tuple[float, float, float], limits: tuple[float, float]
-    ) -> Claim:
+    ) -> CheckedClaim:
         """Return a claim that a number, given as value, low and high, is between two limits."""
         _, low, high = value
         inside = limits[0] <= low and high <= limits[1]
@@ -65,7 +65,7 @@ class Analysis(Generic[Data]):
     n: int
     data: Data
     sentence: str
-    claims: tuple[Claim, ...]
+    claims: tuple[CheckedClaim, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """The analysis as a dictionary for JSON."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from flipguard.analysis.members import Array, Members
+from flipguard.analysis.members import Array, MemberScores
 from flipguard.statistics.generalized_chi2 import generalized_chi2_cdf
 
 FloatArray = npt.NDArray[np.float64]
@@ -27,7 +27,7 @@ def inner_products(old: Array, new: Array) -> FloatArray:
     return np.asarray(every @ every.transpose(0, 2, 1))
 
 
-def all_inner_products(members: Members) -> FloatArray:
+def all_inner_products(members: MemberScores) -> FloatArray:
     """Return the inner products of all samples, of shape (samples, models, models)."""
     count = members.count("old") + members.count("new")
     found = np.empty((members.n, count, count))
@@ -37,7 +37,7 @@ def all_inner_products(members: Members) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class GroupSplit:
     """Which models are old and which are new; with `central`, both follow one law."""
 
     old: tuple[int, ...]
@@ -45,7 +45,7 @@ class Split:
     central: bool
 
     @classmethod
-    def of(cls, members: Members) -> Split:
+    def of(cls, members: MemberScores) -> GroupSplit:
         """Return the groups of members; a single group is cut into two halves of one law."""
         old, new = members.count("old"), members.count("new")
         if new:
@@ -104,9 +104,12 @@ class NormLaw:
     rest: FloatArray
 
     def cdf(self, squares: FloatArray) -> FloatArray:
-        """Return the probability of at most these squared norms, of shape (samples, values)."""
+        """Return the probability of at most these squared norms, to four digits.
+
+        Both have shape (samples, values).
+        """
         weights, shifts = self.weights[:, None, :], self.shifts[:, None, :]
-        return generalized_chi2_cdf(squares - self.rest[:, None], weights, shifts)
+        return generalized_chi2_cdf(squares - self.rest[:, None], weights, shifts, coarse=True)
 
     @property
     def spread(self) -> FloatArray:
@@ -119,7 +122,9 @@ class NormLaw:
         return np.asarray(self.rest + (self.weights * self.shifts**2).sum(axis=1))
 
 
-def law_of(products: FloatArray, split: Split, size: int = 1, *, drawn: bool = False) -> NormLaw:
+def law_of(
+    products: FloatArray, split: GroupSplit, size: int = 1, *, drawn: bool = False
+) -> NormLaw:
     """Return the law between ensembles of a size, with the models' own mean and covariance."""
     root, weights = split.deviations(size, drawn=drawn), split.shift()
     values, vectors = np.linalg.eigh(root.T @ products @ root)
@@ -161,7 +166,7 @@ def gaps(levels: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(above, below).max(axis=1))
 
 
-def redrawn(products: FloatArray, split: Split, random: np.random.Generator) -> FloatArray:
+def redrawn(products: FloatArray, split: GroupSplit, random: np.random.Generator) -> FloatArray:
     """Return the inner products of new models whose logits follow the normal law of these.
 
     Each new model is the mean plus a normal mixture of the deviations, the same mixture for all

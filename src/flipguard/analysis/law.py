@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flipguard.analysis.claims import Analysis, Claim
+from flipguard.analysis.claims import Analysis, CheckedClaim
 from flipguard.analysis.displacement_law import (
     FloatArray,
+    GroupSplit,
     NormLaw,
-    Split,
     all_inner_products,
     gaps,
     law_of,
@@ -23,7 +23,7 @@ from flipguard.analysis.displacement_law import (
     squared_distances,
     squared_norms,
 )
-from flipguard.analysis.members import Members
+from flipguard.analysis.members import IntArray, MemberScores
 from flipguard.analysis.subsets import orders_of, weights_of_sizes
 from flipguard.errors import InputError, listed
 from flipguard.statistics._arrays import critical_value
@@ -32,7 +32,7 @@ from flipguard.statistics.sample_means import CONFIDENCE, ValueInterval
 
 DRAWS, SEED = 1_000, 0
 # Samples, evenly spread, on which the statistic is computed again for models that follow the law.
-TESTED, REDRAWN = 60, 99
+TESTED, REDRAWN = 40, 99
 LEAST_MODELS, LEAST_PAIRS = 3, 4
 # A distribution function that differs by less counts as the same.
 CLOSE_FIT = 0.05
@@ -120,10 +120,10 @@ class LawData:
 
 
 def law(
-    members: Members, *, sample: str | None = None, draws: int = DRAWS, seed: int = SEED
+    members: MemberScores, *, sample: str | None = None, draws: int = DRAWS, seed: int = SEED
 ) -> Analysis[LawData]:
     """The displacement of logits between two models and two ensembles, against the normal law."""
-    split = Split.of(members)
+    split = GroupSplit.of(members)
     _refuse(members, split, draws)
     random = np.random.default_rng(seed)
     products = all_inner_products(members)[:, : split.models, : split.models]
@@ -153,7 +153,7 @@ def law(
     )
 
 
-def _refuse(members: Members, split: Split, draws: int) -> None:
+def _refuse(members: MemberScores, split: GroupSplit, draws: int) -> None:
     if members.kind != "logits":
         raise InputError(
             "Expected logits, because the law is about their displacement, but the models have "
@@ -166,11 +166,11 @@ def _refuse(members: Members, split: Split, draws: int) -> None:
             "more with `old=` and `new=`."
         )
     if draws < 1:
-        raise InputError(f"Expected `draws` to be 1 or more, but got {draws}.")
+        raise InputError(f"Expected `draws=` to be 1 or more, but got {draws}.")
 
 
 def _fit(
-    products: FloatArray, split: Split, by_law: NormLaw, random: np.random.Generator
+    products: FloatArray, split: GroupSplit, by_law: NormLaw, random: np.random.Generator
 ) -> tuple[Fit, ValueInterval]:
     """Return the fit, and the gap beyond what is expected, with its interval.
 
@@ -208,7 +208,7 @@ def _rejected(each: FloatArray, pairs: int) -> float:
     return float((kstwo.sf(each, pairs) < 0.05).mean())
 
 
-def _shift(mean_products: FloatArray, split: Split) -> Shift:
+def _shift(mean_products: FloatArray, split: GroupSplit) -> Shift:
     """Return the squared mean displacement without bias, with its interval over the members."""
     squared, total = _shift_parts(mean_products, list(split.old), list(split.new))
     left_out = []
@@ -243,7 +243,7 @@ def _shift_parts(products: FloatArray, old: list[int], new: list[int]) -> tuple[
 
 def _trace(
     mean_products: FloatArray,
-    split: Split,
+    split: GroupSplit,
     shift: Shift,
     random: np.random.Generator,
 ) -> Trace:
@@ -270,7 +270,7 @@ def _trace(
     )
 
 
-def _slope(sizes: FloatArray, values: FloatArray) -> float:
+def _slope(sizes: IntArray, values: FloatArray) -> float:
     """Return the slope of values by size, both on a logarithmic scale."""
     if len(sizes) < 2 or (values <= 0).any():
         return float("nan")
@@ -278,12 +278,13 @@ def _slope(sizes: FloatArray, values: FloatArray) -> float:
 
 
 def _differences(
-    split: Split, draws: int, sizes: FloatArray, random: np.random.Generator
+    split: GroupSplit, draws: int, sizes: IntArray, random: np.random.Generator
 ) -> FloatArray:
     """Return weights of new minus old ensembles of each size, shape (models, draws, sizes)."""
     if split.central:
         orders = orders_of(split.models, draws, random)
-        return weights_of_sizes(orders[:, ::-1], sizes) - weights_of_sizes(orders, sizes)
+        new, old = (weights_of_sizes(one, sizes) for one in (orders[:, ::-1], orders))
+        return np.asarray(new - old)
     found = np.zeros((split.models, draws, len(sizes)))
     for side, sign in ((split.old, -1.0), (split.new, 1.0)):
         orders = orders_of(len(side), draws, random)
@@ -291,7 +292,7 @@ def _differences(
     return found
 
 
-def _place_of(members: Members, by_law: NormLaw, sample: str | None) -> int:
+def _place_of(members: MemberScores, by_law: NormLaw, sample: str | None) -> int:
     """Return the place of a sample by its id; without one, of the median displacement."""
     if sample is None:
         expected = by_law.spread + by_law.squared_shift
@@ -299,8 +300,8 @@ def _place_of(members: Members, by_law: NormLaw, sample: str | None) -> int:
     places = [i for i, one in enumerate(members.ids) if str(one) == sample]
     if not places:
         raise InputError(
-            f"Expected `sample` to be the id of a sample, but there is no {sample!r}; ids are such "
-            f"as {listed(members.ids[:3])}."
+            f"Expected `sample=` to be the id of a sample, but there is no {sample!r}; ids are "
+            f"such as {listed(members.ids[:3])}."
         )
     return places[0]
 
@@ -308,7 +309,7 @@ def _place_of(members: Members, by_law: NormLaw, sample: str | None) -> int:
 def _shown(
     id: object,
     products: FloatArray,
-    split: Split,
+    split: GroupSplit,
     draws: int,
     random: np.random.Generator,
 ) -> Shown:
@@ -339,20 +340,20 @@ def _shown(
     )
 
 
-def _claims(data: LawData, interval: ValueInterval) -> tuple[Claim, ...]:
-    fits = Claim.below(
+def _claims(data: LawData, interval: ValueInterval) -> tuple[CheckedClaim, ...]:
+    fits = CheckedClaim.below(
         "Members' logits follow a normal law: largest gap between the distribution of displacement "
         "and its generalized chi-squared law, beyond chance",
         interval,
         CLOSE_FIT,
     )
     trace = data.trace
-    falls = Claim.between(
+    falls = CheckedClaim.between(
         "The covariance of displacement falls as 1/m: slope of its trace on logarithmic scales",
         (trace.slope, trace.slope_low, trace.slope_high),
         SLOPE,
     )
-    shift = Claim.above(
+    shift = CheckedClaim.above(
         "The groups' mean logits differ, as those of two architectures do: share of squared "
         "displacement that no ensemble removes",
         (data.shift.share, data.shift.low, data.shift.high),

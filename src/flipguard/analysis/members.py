@@ -23,7 +23,7 @@ BYTES_PER_BLOCK = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Members:
+class MemberScores:
     """The class scores of groups of models, such as `old` and `new`, on the same samples.
 
     `names` are the models of each group, and `targets` are indices into `class_names`.
@@ -40,7 +40,7 @@ class Members:
 
     def __repr__(self) -> str:
         groups = ", ".join(f"{len(names)} {role}" for role, names in self.names.items())
-        return f"<Members: {groups}, n={self.n:,}, {len(self.class_names):,} classes>"
+        return f"<MemberScores: {groups}, n={self.n:,}, {len(self.class_names):,} classes>"
 
     @classmethod
     def from_arrays(
@@ -51,11 +51,11 @@ class Members:
         class_names: Sequence[object] | None = None,
         ids: Sequence[object] | None = None,
         kind: Literal["logits", "probabilities"] = "logits",
-    ) -> Members:
+    ) -> MemberScores:
         """Members from arrays of shape (models, samples, classes), by the name of their group.
 
-        >>> Members.from_arrays({"old": np.zeros((2, 5, 3))}, targets=[0, 1, 2, 0, 1])
-        <Members: 2 old, n=5, 3 classes>
+        >>> MemberScores.from_arrays({"old": np.zeros((2, 5, 3))}, targets=[0, 1, 2, 0, 1])
+        <MemberScores: 2 old, n=5, 3 classes>
         """
         given = {role: np.asarray(scores) for role, scores in groups.items()}
         shapes = {scores.shape[1:] for scores in given.values()}

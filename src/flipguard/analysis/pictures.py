@@ -13,7 +13,7 @@ import numpy as np
 from flipguard.analysis.claims import Analysis
 from flipguard.analysis.law import LawData
 from flipguard.analysis.rank import RankData, Ranks
-from flipguard.analysis.sizes import Curve, SizesData
+from flipguard.analysis.sizes import SizeCurve, SizesData
 from flipguard.analysis.uncertainty import Measure, UncertaintyData
 from flipguard.plots import picture
 
@@ -136,7 +136,7 @@ def draw_sizes(figure: Any, data: SizesData, theme: Theme) -> None:
     right.legend()
 
 
-def _curve(axes: Any, sizes: Any, curve: Curve, colour: str, name: str) -> None:
+def _curve(axes: Any, sizes: Any, curve: SizeCurve, colour: str, name: str) -> None:
     low, high = 100 * np.array(curve.draw_low), 100 * np.array(curve.draw_high)
     axes.fill_between(sizes, low, high, color=colour, alpha=0.18, lw=0)
     axes.plot(sizes, 100 * np.array(curve.mean), "-", color=colour, label=name, lw=1.6)
@@ -236,14 +236,14 @@ def draw_rank(figure: Any, data: RankData, theme: Theme) -> None:
     left.set_title("Negative flips (%)", loc="left")
     left.legend()
     left.grid(axis="x", visible=False)
-    shares = data.displacement
-    sizes = np.array(shares.classes)
+    moved = data.displacement
+    sizes = np.array(moved.classes)
     right.plot(
-        sizes, 100 * np.array(shares.all_samples), "o-", ms=3.5, color=theme.series[0],
+        sizes, 100 * np.array(moved.all_samples), "o-", ms=3.5, color=theme.series[0],
         label="all samples",
     )  # fmt: skip
     right.plot(
-        sizes, 100 * np.array(shares.flipped), "s-", ms=3.5, color=theme.series[1],
+        sizes, 100 * np.array(moved.flipped), "s-", ms=3.5, color=theme.series[1],
         label="negative flips",
     )  # fmt: skip
     right.plot(sizes, 100 * sizes / data.classes, "--", color=theme.faint, lw=1, label="by chance")

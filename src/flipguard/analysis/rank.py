@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flipguard.analysis.claims import Analysis, Claim, in_percent
-from flipguard.analysis.members import Array, Members, mean_scores
+from flipguard.analysis.claims import Analysis, CheckedClaim, in_percent
+from flipguard.analysis.members import Array, MemberScores, mean_scores
 from flipguard.errors import InputError
-from flipguard.statistics.sample_means import ValueInterval, around, ratio_of
+from flipguard.statistics.sample_means import ValueInterval, around, ratio_of_sums
 
 # All further ranks are counted with the last one.
 MOST_RANKS = 20
@@ -69,7 +69,7 @@ class RankData:
 
 
 def rank(
-    members: Members, *, top: int | None = None, exponent: float = EXPONENT
+    members: MemberScores, *, top: int | None = None, exponent: float = EXPONENT
 ) -> Analysis[RankData]:
     """The rank of flips' wrong classes in the old model, and displacement by rank."""
     classes = len(members.class_names)
@@ -102,14 +102,14 @@ def rank(
     )
 
 
-def _refuse(members: Members, top: int, exponent: float) -> None:
+def _refuse(members: MemberScores, top: int, exponent: float) -> None:
     if not members.count("new"):
         raise InputError("Expected models of both groups, but there are no new ones; add `new=`.")
     classes = len(members.class_names)
     if not 1 <= top <= classes:
-        raise InputError(f"Expected `top` to be between 1 and {classes:,} classes, but got {top}.")
+        raise InputError(f"Expected `top=` to be between 1 and {classes:,} classes, but got {top}.")
     if not exponent > 0:
-        raise InputError(f"Expected `exponent` to be above 0, but got {exponent:g}.")
+        raise InputError(f"Expected `exponent=` to be above 0, but got {exponent:g}.")
 
 
 def shares_at(classes: int, top: int) -> tuple[int, ...]:
@@ -147,7 +147,7 @@ class _Counted:
         table = np.stack(each, axis=1)
         found = table[table > 0]
         counts = np.bincount(np.minimum(found, MOST_RANKS), minlength=MOST_RANKS + 1)[1:]
-        value, low, high = ratio_of(table.sum(axis=1), (table > 0).sum(axis=1))
+        value, low, high = ratio_of_sums(table.sum(axis=1), (table > 0).sum(axis=1))
         return Ranks(
             pairs=len(each),
             flips=len(found),
@@ -185,23 +185,23 @@ def _shares(parts: Array, kept: Array) -> tuple[float, ...]:
     return tuple((total / total[-1]).tolist()) if total[-1] > 0 else (float("nan"),) * len(total)
 
 
-def _claims(data: RankData, counted: _Counted) -> tuple[Claim, ...]:
+def _claims(data: RankData, counted: _Counted) -> tuple[CheckedClaim, ...]:
     table, top = counted.of_pairs, data.top
     flips = (table > 0).sum(axis=1)
     near = ((table > 0) & (table <= top)).sum(axis=1)
     by_chance = (top - 1) / (data.classes - 1)
     claims = [
-        Claim.above(
+        CheckedClaim.above(
             f"The wrong class of a flip ranks high in the old model: share in its top {top} "
             f"({in_percent(by_chance, decimals=1)} by chance)",
-            ratio_of(near, flips),
+            ratio_of_sums(near, flips),
             by_chance,
         )
     ]
     if data.ensembles is not None:
         one = counted.of_ensembles[:, None]
         claims.append(
-            Claim.above(
+            CheckedClaim.above(
                 "Even more so between ensembles: share of flips whose wrong class was second, "
                 "minus that between single models",
                 _difference_of_ratios(
@@ -213,10 +213,10 @@ def _claims(data: RankData, counted: _Counted) -> tuple[Claim, ...]:
         )
     at = data.displacement.classes.index(top)
     claims.append(
-        Claim.above(
+        CheckedClaim.above(
             f"Few classes hold most of the displacement: share in the old model's top {top} of "
             f"{data.classes:,} classes",
-            ratio_of(counted.parts[:, at], counted.parts[:, -1]),
+            ratio_of_sums(counted.parts[:, at], counted.parts[:, -1]),
             MOST,
         )
     )

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flipguard.analysis.members import Array, Block, IntArray, Members, rows_per_block
+from flipguard.analysis.members import Array, Block, IntArray, MemberScores, rows_per_block
 from flipguard.engines.alignment import PairedRows, paired_rows
 from flipguard.engines.classes import class_series
 from flipguard.engines.pairing import Pairing
@@ -36,7 +36,7 @@ def read_members(
     id: str | None = None,
     target: str | None = None,
     label: str | None = None,
-) -> Members:
+) -> MemberScores:
     """Groups of models on their common samples and classes.
 
     Each model is `Predictions`, the path of a prediction file or of a run, or a table. A path may
@@ -75,7 +75,7 @@ def read_members(
     assert scores is not None
     source = _Source(groups, tuple(sides), paired, tuple(orders), kept)
     ids = paired.table["__id"].to_list() if "__id" in paired.table.columns else range(len(kept))
-    return Members(
+    return MemberScores(
         names={role: tuple(side.name for side in group) for role, group in groups.items()},
         kind=scores.kind,
         class_names=tuple(map(str, classes)),
@@ -86,25 +86,27 @@ def read_members(
     )
 
 
-def _expanded(given: Sequence[GivenSide], role: str, *, members: bool) -> list[GivenSide]:
-    """Return the models of a group: files that match a pattern, and members of ensembles."""
+def matching(given: Sequence[GivenSide], role: str) -> list[GivenSide]:
+    """Return the models of a group, with the files that match a pattern in place of it."""
     found: list[GivenSide] = []
     for side in given:
-        if not isinstance(side, str | os.PathLike):
-            found.append(side)
+        path = os.fspath(side) if isinstance(side, str | os.PathLike) else None
+        if path is None or os.path.exists(path) or not glob.has_magic(path):
+            found.append(side if path is None else path)
             continue
-        path = os.fspath(side)
-        if not os.path.exists(path) and glob.has_magic(path):
-            matches = sorted(glob.glob(path))
-            if not matches:
-                raise InputError(
-                    f"Expected files that match {path!r} for `{role}=`, but there are none; check "
-                    "the pattern."
-                )
-            found += matches
-        else:
-            found.append(path)
-    return [model for side in found for model in _models_of(side, members=members)]
+        matches = sorted(glob.glob(path))
+        if not matches:
+            raise InputError(
+                f"Expected files that match {path!r} for `{role}=`, but there are none; check the "
+                "pattern."
+            )
+        found += matches
+    return found
+
+
+def _expanded(given: Sequence[GivenSide], role: str, *, members: bool) -> list[GivenSide]:
+    """Return the models of a group: files that match a pattern, and members of ensembles."""
+    return [model for side in matching(given, role) for model in _models_of(side, members=members)]
 
 
 def _models_of(side: GivenSide, *, members: bool) -> list[GivenSide]:

@@ -11,13 +11,13 @@ from typing import Any, Literal
 from flipguard.analysis import pictures, tables
 from flipguard.analysis.claims import Analysis
 from flipguard.analysis.law import law
-from flipguard.analysis.members import Members
+from flipguard.analysis.members import MemberScores
 from flipguard.analysis.rank import rank
 from flipguard.analysis.reading import read_members
 from flipguard.analysis.sizes import sizes
 from flipguard.analysis.tables import TextTable
 from flipguard.analysis.uncertainty import uncertainty
-from flipguard.errors import InputError, listed, nearest
+from flipguard.errors import InputError, any_of, nearest
 from flipguard.predictions.sides import GivenSide
 
 
@@ -99,7 +99,7 @@ def analysis_of(name: str) -> AnalysisRow:
 def analyze(
     name: str,
     *,
-    old: Sequence[GivenSide] | Members,
+    old: Sequence[GivenSide] | MemberScores,
     new: Sequence[GivenSide] = (),
     treated: Sequence[GivenSide] = (),
     judge: Sequence[GivenSide] = (),
@@ -111,20 +111,20 @@ def analyze(
 ) -> Analysis[Any]:
     """Analyze two groups of models, read from prediction files or runs.
 
-    `old` may also be `Members`, which hold all groups. `options` are those of the analysis.
+    `old` may also be `MemberScores`, which hold all groups. `options` are those of the analysis.
     """
     row = analysis_of(name)
     for option in options:
         if option not in row.options:
-            known = f"it has {listed(row.options)}" if row.options else "it has no options"
+            known = f"it has {any_of(row.options)}" if row.options else "it has no options"
             raise InputError(f"Expected no `{option}=` with {name}; {known}.")
     for role, group in (("treated", treated), ("judge", judge)):
         if len(group) and role not in row.roles:
             takers = [one.name for one in _ROWS if role in one.roles]
             raise InputError(
-                f"Expected no `{role}=` with {name}; only {listed(takers)} takes such models."
+                f"Expected no `{role}=` with {name}; only {any_of(takers)} takes such models."
             )
-    if not isinstance(old, Members):
+    if not isinstance(old, MemberScores):
         old = read_members(
             old=old,
             new=new,

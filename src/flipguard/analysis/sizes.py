@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flipguard.analysis.claims import Analysis, Claim, in_percent
-from flipguard.analysis.members import Array, Members
+from flipguard.analysis.claims import Analysis, CheckedClaim, in_percent
+from flipguard.analysis.members import Array, MemberScores
 from flipguard.analysis.subsets import (
     FloatArray,
-    can_win,
-    can_win_by_law,
+    PackedScores,
+    lead_of,
     orders_of,
     packed,
     weights_of_sizes,
@@ -27,8 +27,8 @@ from flipguard.statistics.sample_means import (
     ValueInterval,
     around,
     mean_of,
-    ratio_of,
     ratio_of_ratios,
+    ratio_of_sums,
 )
 
 DRAWS, SEED = 100, 0
@@ -44,7 +44,7 @@ LEAST_FITTED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class SizeCurve:
     """A rate by ensemble size, and the range of single draws.
 
     `low` and `high` are 95 % intervals of `mean` over samples, for these models. Of the draws of a
@@ -87,11 +87,11 @@ class SizesData:
     draws: int
     seed: int
     sizes: tuple[int, ...]
-    error_rate_old: Curve
-    error_rate_new: Curve
-    negative_flip_rate: Curve
-    relative_negative_flip_rate: Curve
-    churn: Curve
+    error_rate_old: SizeCurve
+    error_rate_new: SizeCurve
+    negative_flip_rate: SizeCurve
+    relative_negative_flip_rate: SizeCurve
+    churn: SizeCurve
     law: LawCurve
     extrapolated: Extrapolated
 
@@ -125,11 +125,11 @@ class _Rates:
 ERROR_OLD, ERROR_NEW, NEGATIVE, CHURN = range(4)
 
 
-def sizes(members: Members, *, draws: int = DRAWS, seed: int = SEED) -> Analysis[SizesData]:
+def sizes(members: MemberScores, *, draws: int = DRAWS, seed: int = SEED) -> Analysis[SizesData]:
     """Error and negative flip rate against ensemble size, each over many draws of members."""
     most = _largest(members)
     if draws < 1:
-        raise InputError(f"Expected `draws` to be 1 or more, but got {draws}.")
+        raise InputError(f"Expected `draws=` to be 1 or more, but got {draws}.")
     every = np.arange(1, most + 1)
     law_sizes = np.array([m for m in every if m == most or math.log2(m).is_integer()])
     drawn = _Rates.empty(members.n, draws, len(every))
@@ -140,8 +140,12 @@ def sizes(members: Members, *, draws: int = DRAWS, seed: int = SEED) -> Analysis
     for rows, block in members.blocks():
         targets = members.targets[rows]
         old, new = block["old"], block.get("new", block["old"])
-        drawn.add(rows, targets, *_predicted(old, new, weights, by_law=False))
-        by_law.add(rows, targets, *_predicted(old, new, law_weights, by_law=True))
+        found = [
+            _predicted(scores, every, weights[i], law_sizes, law_weights[i])
+            for i, scores in enumerate((old, new))
+        ]
+        drawn.add(rows, targets, found[0][0], found[1][0])
+        by_law.add(rows, targets, found[0][1], found[1][1])
     data = _data(members, drawn, by_law, every, law_sizes, draws=draws, seed=seed)
     return Analysis(
         name="sizes",
@@ -152,7 +156,7 @@ def sizes(members: Members, *, draws: int = DRAWS, seed: int = SEED) -> Analysis
     )
 
 
-def _largest(members: Members) -> int:
+def _largest(members: MemberScores) -> int:
     """Return the largest size of two ensembles without a common member."""
     old, new = members.count("old"), members.count("new")
     most = min(old, new) if new else old // 2
@@ -165,7 +169,7 @@ def _largest(members: Members) -> int:
 
 
 def _drawn_weights(
-    members: Members, draws: int, every: Array, random: np.random.Generator
+    members: MemberScores, draws: int, every: Array, random: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Return the weights of old and new ensembles, shape (models, draws, sizes)."""
     orders = orders_of(members.count("old"), draws, random)
@@ -177,7 +181,7 @@ def _drawn_weights(
 
 
 def _law_weights(
-    members: Members, draws: int, law_sizes: Array, random: np.random.Generator
+    members: MemberScores, draws: int, law_sizes: Array, random: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Return weights that make normal ensembles with the members' mean and covariance.
 
@@ -210,24 +214,35 @@ def _normal(count: int, numbers: FloatArray, scale: FloatArray) -> FloatArray:
 
 
 def _predicted(
-    old: Array, new: Array, weights: tuple[FloatArray, FloatArray], *, by_law: bool
+    scores: Array, every: Array, weights: FloatArray, law_sizes: Array, law_weights: FloatArray
 ) -> tuple[Array, Array]:
-    """Return the classes that old and new ensembles predict, of shape (rows, draws, sizes)."""
-    groups = None
-    found = []
-    for scores, weight in zip((old, new), weights, strict=True):
-        if groups is None or scores is not old:
-            groups = packed(scores, can_win_by_law(scores) if by_law else can_win(scores))
-        n, shape = scores.shape[1], weight.shape
-        top = winners(groups, weight.reshape(shape[0], -1), n)
-        found.append(top.reshape(n, *shape[1:]))
-    return found[0], found[1]
+    """Return the classes that drawn ensembles predict, and normal ones: (rows, draws, sizes)."""
+    lead, n = lead_of(scores), scores.shape[1]
+    # The scores of one class by all models lie together, because they are weighed together.
+    by_class = np.ascontiguousarray(scores.transpose(1, 2, 0))
+    drawn = np.empty((n, *weights.shape[1:]), dtype=np.int32)
+    by_law = np.empty((n, *law_weights.shape[1:]), dtype=np.int32)
+    # The larger the ensembles, the fewer classes can win, so a few sizes are taken at a time.
+    drawn[:, :, 0] = scores.argmax(axis=2)[weights[:, :, 0].argmax(axis=0)].T
+    for first in 2 ** np.arange(1, int(every[-1]).bit_length()):
+        here = (every >= first) & (every < 2 * first)
+        groups = packed(by_class, lead.can_win(int(first)))
+        drawn[:, :, here] = _winners(groups, weights[:, :, here], n)
+    for i, size in enumerate(law_sizes.tolist()):
+        groups = packed(by_class, lead.can_win_by_law(size))
+        by_law[:, :, [i]] = _winners(groups, law_weights[:, :, [i]], n)
+    return drawn, by_law
 
 
-def _curve(by_sample: FloatArray, by_draw: FloatArray) -> Curve:
+def _winners(groups: list[PackedScores], weights: FloatArray, n: int) -> Array:
+    top = winners(groups, weights.reshape(len(weights), -1), n)
+    return top.reshape(n, *weights.shape[1:])
+
+
+def _curve(by_sample: FloatArray, by_draw: FloatArray) -> SizeCurve:
     ends = [mean_of(one) for one in by_sample.T]
     value, low, high = (tuple(one) for one in zip(*ends, strict=True))
-    return Curve(mean=value, low=low, high=high, **_range(by_draw))
+    return SizeCurve(mean=value, low=low, high=high, **_range(by_draw))
 
 
 def _range(by_draw: FloatArray) -> dict[str, tuple[float, ...]]:
@@ -235,7 +250,7 @@ def _range(by_draw: FloatArray) -> dict[str, tuple[float, ...]]:
     return {"draw_low": tuple(low.tolist()), "draw_high": tuple(high.tolist())}
 
 
-def _relative(rates: _Rates) -> Curve:
+def _relative(rates: _Rates) -> SizeCurve:
     """Return negative flips relative to those of two independent models of the same errors."""
     ends = []
     for old, new, flips in zip(*(rates.by_sample[i].T for i in range(3)), strict=True):
@@ -244,11 +259,11 @@ def _relative(rates: _Rates) -> Curve:
     old, new, flips = rates.by_draw[:3]
     chance = (1 - old) * new
     relative = np.divide(flips, chance, out=np.zeros_like(flips), where=chance > 0)
-    return Curve(mean=value, low=low, high=high, **_range(relative))
+    return SizeCurve(mean=value, low=low, high=high, **_range(relative))
 
 
 def _data(
-    members: Members,
+    members: MemberScores,
     drawn: _Rates,
     by_law: _Rates,
     every: Array,
@@ -305,23 +320,23 @@ def _extrapolated(flips: FloatArray, every: Array) -> Extrapolated:
     )
 
 
-def _claims(data: SizesData, drawn: _Rates, by_law: _Rates) -> tuple[Claim, ...]:
+def _claims(data: SizesData, drawn: _Rates, by_law: _Rates) -> tuple[CheckedClaim, ...]:
     most = data.sizes[-1]
     half = max(1, most // 2)
     error, flips = drawn.by_sample[ERROR_NEW].T, drawn.by_sample[NEGATIVE].T
     claims = [
-        Claim.below(
+        CheckedClaim.below(
             f"The error is soon flat: from m = {half} to {most} it falls by less than "
             f"{in_percent(FLAT, decimals=0)} of itself",
             _fall(error[most - 1], error[half - 1]),
             FLAT,
         ),
-        Claim.above(
+        CheckedClaim.above(
             f"NFR goes on falling: its fall from m = {half} to {most}, as a share of itself",
             _fall(flips[most - 1], flips[half - 1]),
             0.0,
         ),
-        Claim.below(
+        CheckedClaim.below(
             f"NFR falls faster than the error: what is left of NFR at m = {most}, over what is "
             "left of the error",
             ratio_of_ratios(
@@ -334,9 +349,9 @@ def _claims(data: SizesData, drawn: _Rates, by_law: _Rates) -> tuple[Claim, ...]
             ),
             1.0,
         ),
-        Claim.between(
+        CheckedClaim.between(
             "The normal law of the logits predicts the NFR of single models: predicted over found",
-            ratio_of(by_law.by_sample[NEGATIVE].T[0], flips[0]),
+            ratio_of_sums(by_law.by_sample[NEGATIVE].T[0], flips[0]),
             CLOSE,
         ),
     ]
@@ -347,13 +362,13 @@ def _claims(data: SizesData, drawn: _Rates, by_law: _Rates) -> tuple[Claim, ...]
             data.extrapolated.high[-1],
         )
         text = "NFR stays above zero however large both ensembles are"
-        claims.append(Claim.above(text, limit, 0.0))
+        claims.append(CheckedClaim.above(text, limit, 0.0))
     return tuple(claims)
 
 
 def _fall(last: FloatArray, first: FloatArray) -> ValueInterval:
     """Return how much of a rate is gone, as a share of it."""
-    value, low, high = ratio_of(last, first)
+    value, low, high = ratio_of_sums(last, first)
     return 1 - value, 1 - high, 1 - low
 
 

@@ -6,6 +6,7 @@ weight, decides the class.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from flipguard.analysis.members import Array, IntArray
 FloatArray = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 # A class that lies this many standard deviations below the best one never wins under a normal law.
-NEVER = 6.0
+NEVER = 5.0
 # Rows are grouped by how many classes they have to look at, in powers of this.
 GROWTH = 2
 NUMBERS_AT_ONCE = 1 << 16
@@ -37,30 +38,53 @@ def weights_of_sizes(orders: IntArray, sizes: IntArray) -> FloatArray:
     return np.asarray(inside / sizes)
 
 
-def can_win(scores: Array) -> Mask:
-    """Return which classes can be the first of a mean of some of the models, per row.
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """How far each class lies behind the one with the largest mean, of shape (rows, classes).
 
-    A class whose best score is below another class's worst score never is.
+    `centre` is the mean over models, and `spread` the standard deviation over exactly these.
     """
-    floor = scores.min(axis=0).max(axis=1)
-    return np.asarray(scores.max(axis=0) >= floor[:, None])
+
+    centre: Array
+    spread: Array
+    models: int
+    rounding: Array
+
+    def can_win(self, size: int) -> Mask:
+        """Return which classes can be the first of a mean of `size` of the models, or of more.
+
+        The mean of m of M numbers is never farther from that of all than the standard deviation
+        times the root of (M - m) / m.
+        """
+        return self._within(math.sqrt(max(0.0, (self.models - size) / size)))
+
+    def can_win_by_law(self, size: int) -> Mask:
+        """Return which classes can be the first if the scores of ensembles are normal."""
+        variance = (1 / size) * self.models / (self.models - 1)
+        return self._within(NEVER * math.sqrt(variance))
+
+    def _within(self, deviations: float) -> Mask:
+        # A little wider, because these numbers are rounded.
+        reach = 1.001 * deviations * self.spread + self.rounding
+        return np.asarray(self.centre <= reach)
 
 
-def can_win_by_law(scores: Array) -> Mask:
-    """Return which classes can be the first if scores follow the normal law of these models."""
-    mean = scores.mean(axis=0)
-    best = mean.argmax(axis=1)
+def lead_of(scores: Array) -> Lead:
+    """Return the lead of the best class of a block of shape (models, rows, classes)."""
+    best = scores.mean(axis=0).argmax(axis=1)
     gap = np.take_along_axis(scores, best[None, :, None], axis=2) - scores
     centre = gap.mean(axis=0)
-    spread = gap.std(axis=0, ddof=1)
-    # Rounding alone makes the same numbers differ a little.
-    near = centre <= NEVER * spread + 1e-9
-    near[np.arange(len(best)), best] = True
-    return np.asarray(near)
+    square = np.einsum("mrc,mrc->rc", gap, gap) / len(scores)
+    return Lead(
+        centre=centre,
+        spread=np.sqrt(np.maximum(square - centre**2, 0.0)),
+        models=len(scores),
+        rounding=1e-5 * np.abs(centre).max(axis=1, keepdims=True),
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedScores:
     """The scores of rows with about as many classes to look at, of shape (classes, rows, models).
 
     Rows are sorted by that number, most first: class k is that of the first `counts[k]` rows.
@@ -72,13 +96,12 @@ class Packed:
     classes: npt.NDArray[np.int32]
 
 
-def packed(scores: Array, keep: Mask) -> list[Packed]:
-    """Return the kept scores of a block (models, rows, classes), grouped by their number."""
+def packed(scores: Array, keep: Mask) -> list[PackedScores]:
+    """Return the kept scores of a block (rows, classes, models), grouped by their number."""
     numbers = keep.sum(axis=1)
     row, kept = np.nonzero(keep)  # in the order of rows, then of classes
     starts = np.cumsum(numbers) - numbers
     place = np.arange(len(row)) - starts[row]
-    values = scores[:, row, kept].T
     found, width, lower = [], 1, 0
     while lower < numbers.max(initial=0):
         rows = np.flatnonzero((numbers > lower) & (numbers <= width))
@@ -89,17 +112,17 @@ def packed(scores: Array, keep: Mask) -> list[Packed]:
             taken = into[row] >= 0
             at = place[taken], into[row[taken]]
             most = int(numbers[rows[0]])
-            filled = np.zeros((most, len(rows), len(scores)))
+            filled = np.zeros((most, len(rows), scores.shape[2]))
             classes = np.zeros((most, len(rows)), dtype=np.int32)
-            filled[at] = values[taken]
+            filled[at] = scores[row[taken], kept[taken]]
             classes[at] = kept[taken]
             counts = (numbers[rows] > np.arange(most)[:, None]).sum(axis=1)
-            found.append(Packed(rows, counts, filled, classes))
+            found.append(PackedScores(rows, counts, filled, classes))
         lower, width = width, width * GROWTH
     return found
 
 
-def winners(groups: list[Packed], weights: FloatArray, n: int) -> npt.NDArray[np.int32]:
+def winners(groups: list[PackedScores], weights: FloatArray, n: int) -> npt.NDArray[np.int32]:
     """Return the predicted class of each row by each column of weights; ties go to the first."""
     found = np.zeros((n, weights.shape[1]), dtype=np.int32)
     for group in groups:
@@ -110,7 +133,7 @@ def winners(groups: list[Packed], weights: FloatArray, n: int) -> npt.NDArray[np
     return found
 
 
-def _first(group: Packed, rows: slice, weights: FloatArray) -> npt.NDArray[np.int32]:
+def _first(group: PackedScores, rows: slice, weights: FloatArray) -> npt.NDArray[np.int32]:
     """Return the first of the largest means of some rows of a group: few enough for the cache."""
     best = group.scores[0, rows] @ weights
     top = np.repeat(group.classes[0, rows, None], weights.shape[1], axis=1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from flipguard.analysis.claims import Analysis, in_percent
 from flipguard.analysis.law import LawData
 from flipguard.analysis.rank import MOST_RANKS, RankData, Ranks
-from flipguard.analysis.sizes import Curve, SizesData
+from flipguard.analysis.sizes import SizeCurve, SizesData
 from flipguard.analysis.uncertainty import Flipped, UncertaintyData
 
 
@@ -55,7 +55,7 @@ def sizes_table(result: Analysis[SizesData]) -> TextTable:
     )
 
 
-def _draws(curve: Curve, i: int) -> str:
+def _draws(curve: SizeCurve, i: int) -> str:
     return f"{100 * curve.draw_low[i]:.2f} to {100 * curve.draw_high[i]:.2f}"
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from flipguard.analysis.claims import Analysis, Claim, in_percent
-from flipguard.analysis.members import Array, Members, mean_scores
+from flipguard.analysis.claims import Analysis, CheckedClaim, in_percent
+from flipguard.analysis.members import Array, MemberScores, mean_scores
 from flipguard.errors import InputError
 from flipguard.statistics.sample_means import ValueInterval, around, mean_of, separation
 
@@ -68,7 +68,7 @@ class UncertaintyData:
     measures: tuple[Measure, ...]
 
 
-def uncertainty(members: Members) -> Analysis[UncertaintyData]:
+def uncertainty(members: MemberScores) -> Analysis[UncertaintyData]:
     """The uncertainty of flipped and of other samples, before and after a treatment."""
     if not members.count("new"):
         raise InputError("Expected models of both groups, but there are no new ones; add `new=`.")
@@ -90,7 +90,7 @@ def uncertainty(members: Members) -> Analysis[UncertaintyData]:
     )
 
 
-def _measured(members: Members, judge: str) -> tuple[dict[str, FloatArray], dict[str, Mask]]:
+def _measured(members: MemberScores, judge: str) -> tuple[dict[str, FloatArray], dict[str, Mask]]:
     """Return the uncertainty of every sample by every measure, and which samples flip."""
     names = ["entropy", "margin", *(["disagreement"] if members.count(judge) > 1 else [])]
     values = {name: np.zeros(members.n) for name in names}
@@ -104,12 +104,12 @@ def _measured(members: Members, judge: str) -> tuple[dict[str, FloatArray], dict
         right = mean_scores(block["old"]).argmax(axis=1) == targets
         for role, flipped in flips.items():
             flipped[rows] = right & (mean_scores(block[role]).argmax(axis=1) != targets)
-        for name, each in uncertainty_of(members, block[judge]).items():
+        for name, each in uncertainty_measures(members, block[judge]).items():
             values[name][rows] = each
     return values, flips
 
 
-def uncertainty_of(members: Members, scores: Array) -> dict[str, FloatArray]:
+def uncertainty_measures(members: MemberScores, scores: Array) -> dict[str, FloatArray]:
     """Return the uncertainty of an ensemble's predictions, from scores (models, rows, classes).
 
     `entropy` (in nats) and `margin` (1 minus the largest probability, plus the second largest) are
@@ -174,16 +174,16 @@ def _mean(values: Array) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
-def _claims(values: FloatArray, flips: dict[str, Mask]) -> tuple[Claim, ...]:
+def _claims(values: FloatArray, flips: dict[str, Mask]) -> tuple[CheckedClaim, ...]:
     flipped = flips["new"]
     claims = [
-        Claim.above(
+        CheckedClaim.above(
             "Flipped samples were more uncertain: chance that a flipped sample has the higher "
             "entropy (0.5 if alike)",
             separation(values, flipped),
             0.5,
         ),
-        Claim.below(
+        CheckedClaim.below(
             "But uncertainty does not separate them: share of flips among samples at least as "
             "uncertain as the median flip",
             _flips_above_their_median(values, flipped),
@@ -192,7 +192,7 @@ def _claims(values: FloatArray, flips: dict[str, Mask]) -> tuple[Claim, ...]:
     ]
     if "treated" in flips:
         claims.append(
-            Claim.between(
+            CheckedClaim.between(
                 "The treatment removes flips almost uniformly: share left in the uncertain half of "
                 "the samples, minus that in the other",
                 _left_apart(values, flipped, flips["treated"]),
@@ -234,5 +234,5 @@ def _sentence(data: UncertaintyData) -> str:
     )
     if entropy.treated is None:
         return text
-    gone = 1 - entropy.treated.flips / before.flips
-    return f"{text} The treatment removes {in_percent(gone, decimals=0)} of {before.flips:,} flips."
+    left = entropy.treated.flips
+    return f"{text} With the treatment {left:,} samples flip, without it {before.flips:,}."

@@ -122,28 +122,34 @@ def analyze_command(
 
     Example: [bold]flipguard analyze sizes --old 'a*.npz' --new 'b*.npz' --plot sizes.png[/bold]
     """
+    from flipguard.analysis.reading import matching
     from flipguard.analysis.registry import analysis_of, analyze, plot_analysis
     from flipguard.plots import check_picture
 
     analysis_of(name)
-    groups = {"old": old, "new": new, "treated": treated, "judge": judge}
-    check_destinations(
-        [path for group in groups.values() for path in group or ()], json=json, other=plot
-    )
+    given = {"old": old, "new": new, "treated": treated, "judge": judge}
+    groups = {role: matching(paths or (), role) for role, paths in given.items()}
+    check_destinations([path for group in groups.values() for path in group], json=json, other=plot)
     if plot is not None:
         check_picture(plot, of="an analysis")
-    given = {"draws": draws, "seed": seed, "sample": sample, "top": top, "exponent": exponent}
+    chosen: dict[str, Any] = {
+        "draws": draws,
+        "seed": seed,
+        "sample": sample,
+        "top": top,
+        "exponent": exponent,
+    }
     result = analyze(
         name,
-        old=old or (),
-        new=new or (),
-        treated=treated or (),
-        judge=judge or (),
+        old=groups["old"],
+        new=groups["new"],
+        treated=groups["treated"],
+        judge=groups["judge"],
         members=members,
         on_missing=on_missing.value,
         id=id,
         target=target,
-        **{option: value for option, value in given.items() if value is not None},
+        **{option: value for option, value in chosen.items() if value is not None},
     )
     if json is not None:
         write_text(result.to_json(), json)

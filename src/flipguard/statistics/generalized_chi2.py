@@ -18,12 +18,15 @@ Mask = npt.NDArray[np.bool_]
 # Steps along the path of integration, in units of the peak's width. The error of the sum falls
 # exponentially with the step, and is about 1e-10 here.
 STEP, NODES = 0.25, 64
-# Enough halvings to find the peak to the last digits that matter.
-HALVINGS = 60
-VALUES_PER_BLOCK = 1 << 20
+COARSE_STEP, COARSE_NODES = 0.4, 24
+# Any point near the peak will do.
+HALVINGS = 40
+VALUES_PER_BLOCK = 1 << 17
 
 
-def generalized_chi2_cdf(x: ArrayLike, weights: ArrayLike, shifts: ArrayLike = 0.0) -> FloatArray:
+def generalized_chi2_cdf(
+    x: ArrayLike, weights: ArrayLike, shifts: ArrayLike = 0.0, *, coarse: bool = False
+) -> FloatArray:
     """Return P(sum of w (z + s)^2 <= x) for independent standard normal z.
 
     `weights` are zero or more, and their last axis is summed over; so is that of `shifts`, which
@@ -31,14 +34,14 @@ def generalized_chi2_cdf(x: ArrayLike, weights: ArrayLike, shifts: ArrayLike = 0
 
     The integral over the characteristic function (Imhof, 1961) is taken along a curve through the
     saddle point on which the integrand falls fastest (Rice, 1980), so that a short sum is exact to
-    ten digits also where the probability is small.
+    about ten digits. With `coarse` it is exact to four, in a third of the time.
 
     >>> round(float(generalized_chi2_cdf(3.841458820694124, [1.0])), 9)
     0.95
     >>> float(generalized_chi2_cdf(2.0, [0.5, 0.5]).round(9)), float((1 - np.exp(-2.0)).round(9))
     (0.864664717, 0.864664717)
     """
-    return _in_blocks(x, weights, shifts, density=False)
+    return _in_blocks(x, weights, shifts, density=False, coarse=coarse)
 
 
 def generalized_chi2_pdf(x: ArrayLike, weights: ArrayLike, shifts: ArrayLike = 0.0) -> FloatArray:
@@ -50,7 +53,9 @@ def generalized_chi2_pdf(x: ArrayLike, weights: ArrayLike, shifts: ArrayLike = 0
     return _in_blocks(x, weights, shifts, density=True)
 
 
-def _in_blocks(x: ArrayLike, weights: ArrayLike, shifts: ArrayLike, *, density: bool) -> FloatArray:
+def _in_blocks(
+    x: ArrayLike, weights: ArrayLike, shifts: ArrayLike, *, density: bool, coarse: bool = False
+) -> FloatArray:
     """Flatten the arguments to one row per value, and compute some rows at a time."""
     values = np.asarray(x, dtype=np.float64)
     scale, shift = np.broadcast_arrays(
@@ -65,15 +70,17 @@ def _in_blocks(x: ArrayLike, weights: ArrayLike, shifts: ArrayLike, *, density: 
         np.broadcast_to(one, (*shape, terms)).reshape(-1, terms) for one in (scale, shift**2)
     )
     found = np.zeros(len(rows))
-    step = max(1, VALUES_PER_BLOCK // (terms * NODES))
+    step = max(1, VALUES_PER_BLOCK // NODES)
     for start in range(0, len(rows), step):
         here = slice(start, start + step)
-        found[here] = _integrated(rows[here], lambdas[here], noncentral[here], density=density)
+        found[here] = _integrated(
+            rows[here], lambdas[here], noncentral[here], density=density, coarse=coarse
+        )
     return found.reshape(shape)
 
 
 def _integrated(
-    x: FloatArray, weights: FloatArray, noncentral: FloatArray, *, density: bool
+    x: FloatArray, weights: FloatArray, noncentral: FloatArray, *, density: bool, coarse: bool
 ) -> FloatArray:
     found, inside = np.zeros(len(x)), x > 0
     x, weights, noncentral = x[inside], weights[inside], noncentral[inside]
@@ -88,15 +95,18 @@ def _integrated(
     second, third = _curvatures(saddle, weights, noncentral, density=density)
     width = 1 / np.sqrt(second)
     bend = third / (6 * second)
-    at = STEP * (np.arange(NODES) + 0.5) * width[:, None]
-    path = saddle[:, None] + 1j * at + bend[:, None] * at**2
+    step, nodes = (COARSE_STEP, COARSE_NODES) if coarse else (STEP, NODES)
+    at = step * (np.arange(nodes) + 0.5) * width[:, None]
+    bent = saddle[:, None] + bend[:, None] * at**2
+    path = np.asarray(bent + 1j * at, dtype=np.complex128)
     slope = 1j + 2 * bend[:, None] * at
     # The largest term is 1, so that tiny probabilities do not underflow before they are scaled.
-    real = _exponent(saddle.astype(complex)[:, None], x, weights, noncentral)[:, 0].real
+    start = np.asarray(saddle[:, None], dtype=np.complex128)
+    real = _exponent(start, x, weights, noncentral)[:, 0].real
     exponent = _exponent(path, x, weights, noncentral) - real[:, None]
     terms = np.exp(exponent) * slope / (1.0 if density else path)
     # The path is symmetric about the real axis: twice the imaginary part of its upper half.
-    total = (STEP * width) * terms.imag.sum(axis=1) / np.pi * np.exp(real)
+    total = (step * width) * terms.imag.sum(axis=1) / np.pi * np.exp(real)
     if density:
         found[inside] = np.maximum(total / largest[:, 0], 0.0)
     else:

@@ -22,10 +22,10 @@ def mean_of(values: ArrayLike) -> ValueInterval:
     return around(float(each.mean()) if len(each) else float("nan"), each)
 
 
-def ratio_of(top: ArrayLike, bottom: ArrayLike) -> ValueInterval:
+def ratio_of_sums(top: ArrayLike, bottom: ArrayLike) -> ValueInterval:
     """Return the ratio of two sums over samples, with an interval on the logarithmic scale.
 
-    >>> [round(x, 3) for x in ratio_of([1.0, 2.0, 3.0, 2.0], [2.0, 4.0, 6.0, 4.0])]
+    >>> [round(x, 3) for x in ratio_of_sums([1.0, 2.0, 3.0, 2.0], [2.0, 4.0, 6.0, 4.0])]
     [0.5, 0.5, 0.5]
     """
     return ratio_of_ratios(((top, 1.0), (bottom, -1.0)))
@@ -33,16 +33,18 @@ def ratio_of(top: ArrayLike, bottom: ArrayLike) -> ValueInterval:
 
 def ratio_of_ratios(factors: tuple[tuple[ArrayLike, float], ...]) -> ValueInterval:
     """Return the product of means, each to a power, with an interval on the logarithmic scale."""
-    logarithm, parts = 0.0, np.zeros(1)
+    logarithm, parts, value = 0.0, np.zeros(1), 1.0
     for values, power in factors:
         (each,) = floats(values)
-        mean = float(each.mean()) if len(each) else 0.0
-        if mean <= 0:
-            # A product with a factor of 0 is 0 or undefined, and has no logarithm.
-            zero = 0.0 if power > 0 and len(each) else float("nan")
-            return zero, float("nan"), float("nan")
+        mean = float(each.mean()) if len(each) else float("nan")
+        if not mean > 0:
+            # The product is 0 or undefined, and has no logarithm.
+            value *= 0.0 if power > 0 and mean == 0 else float("nan")
+            continue
         logarithm += power * np.log(mean)
         parts = parts + power * (each / mean - 1.0)
+    if value != 1.0:
+        return value, float("nan"), float("nan")
     value, low, high = around(float(logarithm), parts)
     return float(np.exp(value)), float(np.exp(low)), float(np.exp(high))
 

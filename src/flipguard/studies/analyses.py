@@ -12,7 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from flipguard.analysis.uncertainty import rates_of_halves
 from flipguard.counts import flip_cells
+from flipguard.statistics.sample_means import separation
 from flipguard.studies.measure import RunLogits, align_on_ids, member_folders, read_run_logits
 from flipguard.studies.plan import ComparedPair, StudyPlan
 from flipguard.studies.study import StudyRow
@@ -287,7 +289,7 @@ def _analysed(seen: list[Seen], control: list[Seen]) -> Analysed:
             "flip_rate_unsure": unsure,
             "uncertainty_flipped": mean_or_nan(uncertainty[flipped]),
             "uncertainty_others": mean_or_nan(uncertainty[~flipped]),
-            "flips_told_apart": area_under_curve(uncertainty, flipped),
+            "flips_told_apart": separation(uncertainty, flipped)[0],
         }
         if control:
             was_sure, was_unsure = rates_of_halves(*control[number])
@@ -305,27 +307,6 @@ def _analysed(seen: list[Seen], control: list[Seen]) -> Analysed:
         OTHERS: [uncertainty[~flipped] for uncertainty, flipped in seen],
     }
     return Analysed(values=values, histogram=histogram("uncertainty", UNCERTAINTY_EDGES, samples))
-
-
-def rates_of_halves(uncertainty: Array, flipped: Array) -> tuple[float, float]:
-    """Return the share of flips in the less uncertain half of the samples, and in the other."""
-    sure = uncertainty <= np.median(uncertainty)
-    return mean_or_nan(flipped[sure]), mean_or_nan(flipped[~sure])
-
-
-def area_under_curve(values: Array, marked: Array) -> float:
-    """Return the chance that a marked sample has a higher value than another; 0.5 if alike.
-
-    >>> area_under_curve(np.array([1.0, 2.0, 3.0]), np.array([False, False, True]))
-    1.0
-    """
-    if not marked.any() or marked.all():
-        return float("nan")
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    rank = (np.cumsum(count) - (count - 1) / 2)[place]  # equal values share their ranks
-    most = int(marked.sum())
-    above = rank[marked].sum() - most * (most + 1) / 2
-    return float(above / (most * (len(values) - most)))
 
 
 ANALYSES: Mapping[str, Callable[[StudyPlan], dict[int, Analysed]]] = MappingProxyType(
