@@ -29,6 +29,18 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     assert all(name in text for name in MODELS)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("squeezenet1_1", "torchvision:squeezenet1_1"),
+        ("resnet50", "torchvision:resnet50 or timm:resnet50"),
+        ("resnet10t.c3_in1k", "timm:resnet10t.c3_in1k"),
+    ],
+)
+def test_a_model_of_a_library_without_the_library(name: str, meant: str) -> None:
+    assert f"; did you mean {meant}? all are mlp, " in refused(name)
+
+
 @pytest.mark.parametrize("spec", ["", "timm", "hf", "MLP", " mlp", "nothing:width=3", ":"])
 def test_specs_that_name_nothing(spec: str) -> None:
     assert "all are mlp, conv1d" in refused(spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,23 @@ def test_published_weights_keep_their_head(
     assert "with a new head, because its classes are others" in other.document["start"]
     run = adopted("torchvision:squeezenet1_1", data, tmp_path / "c", preprocessing=size)
     assert run.document["adopted"]["weights"] == "torchvision's published weights IMAGENET1K_V1"
+    # The same file elsewhere is known by its name.
+    file = shutil.copy(cache / "squeezenet1_1-b8a52dc0.pth", tmp_path)
+    again = adopted(
+        "torchvision:squeezenet1_1", data, tmp_path / "d", preprocessing=size, weights=file
+    )
+    np.testing.assert_array_equal(logits_of(again), logits_of(run))
+
+
+def test_published_weights_that_cannot_be_loaded(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "hub" / "checkpoints"
+    cache.mkdir(parents=True)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    (cache / "squeezenet1_1-b8a52dc0.pth").write_bytes(b"half of a download")
+    with pytest.raises(InputError, match=r"; name a file of weights \(`--weights FILE`\), or ano"):
+        adopted("torchvision:squeezenet1_1", folder, tmp_path / "run")
 
 
 def tiny_steps(config: Any) -> Any:

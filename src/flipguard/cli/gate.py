@@ -16,7 +16,13 @@ from flipguard.cli.output import (
 )
 
 PolicyOption = Annotated[
-    str, typer.Option("--policy", metavar="FILE", help="Policy file (TOML).", show_default=False)
+    str,
+    typer.Option(
+        "--policy",
+        metavar="FILE",
+        help="Policy file (TOML); `flipguard init` writes one.",
+        show_default=False,
+    ),
 ]
 
 

@@ -35,9 +35,30 @@ def library(name: str, *, what: str) -> ModuleType:
         raise MissingExtraError(what, package=name, extra="train") from problem
 
 
+def specs_named(name: str) -> list[str]:
+    """Return how the installed libraries' models of this name are written.
+
+    >>> specs_named("vit_b_16"), specs_named("no_such_model")
+    (['torchvision:vit_b_16'], [])
+    """
+    found = []
+    with suppress(MissingExtraError):
+        models = library("torchvision", what="Its models").models
+        if name in models.list_models(module=models):
+            found.append(f"torchvision:{name}")
+    with suppress(MissingExtraError):
+        if library("timm", what="Its models").is_model(name.partition(".")[0]):
+            found.append(f"timm:{name}")
+    return found
+
+
 @contextmanager
 def refusing(
-    spec: str, input_shape: Shape | None = None, *, expected: str = "a model that can be made"
+    spec: str,
+    input_shape: Shape | None = None,
+    *,
+    expected: str = "a model that can be made",
+    advice: str = "choose another model, input shape or source of weights",
 ) -> Iterator[None]:
     """Turn any exception of a library into an error of one sentence."""
     try:
@@ -47,8 +68,7 @@ def refusing(
         shape = "" if input_shape is None else f" for inputs {input_shape}"
         raise InputError(
             f"Expected '{spec}' to be {expected}{shape}, but got "
-            f"{type(problem).__name__}: {printable(lines[0]).rstrip('.')}; choose another model, "
-            "input shape or source of weights."
+            f"{type(problem).__name__}: {printable(lines[0]).rstrip('.')}; {advice}."
         ) from problem
 
 

@@ -35,6 +35,8 @@ UNNAMED = re.compile(r"LABEL_\d+")
 SCALED_INSIDE = ("googlenet", "inception_v3")
 # Pillow's numbers of filters, which image processors store.
 RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+PUBLISHED = "a model with published weights on this machine"
+OR_A_FILE = "name a file of weights (`--weights FILE`), or another model"
 # The largest difference from the library's tensors that is allowed: resizing differs by library.
 APART = 4 / 255
 
@@ -283,7 +285,7 @@ def published_weights(
 def _from_file(
     spec: str, path: Path, classes: int, input_shape: Shape | None, *, named: bool
 ) -> Published:
-    labels = _labels_in_folder(spec)
+    labels = _labels_in_folder(spec) or _labels_of_file(spec, path)
     found = read_weights(path)
     count = classes if named or labels is None else len(labels)
     own = build_model(spec, classes=count, input_shape=input_shape, seed=0).state_dict()
@@ -312,7 +314,7 @@ def _timm_model(
     asked: dict[str, Any] = {} if input_shape is None else {"in_chans": input_shape[0]}
     if input_shape is not None and told is not None and told.fixed_input_size:
         asked["img_size"] = input_shape[1:]
-    with refusing(spec, expected="a model with published weights on this machine"):
+    with refusing(spec, expected=PUBLISHED, advice=OR_A_FILE):
         model = timm.create_model(name, pretrained=True, **asked)
     labels: Labels | None = None
     if told.label_names:
@@ -344,14 +346,28 @@ def _torchvision_model(
     # Without their auxiliary heads, which models that are built anew have, they would not fit.
     asked = {"aux_logits": True} if name in SCALED_INSIDE else {}
     with (
-        refusing(spec, expected="a model with published weights on this machine"),
+        refusing(spec, expected=PUBLISHED, advice=OR_A_FILE),
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", message="auxiliary heads", category=UserWarning)
         model = models.get_model(name, weights=chosen, progress=False, **asked)
-    categories = chosen.meta.get("categories")
-    labels = None if categories is None else _with_synsets(categories)
-    return model, labels, f"torchvision's published weights {chosen.name}"
+    return model, _categories_of(chosen), f"torchvision's published weights {chosen.name}"
+
+
+def _labels_of_file(spec: str, path: Path) -> Labels | None:
+    """Return the classes of a file of torchvision, which is known by its name."""
+    kind, rest = check_spec(spec)
+    if kind != "torchvision":
+        return None
+    chosen = _torchvision_weights(spec, rest.partition(":")[0], str(path))
+    known = chosen is not None and _file_of(chosen) == path.name
+    return _categories_of(chosen) if known else None
+
+
+def _categories_of(weights: Any) -> Labels | None:
+    """Return the classes of weights that torchvision publishes."""
+    categories = weights.meta.get("categories")
+    return None if categories is None else _with_synsets(categories)
 
 
 def _with_synsets(categories: Sequence[str]) -> Labels:

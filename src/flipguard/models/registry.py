@@ -11,10 +11,16 @@ from typing import Literal
 import torch
 from torch import nn
 
-from flipguard.errors import InputError, listed, nearest
+from flipguard.errors import InputError, any_of, listed, nearest
 from flipguard.models.code import check_code
 from flipguard.models.hugging_face import path_and_options, transformers_maker
-from flipguard.models.libraries import Maker, python_maker, timm_maker, torchvision_maker
+from flipguard.models.libraries import (
+    Maker,
+    python_maker,
+    specs_named,
+    timm_maker,
+    torchvision_maker,
+)
 from flipguard.models.nets import ConvNet1d, ConvNet2d, LeNet5, Perceptron, ResNet, ResNet9
 from flipguard.models.shapes import Shape, check_class_count, check_shape
 from flipguard.randomness import drawn_from
@@ -201,9 +207,12 @@ def check_spec(spec: str) -> tuple[str, str]:
         read_options(rest, MODELS[name].options, owner=name)
         return name, rest
     if name not in LIBRARIES or not colon:
+        all_in = f"all are {', '.join(MODELS)}"
+        meant = specs_named(name)
+        hint = f"did you mean {any_of(meant)}? {all_in}." if meant else None
         raise InputError(
             "Expected `model` to name a net, with options after a colon, but got "
-            f"{listed([spec])}; " + nearest(name, NETS, all_in=f"all are {', '.join(MODELS)}")
+            f"{listed([spec])}; {hint or nearest(name, NETS, all_in=all_in)}"
         )
     if not rest:
         raise InputError(
