@@ -5,7 +5,9 @@
 The members are made up: their logits are a common part, a shift between the groups, and normal
 deviations that samples share, such that single models are right on about three samples of four.
 Each analysis runs as the command does, in its own process, from 32 NPZ files to JSON and a
-picture; its time and its peak memory are those of that process.
+picture; its time and its peak memory are those of that process. The committed rows were measured
+next to many other programs, so `seconds` is several times that of an idle machine, and
+`processor_seconds` is the number to compare.
 """
 
 from __future__ import annotations

@@ -188,6 +188,11 @@ COMMANDS = {
         "--resume",
         "--allow-code",
     },
+    "analyze": {
+        *("--old", "--new", "--treated", "--judge", "--members"),
+        *("--draws", "--seed", "--sample", "--top", "--exponent"),
+        *("--json", "--plot", "--theme", "--id", "--target", "--on-missing"),
+    },
     "adopt": {
         "--model",
         "--weights",

@@ -71,6 +71,7 @@ def module_page(name: str) -> str:
 CONSTANTS = {
     "METRICS": "All metrics by name. Each has a sentence, a formula, and `value`, a function of counts.",
     "METHODS": "All methods by name.",
+    "ANALYSES": "All analyses by name.",
     "DATA_SETS": "All data sets by name.",
     "AUGMENTATIONS": "All augmentations by name.",
     "MODELS": "All families of models by name.",

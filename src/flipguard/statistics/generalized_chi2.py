@@ -6,6 +6,9 @@ covariance, and the shifts are the vector's mean along the eigenvectors.
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
@@ -71,11 +74,16 @@ def _in_blocks(
     )
     found = np.zeros(len(rows))
     step = max(1, VALUES_PER_BLOCK // NODES)
-    for start in range(0, len(rows), step):
+
+    def work(start: int) -> None:
         here = slice(start, start + step)
         found[here] = _integrated(
             rows[here], lambdas[here], noncentral[here], density=density, coarse=coarse
         )
+
+    starts = range(0, len(rows), step)
+    with ThreadPoolExecutor(max(1, min(os.cpu_count() or 1, len(starts)))) as pool:
+        list(pool.map(work, starts))
     return found.reshape(shape)
 
 
