@@ -155,8 +155,14 @@ def test_an_index_that_differs_is_not_ignored() -> None:
         compare(old=old, new=new, target=TARGET)
     with pytest.raises(InputError, match="Expected `old` and `target` to have one index"):
         compare(old=old, new=NEW, target=pd.Series(TARGET, index=IDS[::-1]))
-    # An index that only counts the rows says nothing about them.
+    # An index that only counts the rows says nothing about them,
     compare(old=old, new=pd.Series(NEW), target=TARGET)
+    # but another one may have the same numbers in another order.
+    for shuffled in (pd.Series(NEW).iloc[order], pd.Series(NEW)[::-1]):
+        with pytest.raises(InputError, match="Expected `new` and `old` to have one index"):
+            compare(old=pd.Series(OLD), new=shuffled, target=TARGET)
+    part = pd.Series(NEW, index=np.arange(N) + 5)
+    compare(old=pd.Series(OLD), new=part, target=pd.Series(TARGET))
 
 
 def test_a_target_without_the_index_of_a_side() -> None:

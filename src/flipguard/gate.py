@@ -143,6 +143,10 @@ class Verdict:
         """0 for pass, 1 for fail, 3 for inconclusive; 2 is for input that could not be judged."""
         return EXIT_CODES[self.verdict]
 
+    def __bool__(self) -> bool:
+        """Return whether the update may ship, so that `if verdict:` never ships a failed one."""
+        return self.verdict == "pass"
+
     def __repr__(self) -> str:
         outcomes = [rule.verdict for rule in self.rules]
         told = ", ".join(f"{outcomes.count(o)} {o}" for o in EXIT_CODES if o in outcomes)

@@ -253,12 +253,30 @@ class _Model:
             values = found.pop("either")
             found["labels" if values.ndim == 1 else self._kind(values)] = values
         scores = next((found[kind] for kind in SCORE_KINDS if kind in found), None)
+        if class_names is None:
+            self._refuse_indices(described["targets"])
         return Predictions.from_arrays(
             **found,
             **described,
             class_names=self._classes(class_names, scores),
             name=self.argument,
         )
+
+    def _refuse_indices(self, target: Any) -> None:
+        """Refuse whole numbers as targets of a model whose classes are names.
+
+        They could be indices in any order of the classes, not only in that of `classes_`.
+        """
+        classes = np.asarray(getattr(self.model, "classes_", ()))
+        if target is None or classes.dtype.kind not in "OU" or np.asarray(target).dtype.kind != "i":
+            return
+        names = [str(name) for name in classes.tolist()]
+        if not all(name.lstrip("+-").isdecimal() for name in names):
+            raise InputError(
+                f"Expected `target` to hold names of the classes that `{self.argument}` predicts "
+                f"({listed(names, most=5)}), but got whole numbers; give the names, or say by "
+                "`class_names=` which number means which class."
+            )
 
     def _kind(self, values: Array) -> ScoreKind:
         """Return what the scores of a model are that does not say so itself."""

@@ -419,6 +419,17 @@ def test_arguments_of_other_types_are_refused(argument: str, value: object, tmp_
     assert argument.split("_")[0] in str(refused.value)
 
 
+def test_a_verdict_may_have_groups_that_the_comparison_was_not_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    target = rng.integers(0, 3, 300)
+    old, new = (np.where(rng.random(300) < 0.8, target, 0) for _ in range(2))
+    result = fg.compare(old=old, new=new, target=target)
+    rule = {"metric": "negative_flip_rate", "by": "target", "max": 0.5}
+    verdict = fg.check(result, fg.Policy.from_dict({"rule": [rule]}))
+    page = report_html(result, verdict=verdict)
+    assert page == report_html(verdict.comparison, verdict=verdict)
+
+
 def test_verdicts_must_be_of_what_is_shown() -> None:
     result, verdict = made.judged()
     other, other_verdict = made.judged(300)

@@ -125,6 +125,13 @@ def test_a_large_picture_says_nothing_beside_the_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are of Unix")
+def test_an_id_may_be_a_path_that_ends_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "day").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "day" / "a.png")
+    ids = ["/mnt/old/day/a.png", "/mnt/old/night/a.png", "elsewhere/day/a.png"]
+    assert sorted(ImageFolder(tmp_path).find(ids)) == [0, 2]
+
+
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.png")
     Image.new("L", (9, 9)).save(tmp_path / "b.png")

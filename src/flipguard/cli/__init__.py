@@ -141,6 +141,8 @@ def _usage(problem: BaseException) -> str:
     if type(problem).__name__ == "NoArgsIsHelpError" or context is None:
         return message and f"flipguard: {message}"  # the help was printed already
     message = message.rstrip(".")
+    if message.startswith("Got unexpected extra argument"):
+        message += "; put a pattern of files in quotes, so that it is one argument"
     stop = "" if message.endswith("?") else "."
     text = f"{message}{stop} {context.get_usage()}; see `{context.command_path} --help`."
     return f"flipguard: {printable(' '.join(text.split()), longest=2_000)}"

@@ -280,7 +280,8 @@ def write_outputs(
 
 
 def _json(finished: Finished) -> str:
-    return (finished.verdict or finished.result).to_json()
+    told = finished.result if finished.verdict is None else finished.verdict
+    return told.to_json()
 
 
 def _markdown(finished: Finished) -> str:

@@ -88,13 +88,19 @@ def no_cluster(i: int, place: int, cluster: str, name: str) -> RowCheck:
     )
 
 
-def two_targets(i: int, j: int, first: str, second: str) -> RowCheck:
+def two_targets(i: int, j: int, first: str, second: str, *, by_position: bool) -> RowCheck:
     """A sample with two true classes."""
+    way_out = "correct the wrong file, or leave the target out of it"
+    if by_position:
+        way_out = (
+            "rows are matched by their position, so the files must have one order: name a column "
+            "of ids with `id=` if there is one, or correct the wrong target"
+        )
     return RowCheck(
         (pl.col(f"{i}|target") != pl.col(f"{j}|target")).fill_null(False),
         lambda rows: (
             f"{first} and {second} disagree on the target of {rows}; a sample has one true class: "
-            "correct the wrong file, or leave the target out of it."
+            f"{way_out}."
         ),
         (f"{i}|target", f"{j}|target"),
     )

@@ -174,7 +174,8 @@ class Pairing:
             for j in range(i):
                 # Each pair: where one file leaves a target out, two others may still disagree.
                 if f"{i}|target" in names and f"{j}|target" in names:
-                    found.append(two_targets(j, i, self.sides[j].name, side.name))
+                    names_of_pair = (self.sides[j].name, side.name)
+                    found.append(two_targets(j, i, *names_of_pair, by_position=self.by_position))
         for place, cut in enumerate(self.plan.cuts):
             if f"0|cut|{place}" in names and f"1|cut|{place}" in names:
                 found.append(two_cuts(place, cut, self.sides[0].name, self.sides[1].name))

@@ -237,10 +237,14 @@ def without_found_grades(side: Predictions) -> Predictions:
 def refuse_different_indexes(given: Mapping[str, Any], *, way_out: str) -> None:
     """Refuse pandas objects whose indexes differ, where rows are paired by their position."""
     indexes = {name: pandas_index(value) for name, value in given.items()}
-    told = {name: x for name, x in indexes.items() if x is not None and not _is_default(x)}
-    first = next(iter(told), "")
-    for name, index in told.items():
-        if not told[first].equals(index):
+    found = {name: x for name, x in indexes.items() if x is not None}
+    told = {name: x for name, x in found.items() if not _is_default(x)}
+    first = next(iter(told), None)
+    for name, index in found.items() if first is not None else ():
+        # An index that only counts rows says nothing, unless it has the same numbers.
+        if name in told or _is_reordered(told[first], index):
+            if told[first].equals(index):
+                continue
             raise InputError(
                 f"Expected `{first}` and `{name}` to have one index, because their rows are "
                 f"matched by position, but their indexes differ; {way_out}."
@@ -288,6 +292,15 @@ def _text(given: Any) -> str | None:
 def _is_default(index: Any) -> bool:
     """Return whether a pandas index only counts the rows."""
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1
+
+
+def _is_reordered(index: Any, counting: Any) -> bool:
+    """Return whether an index has the numbers of one that counts the rows, in another order."""
+    return (
+        len(index) == len(counting)
+        and index.dtype.kind in "iu"
+        and bool(index.sort_values().equals(counting))
+    )
 
 
 def _is_index_of(given: Any, name: Any) -> bool:

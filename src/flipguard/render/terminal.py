@@ -138,10 +138,8 @@ def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
     if result.noise_floor:
         yield from _noise(result)
     for grouping in result.by.values():
-        if grouping.column not in verdict.policy.by:
-            yield from _grouping(grouping)
-    if not set(result.by) <= set(verdict.policy.by):
-        yield from _marks(result)
+        yield from _grouping(grouping)
+    yield from _marks(result)
 
 
 def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:

@@ -50,6 +50,11 @@ class ImageFolder(Samples):
         # Ids are looked up among existing files and never joined to a path, so that an id such as
         # ../../secret finds nothing.
         wanted = {name: row for row, name in enumerate(ids)}
+        # An id may be the path of a file in the folder, with folders before it.
+        paths: dict[str, list[tuple[str, int]]] = {}
+        for row, name in enumerate(ids):
+            if "/" in name:
+                paths.setdefault(name.rpartition("/")[2], []).append((name, row))
         found: dict[int, Path] = {}
         seen = 0
         for root, folders, files in os.walk(self._folder):
@@ -64,6 +69,9 @@ class ImageFolder(Samples):
                     # Reading a pipe or device could block forever.
                     if name in wanted and wanted[name] not in found and os.path.isfile(path):
                         found[wanted[name]] = path
+                for name, row in paths.get(file, ()):
+                    if name.endswith(f"/{inside}") and row not in found and os.path.isfile(path):
+                        found[row] = path
             if seen > MOST_FILES:
                 break
         return found

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from flipguard.comparison import Comparison
 from flipguard.errors import InputError, MissingExtraError, listed
 from flipguard.files import replacing
@@ -94,6 +96,10 @@ def report_page(
     check_extra()
     results = _by_name(result)
     verdicts = _verdicts(verdict, results)
+    # A policy may need groups that the comparison was not asked for.
+    for name, one in verdicts.items():
+        if set(results[name].by) <= set(one.comparison.by):
+            results[name] = one.comparison
     budget = bytes_of(samples_budget)
     for name, given in (("title", title), ("command", command)):
         if given is not None and not isinstance(given, str):
@@ -166,6 +172,14 @@ def _by_name(result: Comparison | Mapping[str, Comparison]) -> dict[str, Compari
     return named
 
 
+def _is_same(one: Comparison, other: Comparison) -> bool:
+    """Return whether two comparisons are of the same rows, whatever they are grouped by."""
+    shared = set(one.counts.layout.names) & set(other.counts.layout.names)
+    return (one.old, one.new) == (other.old, other.new) and all(
+        np.array_equal(one.counts[name], other.counts[name]) for name in shared
+    )
+
+
 def _verdicts(
     verdict: Verdict | Mapping[str, Verdict] | None, results: Mapping[str, Comparison]
 ) -> dict[str, Verdict]:
@@ -190,7 +204,7 @@ def _verdicts(
                 f"Expected verdicts named like the candidates ({', '.join(results)}), but "
                 f"got {name!r}; use the same names."
             )
-        if one.comparison.counts != results[name].counts:
+        if not _is_same(one.comparison, results[name]):
             raise InputError(
                 f"Expected the verdict on {name!r} to belong to the comparison on the page, but it "
                 "belongs to another; judge this one with flipguard.check(result, policy)."
