@@ -7,9 +7,11 @@ run. Then a new model is trained twice, as usual and with focal distillation fro
 et al., "Positive-Congruent Training", 2021; FD-LM), and `flipguard gate` judges both.
 
 Everything is generated here: the images, in folders by class, and the model of these authors. The
-limit of the policy was set between both results when these were known; the digits differ from
-machine to machine, so either verdict may be inconclusive. In your project, set the limit before you
-train.
+number of test images and the limit of the policy were chosen on two other draws of the images
+(seeds 401 and 402), in which the control broke 8.7 and 8.3 % of 8,000 images and the treated update
+6.8 and 5.5 %. The draw below was run once, after that: the control breaks 8.54 % (7.93 to 9.17) and
+fails, the treated update breaks 6.26 % (5.74 to 6.82) and passes. The digits differ from machine to
+machine. In your project, set the limit before you train.
 """
 
 from __future__ import annotations
@@ -30,15 +32,16 @@ SYMBOLS = ("arrow", "bell", "cloud", "drop", "flame", "heart", "key", "star")
 # The order of the authors' outputs is not the order in which folders are read.
 THEIR_ORDER = ("star", "key", "bell", "heart", "arrow", "flame", "drop", "cloud")
 SIDE = 32
+TASK = 101  # the seed of the symbols' patterns
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 POLICY = """\
 # What the update may do.
 confidence = 0.95
 
-[[rule]]                      # at most 2.75 % of all images may break
+[[rule]]                      # at most 7.5 % of all images may break
 metric = "negative_flip_rate"
-max = 0.0275
+max = 0.075
 
 [[rule]]                      # the update has to be more accurate
 metric = "accuracy_gain"
@@ -66,6 +69,7 @@ learning_rate = 0.003
 
 [machine]
 device = "cpu"
+measure_every = 6             # the test images are needed once, at the end
 """
 
 JUDGE = """\
@@ -75,14 +79,14 @@ flipguard gate runs/old runs/treated --policy gate.toml"""
 
 def write_images(folder: Path, *, train: int, test: int, seed: int = 0) -> None:
     """A symbol is a coarse pattern, drawn so carelessly that it may pass for another one."""
+    patterns = np.random.default_rng(TASK).normal(size=(len(SYMBOLS), 4, 4, 3))
     drawn = np.random.default_rng(seed)
-    patterns = drawn.normal(size=(len(SYMBOLS), 4, 4, 3))
     for split, count in (("train", train), ("test", test)):
         for name, pattern in zip(SYMBOLS, patterns, strict=True):
             place = folder / split / name
             place.mkdir(parents=True)
             for number in range(count // len(SYMBOLS)):
-                careless = 128 + 30 * (pattern + 1.6 * drawn.normal(size=pattern.shape))
+                careless = 128 + 30 * (pattern + 2.4 * drawn.normal(size=pattern.shape))
                 small = Image.fromarray(careless.clip(0, 255).astype(np.uint8))
                 large = small.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
                 large.save(place / f"{number:04}.png")
@@ -105,7 +109,7 @@ def train_their_model(images: Path, file: Path) -> None:
     save_file(model.state_dict(), str(file))
 
 
-def write_files(folder: Path, *, train: int = 2_000, test: int = 4_000) -> None:
+def write_files(folder: Path, *, train: int = 2_000, test: int = 8_000) -> None:
     """Write the images, the authors' files, the recipe and the policy."""
     write_images(folder / "symbols", train=train, test=test)
     train_their_model(folder / "symbols" / "train", folder / "their_model.safetensors")
