@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from flipguard.analysis import ANALYSES
 from flipguard.cli.arguments import OTHER_NAMES, SET, flags_of, use_flags, with_flags
 from flipguard.cli.commands import app
 from flipguard.runs.config import fix_randomness, set_values
@@ -75,13 +76,15 @@ def test_no_sentence_of_the_library_names_a_flag() -> None:
 def parameters() -> set[str]:
     """The arguments of the functions that people and the command line call."""
     known: set[str] = set()
-    for name in ("", ".training", ".data", ".models", ".references"):
+    for name in ("", ".analysis", ".training", ".data", ".models", ".references"):
         module = importlib.import_module(f"flipguard{name}")
         for public in module.__all__:
             value = getattr(module, public)
             is_class = inspect.isclass(value) and not issubclass(value, Exception)
             if inspect.isfunction(value) or is_class:
                 known |= set(inspect.signature(value).parameters)
+    for analysis in ANALYSES.values():
+        known |= set(inspect.signature(analysis.run).parameters)
     for function in (prepare_job, read_result, set_values, fix_randomness):
         known |= set(inspect.signature(function).parameters)
     return known

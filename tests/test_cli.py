@@ -607,7 +607,8 @@ def test_gate_shows_of_the_comparison_what_was_asked_for(
     given = [part for control in controls for part in ("--control", control)]
     plain = run("gate", old, new, "--policy", policy)
     assert plain.code == 0
-    assert "By " not in plain.out
+    assert "By target: " in plain.out
+    assert "By site" not in plain.out
     asked = run("gate", old, new, "--policy", policy, "--by", "site", *given)
     assert "By site: 2 groups" in asked.out
     assert "Compared with 3 retrains" in asked.out

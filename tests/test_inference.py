@@ -327,14 +327,14 @@ def test_texts_for_a_torch_module() -> None:
 
 
 def test_whole_numbers_are_no_targets_of_models_whose_classes_are_names() -> None:
-    # 0 is "spam", but it is the second of the sorted classes.
-    names = np.array(["spam", "ham"])
+    # 0 is "spam", but it is the last of the sorted classes.
+    names = np.array(["spam", "ham", "eggs"])
     model = LogisticRegression(max_iter=300).fit(X[:200], names[Y[:200]])
-    with pytest.raises(fg.InputError, match=r"hold names of the classes .*'ham', 'spam'"):
+    with pytest.raises(fg.InputError, match=r"hold names of the classes .*'eggs', 'ham'"):
         fg.compare_models(old=model, new=model, inputs=X[TEST], target=Y[TEST])
     told = fg.compare_models(old=model, new=model, inputs=X[TEST], target=names[Y[TEST]])
     assert told["error_rate_old"].value < 0.5
-    digits = np.array(["0", "1"])
+    digits = np.array(["0", "1", "2"])
     model = LogisticRegression(max_iter=300).fit(X[:200], digits[Y[:200]])
     result = fg.compare_models(old=model, new=model, inputs=X[TEST], target=Y[TEST])
     assert result["error_rate_old"] == told["error_rate_old"]

@@ -655,7 +655,8 @@ def test_rows_without_ids_are_named_by_their_number():
     new = Predictions.from_arrays(labels=["x", "y", "y"], targets=["x", "z", "z"], name="new")
     assert refused(lambda: compare(old=old, new=new)) == (
         "old and new disagree on the target of row 2 ('y', 'z'), 3 ('y', 'z'); "
-        "a sample has one true class: correct the wrong file, or leave the target out of it."
+        "a sample has one true class: rows are matched by their position, so the files must have "
+        "one order: name a column of ids with `id=` if there is one, or correct the wrong target."
     )
     missing = Predictions.from_arrays(labels=["x", None, "y"], name="new")
     assert refused(lambda: compare(old=old, new=missing)) == (

@@ -36,7 +36,7 @@ SCALED_INSIDE = ("googlenet", "inception_v3")
 # Pillow's numbers of filters, which image processors store.
 RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 PUBLISHED = "a model with published weights on this machine"
-OR_A_FILE = "name a file of weights (`--weights FILE`), or another model"
+OR_A_FILE = "name a file of weights (`weights=`), or another model"
 # The largest difference from the library's tensors that is allowed: resizing differs by library.
 APART = 4 / 255
 
