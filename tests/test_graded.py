@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from flipguard import (
     Policy,
@@ -25,7 +26,9 @@ from flipguard import (
 )
 from flipguard.counts import FlipCounts
 from flipguard.errors import InputError, PolicyError
+from flipguard.gate import Judgement, Verdict
 from flipguard.matrices import matrix
+from flipguard.statistics import wilson
 from tests import plain
 from tests.commands import flipguard
 from tests.effort import tries
@@ -495,6 +498,83 @@ def test_a_rule_limits_missing_answers() -> None:
     rule = Policy.from_dict({"rule": [{"metric": "error_share_new", "max": 0.05}]})
     with pytest.raises(PolicyError, match=r"which needs grades \(`correct=`\)"):
         check(labelled, rule)
+
+
+@pytest.mark.parametrize("reason", ["error", "refused", "unparsed"])
+@pytest.mark.parametrize("by", [None, "half"])
+def test_further_missing_answers_occur_by_chance(reason: str, by: str | None) -> None:
+    def judged(metric: str, grade: str) -> list[tuple[int | None, int | None]]:
+        halves = {"half": ["a", "b"] * 250}
+        old = Predictions.from_arrays(correct=["1"] * 500, slices=halves)
+        new = Predictions.from_arrays(correct=[grade] * 14 + ["1"] * 486)
+        rule = {"metric": metric, "max": 0.02} | ({} if by is None else {"by": by})
+        verdict = check(compare(old=old, new=new), Policy.from_dict({"rule": [rule]}))
+        assert all(" chance to fail" in str(j.reason or " chance to fail") for j in found(verdict))
+        return [(j.samples_needed_even, j.samples_needed_90) for j in found(verdict)]
+
+    def found(verdict: Verdict) -> tuple[Judgement, ...]:
+        return verdict.rules[0].judgements
+
+    needed = judged(f"{reason}_share_new", reason)
+    # A share of the rows is decided as the rate of as many flips is.
+    assert needed == judged("negative_flip_rate", "0")
+    assert by is not None or needed == [(847, 3114)]
+
+
+def test_the_samples_that_decide_missing_answers_do_so_with_their_chance() -> None:
+    new = Predictions.from_arrays(correct=["error"] * 14 + ["1"] * 486)
+    old = Predictions.from_arrays(correct=["1"] * 500)
+    rule = {"metric": "error_share_new", "max": 0.02}
+    verdict = check(compare(old=old, new=new), Policy.from_dict({"rule": [rule]}))
+    judgement = verdict.rules[0].judgements[0]
+    for more, chance in (
+        (judgement.samples_needed_even, 0.5),
+        (judgement.samples_needed_90, 0.9),
+    ):
+        assert more is not None
+        least = next(
+            k for k in range(more) if wilson(14 + k, 500 + more, confidence=0.95)[0] > 0.02
+        )
+        assert binom.sf(least - 1, more, 14 / 500) == pytest.approx(chance, abs=0.04)
+
+
+def test_grades_that_cannot_show_refusals_are_noted(tmp_path: Path) -> None:
+    old = Predictions.from_arrays(correct=["C", "error"] * 300, name="before")
+    new = Predictions.from_arrays(correct=["C", "I"] * 300, name="after")
+    result = compare(old=old, new=new)
+    note = (
+        "after holds only right and wrong grades, so refusals, errors and unreadable answers "
+        "cannot be seen in it"
+    )
+
+    def judged(*metrics: str) -> Verdict:
+        rules = [{"metric": metric, "max": 0.9} for metric in metrics]
+        return check(result, Policy.from_dict({"rule": rules}))
+
+    verdict = judged("refused_share_new", "error_share_new", "error_share_old")
+    assert verdict.comparison.notes.count(note) == 1
+    assert verdict.as_dict()["comparison"]["notes"][-1] == note
+    for text in (verdict.summary(), verdict.to_markdown(), verdict._repr_html_()):
+        assert note in " ".join(text.split())
+    again = check(verdict.comparison, verdict.policy)
+    assert again.comparison.notes == verdict.comparison.notes
+    for unlimited in ("refused_share_old", "negative_flip_rate"):
+        assert judged(unlimited).comparison.notes == result.notes
+    write_report(result, tmp_path / "report.html", verdict=verdict)
+    assert note in (tmp_path / "report.html").read_text()
+
+
+def test_the_command_line_notes_grades_that_cannot_show_refusals(tmp_path: Path) -> None:
+    old, _ = files(tmp_path)
+    policy = tmp_path / "gate.toml"
+    policy.write_text('[[rule]]\nmetric = "refused_share_new"\nmax = 0.05\n')
+    outputs = ("--html", "page.html", "--markdown", "note.md")
+    given = (old, old, "--policy", policy, "--correct", "ok", *outputs)
+    done = flipguard("gate", *given, folder=tmp_path)
+    assert done.code == 0, done.err
+    shown = done.out, (tmp_path / "page.html").read_text(), (tmp_path / "note.md").read_text()
+    for text in shown:
+        assert "holds only right and wrong grades" in " ".join(text.split())
 
 
 def test_an_old_model_that_is_never_right_cannot_be_judged() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from flipguard.comparison import Comparison
@@ -94,6 +95,7 @@ def report_page(
     check_extra()
     results = _by_name(result)
     verdicts = _verdicts(verdict, results)
+    results = {name: _with_notes(one, verdicts.get(name)) for name, one in results.items()}
     budget = bytes_of(samples_budget)
     for name, given in (("title", title), ("command", command)):
         if given is not None and not isinstance(given, str):
@@ -196,6 +198,12 @@ def _verdicts(
                 "belongs to another; judge this one with flipguard.check(result, policy)."
             )
     return given
+
+
+def _with_notes(result: Comparison, verdict: Verdict | None) -> Comparison:
+    """The comparison with the notes that its verdict added."""
+    added = [] if verdict is None else [*result.notes, *verdict.comparison.notes]
+    return replace(result, notes=tuple(dict.fromkeys(added))) if added else result
 
 
 def check_extra() -> None:
