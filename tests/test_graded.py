@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from itertools import product
 from pathlib import Path
 
@@ -618,3 +619,41 @@ def test_the_command_line(tmp_path: Path) -> None:
     done = flipguard("compare", old, new, "--correct", "task")
     assert done.code == 2
     assert "has no grade in column 'task'" in done.err
+
+
+# -- starter policies ------------------------------------------------------------------------------
+
+
+def suggested(text: str) -> list[str]:
+    return [line.split('"')[1] for line in text.splitlines() if line.startswith("# metric")]
+
+
+@pytest.mark.parametrize("kind", ["retrain", "classes"])
+@pytest.mark.parametrize("target", [False, True])
+def test_a_starter_policy_of_graded_files_can_be_judged(
+    tmp_path: Path, kind: str, target: bool
+) -> None:
+    old, new = files(tmp_path)
+    if target:
+        for path in (old, new):
+            frame = pl.read_csv(path).with_columns(pl.col("task").alias("target"))
+            frame.write_csv(path)
+    flags = ("--old", old, "--control", new, "--correct", "ok")
+    done = flipguard("init", kind, *flags, folder=tmp_path)
+    assert done.code == 0, done.err
+    policy = Policy.read(tmp_path / "gate.toml")
+    assert ("target" in policy.by) == target
+    ran = flipguard("gate", old, new, "--correct", "ok", "--policy", tmp_path / "gate.toml")
+    assert ran.code == 0, ran.out + ran.err
+    text = (tmp_path / "gate.toml").read_text()
+    assert {"refused_share_new", "error_share_new"} <= set(suggested(text))
+    # What is suggested is valid.
+    commented = [line.removeprefix("# ") for line in text.splitlines()]
+    keys = ("[[", "metric =", "min", "max", "by =", "level", "require", "correction")
+    rules = tomllib.loads("\n".join(line for line in commented if line.startswith(keys)))
+    assert len(Policy.from_dict(rules).rules) > len(policy.rules)
+
+
+def test_a_starter_policy_of_labels_suggests_nothing_about_grades(tmp_path: Path) -> None:
+    done = flipguard("init", "--out", "-", folder=tmp_path)
+    assert "refused_share_new" not in done.out
