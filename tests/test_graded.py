@@ -344,6 +344,32 @@ def test_right_and_wrong_in_the_column_of_labels() -> None:
     assert compare(old=side, new=other).notes == ()
 
 
+def test_grades_that_are_not_used_are_noted(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {"id": [1, 2], "target": ["a", "b"], "label": ["a", "a"], "is_correct": [1, 1]}
+    )
+    other = frame.with_columns(pl.Series("label", ["b", "b"]))
+    note = (
+        "a column 'is_correct' that was not used, because rows are right where the label is the "
+        "target; if it holds the grades to use, give "
+    )
+    old, new = Predictions.from_frame(frame, name="old"), Predictions.from_frame(other, name="new")
+    assert compare(old=old, new=new).notes == (f"old, new have {note}`correct='is_correct'`",)
+    bare = Predictions.from_frame(other.drop("is_correct"), name="new")
+    assert compare(old=old, new=bare).notes == (f"old has {note}`correct='is_correct'`",)
+    # What is used is not noted.
+    assert compare(old=old, new=bare, by="is_correct").notes == ()
+    used = [Predictions.from_frame(frame, correct="is_correct") for _ in range(2)]
+    assert not any("not used" in text for text in compare(old=used[0], new=used[1]).notes)
+    for name, table in (("old", frame), ("new", other)):
+        table.write_csv(tmp_path / f"{name}.csv")
+    done = flipguard("compare", "old.csv", "new.csv", folder=tmp_path)
+    assert "give --correct is_correct" in " ".join(done.out.split())
+    done = flipguard("report", "new.csv", "--old", "old.csv", "--out", "r.html", folder=tmp_path)
+    assert done.code == 0, done.err
+    assert "where the label is the target.<" in (tmp_path / "r.html").read_text()
+
+
 # -- many models -----------------------------------------------------------------------------------
 
 
@@ -432,6 +458,23 @@ def test_grades_in_one_file_only_are_refused() -> None:
         "old has grades in column 'correct', but new has none; name the column of grades in every "
         "file with `correct=`, or in no file."
     )
+
+
+def test_a_file_without_predictions_is_told_of_grades(tmp_path: Path) -> None:
+    pl.DataFrame({"id": [1], "fine": [1]}).write_csv(tmp_path / "new.csv")
+    pl.DataFrame({"id": [1], "correct": [1]}).write_csv(tmp_path / "old.csv")
+    done = flipguard("compare", "old.csv", "new.csv", folder=tmp_path)
+    assert done.code == 2
+    ways = "name the column of predicted classes with --label, or of grades with --correct, or add"
+    assert ways in " ".join(done.err.split())
+    # Ensembles and reports have no such flag.
+    done = flipguard("ensemble", "new.csv", "new.csv", "--out", "e.csv", folder=tmp_path)
+    assert done.code == 2
+    assert "with --label, or add" in " ".join(done.err.split())
+    done = flipguard("report", "new.csv", "--old", "old.csv", "--out", "r.html", folder=tmp_path)
+    assert done.code == 2
+    ways = "call the column of predicted classes 'label', or that of grades 'correct', or add"
+    assert ways in " ".join(done.err.split())
 
 
 def test_a_column_that_holds_no_grades_at_all_is_refused() -> None:
