@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from itertools import product
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from flipguard import (
     Policy,
@@ -25,7 +27,9 @@ from flipguard import (
 )
 from flipguard.counts import FlipCounts
 from flipguard.errors import InputError, PolicyError
+from flipguard.gate import Judgement, Verdict
 from flipguard.matrices import matrix
+from flipguard.statistics import wilson
 from tests import plain
 from tests.commands import flipguard
 from tests.effort import tries
@@ -340,6 +344,32 @@ def test_right_and_wrong_in_the_column_of_labels() -> None:
     assert compare(old=side, new=other).notes == ()
 
 
+def test_grades_that_are_not_used_are_noted(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {"id": [1, 2], "target": ["a", "b"], "label": ["a", "a"], "is_correct": [1, 1]}
+    )
+    other = frame.with_columns(pl.Series("label", ["b", "b"]))
+    note = (
+        "a column 'is_correct' that was not used, because rows are right where the label is the "
+        "target; if it holds the grades to use, give "
+    )
+    old, new = Predictions.from_frame(frame, name="old"), Predictions.from_frame(other, name="new")
+    assert compare(old=old, new=new).notes == (f"old, new have {note}`correct='is_correct'`",)
+    bare = Predictions.from_frame(other.drop("is_correct"), name="new")
+    assert compare(old=old, new=bare).notes == (f"old has {note}`correct='is_correct'`",)
+    # What is used is not noted.
+    assert compare(old=old, new=bare, by="is_correct").notes == ()
+    used = [Predictions.from_frame(frame, correct="is_correct") for _ in range(2)]
+    assert not any("not used" in text for text in compare(old=used[0], new=used[1]).notes)
+    for name, table in (("old", frame), ("new", other)):
+        table.write_csv(tmp_path / f"{name}.csv")
+    done = flipguard("compare", "old.csv", "new.csv", folder=tmp_path)
+    assert "give --correct is_correct" in " ".join(done.out.split())
+    done = flipguard("report", "new.csv", "--old", "old.csv", "--out", "r.html", folder=tmp_path)
+    assert done.code == 0, done.err
+    assert "where the label is the target.<" in (tmp_path / "r.html").read_text()
+
+
 # -- many models -----------------------------------------------------------------------------------
 
 
@@ -430,6 +460,23 @@ def test_grades_in_one_file_only_are_refused() -> None:
     )
 
 
+def test_a_file_without_predictions_is_told_of_grades(tmp_path: Path) -> None:
+    pl.DataFrame({"id": [1], "fine": [1]}).write_csv(tmp_path / "new.csv")
+    pl.DataFrame({"id": [1], "correct": [1]}).write_csv(tmp_path / "old.csv")
+    done = flipguard("compare", "old.csv", "new.csv", folder=tmp_path)
+    assert done.code == 2
+    ways = "name the column of predicted classes with --label, or of grades with --correct, or add"
+    assert ways in " ".join(done.err.split())
+    # Ensembles and reports have no such flag.
+    done = flipguard("ensemble", "new.csv", "new.csv", "--out", "e.csv", folder=tmp_path)
+    assert done.code == 2
+    assert "with --label, or add" in " ".join(done.err.split())
+    done = flipguard("report", "new.csv", "--old", "old.csv", "--out", "r.html", folder=tmp_path)
+    assert done.code == 2
+    ways = "call the column of predicted classes 'label', or that of grades 'correct', or add"
+    assert ways in " ".join(done.err.split())
+
+
 def test_a_column_that_holds_no_grades_at_all_is_refused() -> None:
     frame = pl.DataFrame({"id": [1], "ok": [[1]]})
     side = Predictions.from_frame(frame, correct="ok", name="old")
@@ -497,6 +544,83 @@ def test_a_rule_limits_missing_answers() -> None:
         check(labelled, rule)
 
 
+@pytest.mark.parametrize("reason", ["error", "refused", "unparsed"])
+@pytest.mark.parametrize("by", [None, "half"])
+def test_further_missing_answers_occur_by_chance(reason: str, by: str | None) -> None:
+    def judged(metric: str, grade: str) -> list[tuple[int | None, int | None]]:
+        halves = {"half": ["a", "b"] * 250}
+        old = Predictions.from_arrays(correct=["1"] * 500, slices=halves)
+        new = Predictions.from_arrays(correct=[grade] * 14 + ["1"] * 486)
+        rule = {"metric": metric, "max": 0.02} | ({} if by is None else {"by": by})
+        verdict = check(compare(old=old, new=new), Policy.from_dict({"rule": [rule]}))
+        assert all(" chance to fail" in str(j.reason or " chance to fail") for j in found(verdict))
+        return [(j.samples_needed_even, j.samples_needed_90) for j in found(verdict)]
+
+    def found(verdict: Verdict) -> tuple[Judgement, ...]:
+        return verdict.rules[0].judgements
+
+    needed = judged(f"{reason}_share_new", reason)
+    # A share of the rows is decided as the rate of as many flips is.
+    assert needed == judged("negative_flip_rate", "0")
+    assert by is not None or needed == [(847, 3114)]
+
+
+def test_the_samples_that_decide_missing_answers_do_so_with_their_chance() -> None:
+    new = Predictions.from_arrays(correct=["error"] * 14 + ["1"] * 486)
+    old = Predictions.from_arrays(correct=["1"] * 500)
+    rule = {"metric": "error_share_new", "max": 0.02}
+    verdict = check(compare(old=old, new=new), Policy.from_dict({"rule": [rule]}))
+    judgement = verdict.rules[0].judgements[0]
+    for more, chance in (
+        (judgement.samples_needed_even, 0.5),
+        (judgement.samples_needed_90, 0.9),
+    ):
+        assert more is not None
+        least = next(
+            k for k in range(more) if wilson(14 + k, 500 + more, confidence=0.95)[0] > 0.02
+        )
+        assert binom.sf(least - 1, more, 14 / 500) == pytest.approx(chance, abs=0.04)
+
+
+def test_grades_that_cannot_show_refusals_are_noted(tmp_path: Path) -> None:
+    old = Predictions.from_arrays(correct=["C", "error"] * 300, name="before")
+    new = Predictions.from_arrays(correct=["C", "I"] * 300, name="after")
+    result = compare(old=old, new=new)
+    note = (
+        "after holds only right and wrong grades, so refusals, errors and unreadable answers "
+        "cannot be seen in it"
+    )
+
+    def judged(*metrics: str) -> Verdict:
+        rules = [{"metric": metric, "max": 0.9} for metric in metrics]
+        return check(result, Policy.from_dict({"rule": rules}))
+
+    verdict = judged("refused_share_new", "error_share_new", "error_share_old")
+    assert verdict.comparison.notes.count(note) == 1
+    assert verdict.as_dict()["comparison"]["notes"][-1] == note
+    for text in (verdict.summary(), verdict.to_markdown(), verdict._repr_html_()):
+        assert note in " ".join(text.split())
+    again = check(verdict.comparison, verdict.policy)
+    assert again.comparison.notes == verdict.comparison.notes
+    for unlimited in ("refused_share_old", "negative_flip_rate"):
+        assert judged(unlimited).comparison.notes == result.notes
+    write_report(result, tmp_path / "report.html", verdict=verdict)
+    assert note in (tmp_path / "report.html").read_text()
+
+
+def test_the_command_line_notes_grades_that_cannot_show_refusals(tmp_path: Path) -> None:
+    old, _ = files(tmp_path)
+    policy = tmp_path / "gate.toml"
+    policy.write_text('[[rule]]\nmetric = "refused_share_new"\nmax = 0.05\n')
+    outputs = ("--html", "page.html", "--markdown", "note.md")
+    given = (old, old, "--policy", policy, "--correct", "ok", *outputs)
+    done = flipguard("gate", *given, folder=tmp_path)
+    assert done.code == 0, done.err
+    shown = done.out, (tmp_path / "page.html").read_text(), (tmp_path / "note.md").read_text()
+    for text in shown:
+        assert "holds only right and wrong grades" in " ".join(text.split())
+
+
 def test_an_old_model_that_is_never_right_cannot_be_judged() -> None:
     old = Predictions.from_arrays(correct=[0] * 20, name="old")
     result = compare(old=old, new=Predictions.from_arrays(correct=[1] * 20))
@@ -538,3 +662,41 @@ def test_the_command_line(tmp_path: Path) -> None:
     done = flipguard("compare", old, new, "--correct", "task")
     assert done.code == 2
     assert "has no grade in column 'task'" in done.err
+
+
+# -- starter policies ------------------------------------------------------------------------------
+
+
+def suggested(text: str) -> list[str]:
+    return [line.split('"')[1] for line in text.splitlines() if line.startswith("# metric")]
+
+
+@pytest.mark.parametrize("kind", ["retrain", "classes"])
+@pytest.mark.parametrize("target", [False, True])
+def test_a_starter_policy_of_graded_files_can_be_judged(
+    tmp_path: Path, kind: str, target: bool
+) -> None:
+    old, new = files(tmp_path)
+    if target:
+        for path in (old, new):
+            frame = pl.read_csv(path).with_columns(pl.col("task").alias("target"))
+            frame.write_csv(path)
+    flags = ("--old", old, "--control", new, "--correct", "ok")
+    done = flipguard("init", kind, *flags, folder=tmp_path)
+    assert done.code == 0, done.err
+    policy = Policy.read(tmp_path / "gate.toml")
+    assert ("target" in policy.by) == target
+    ran = flipguard("gate", old, new, "--correct", "ok", "--policy", tmp_path / "gate.toml")
+    assert ran.code == 0, ran.out + ran.err
+    text = (tmp_path / "gate.toml").read_text()
+    assert {"refused_share_new", "error_share_new"} <= set(suggested(text))
+    # What is suggested is valid.
+    commented = [line.removeprefix("# ") for line in text.splitlines()]
+    keys = ("[[", "metric =", "min", "max", "by =", "level", "require", "correction")
+    rules = tomllib.loads("\n".join(line for line in commented if line.startswith(keys)))
+    assert len(Policy.from_dict(rules).rules) > len(policy.rules)
+
+
+def test_a_starter_policy_of_labels_suggests_nothing_about_grades(tmp_path: Path) -> None:
+    done = flipguard("init", "--out", "-", folder=tmp_path)
+    assert "refused_share_new" not in done.out

@@ -30,7 +30,7 @@ from flipguard.metrics import METRICS
 from flipguard.pinned import PinnedVerdict, judge_pinned
 from flipguard.planning import Question, samples_needed
 from flipguard.policy import Policy, Rule
-from flipguard.policy_checks import check_columns, check_judgeable
+from flipguard.policy_checks import blind_rules, check_columns, check_judgeable
 
 if TYPE_CHECKING:
     from flipguard.render.display import VerdictDisplay
@@ -239,6 +239,9 @@ def check(result: Comparison, policy: Policy | str | os.PathLike[str]) -> Verdic
         check_columns(policy, old=result.plan.old, new=result.plan.new)
         result = result.grouped_by(policy.by)
     check_judgeable(result, policy)
+    # A comparison that was judged before has the notes already.
+    if notes := [note for note in blind_rules(result, policy) if note not in result.notes]:
+        result = replace(result, notes=(*result.notes, *notes))
     groups = [_groups(result, rule, policy) for rule in policy.rules]
     judged = [
         [group for group in listed if group[rule.metric].n >= rule.min_n]

@@ -48,6 +48,7 @@ def notes(whole: Group, plan: CountingPlan) -> Iterator[str]:
     yield from _of_clusters(whole)
     yield from _new_classes(plan)
     yield from _unused_scores(plan)
+    yield from _unused_grades(plan)
     # If a model is never right, predictions and targets probably spell the classes differently.
     right = {plan.old.name: counts.old_right, plan.new.name: counts.new_right}
     for name, count in right.items():
@@ -201,3 +202,21 @@ def _unused_scores(plan: CountingPlan) -> Iterator[str]:
                 f"{listed(found)}; to use them, give at least two columns, named logit_<class> or "
                 "probability_<class>"
             )
+
+
+def _unused_grades(plan: CountingPlan) -> Iterator[str]:
+    """Yield a note if files have columns that are named like grades but were not used."""
+    if plan.layout.graded or not plan.layout.has_target:
+        return
+    found: dict[str, list[str]] = {}
+    for side in plan.sides:
+        used = {side.id, side.target, side.label, *plan.cuts}
+        for column in well_known("correct", [c for c in side.columns if c not in used])[:1]:
+            found.setdefault(column, []).append(side.name)
+    for column, names in found.items():
+        has = "has" if len(dict.fromkeys(names)) == 1 else "have"
+        yield (
+            f"{', '.join(dict.fromkeys(names))} {has} a column {column!r} that was not used, "
+            "because rows are right where the label is the target; if it holds the grades to use, "
+            f"give `correct={column!r}`"
+        )

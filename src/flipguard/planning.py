@@ -169,6 +169,8 @@ def _further(metric: Metric, samples: Sequence[GroupCounts]) -> _Further:
     # Rows with scores do not fall into a few kinds that could be counted.
     if isinstance(metric.kind, MeanKind | CalibrationErrorKind | ClassGainKind):
         return _OfMeans(metric, samples)
+    if "grades" in metric.needs:
+        return _OfMissingAnswers(metric, samples)
     return _OfRows(metric, samples)
 
 
@@ -228,14 +230,32 @@ class _OfRows(_Further):
         expected, total = added[:, part].sum(axis=1), added[:, whole].sum(axis=1)
         rate = np.where(total > 0, expected / np.where(total > 0, total, 1.0), 0.0)
         size = np.round(total)
-        if end == "high":
-            count = statistics.binomial_quantile(1 - miss, size, rate)
-        else:
-            count = size - statistics.binomial_quantile(1 - miss, size, 1 - rate)
+        count = _binomial_count(end, miss, size, rate)
         with np.errstate(all="ignore"):
             inside = np.where(expected > 0, count / expected, 1.0)
             outside = np.where(total > expected, (size - count) / (total - expected), 1.0)
         return np.where(part, inside[:, np.newaxis], np.where(whole, outside[:, np.newaxis], 1.0))
+
+
+class _OfMissingAnswers(_Further):
+    """The further samples are rows that lack an answer for the reason of the metric, or do not."""
+
+    def __init__(self, metric: Metric, samples: Sequence[GroupCounts]) -> None:
+        super().__init__(metric, samples)
+        assert isinstance(metric.kind, RateKind)
+        each = FlipCounts(self.layout, np.eye(len(self.layout.names)))
+        # The reason is counted next to the cells of flips, not as one of them.
+        (self.column,) = np.flatnonzero(metric.kind.part(each))
+        self.values = np.stack([sample.counts.values for sample in samples]).astype(np.float64)
+
+    def end(
+        self, end: End, i: Indices, further: FloatArray, miss: FloatArray, confidence: FloatArray
+    ) -> FloatArray:
+        seen, size = self.values[i, self.column], np.round(further)
+        count = _binomial_count(end, miss, size, seen / self.sizes[i])
+        values = self.values[i] * (1 + size / self.sizes[i])[:, np.newaxis]
+        values[:, self.column] = seen + count
+        return intervals(self.metric, FlipCounts(self.layout, values), confidence)[end == "high"]
 
 
 class _OfClusters(_Further):
@@ -308,6 +328,13 @@ class _Pull:
         spread = np.sqrt((share * moves**2).sum())
         self.towards = moves / spread if spread > 0 else np.zeros_like(moves)
         self.skewness = float((share * self.towards**3).sum())
+
+
+def _binomial_count(end: End, miss: FloatArray, size: FloatArray, rate: FloatArray) -> FloatArray:
+    """Return the count that moves an end of the interval so far with a chance of `miss`."""
+    if end == "high":
+        return statistics.binomial_quantile(1 - miss, size, rate)
+    return size - statistics.binomial_quantile(1 - miss, size, 1 - rate)
 
 
 def _strength(end: End, miss: FloatArray, draws: FloatArray, skewness: FloatArray) -> FloatArray:

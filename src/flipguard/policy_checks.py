@@ -1,11 +1,14 @@
-"""Refuse predictions and comparisons that a policy cannot judge.
+"""Refuse, or note, what a policy cannot judge in predictions and comparisons.
 
 Judging belongs to `flipguard.gate`; a policy that is invalid for all files, to `flipguard.policy`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from flipguard.comparison import Comparison
+from flipguard.counts import NO_ANSWER, SIDES, grade_name
 from flipguard.engines.classes import is_scalar
 from flipguard.errors import PolicyError, listed, nearest
 from flipguard.metrics import METRICS
@@ -48,6 +51,19 @@ def check_judgeable(result: Comparison, policy: Policy) -> None:
     _refuse_strangers(result, policy)
     for rule in policy.rules:
         _refuse_absent(result, rule, policy)
+
+
+def blind_rules(result: Comparison, policy: Policy) -> Iterator[str]:
+    """Yield a note per model whose missing answers are limited, though its grades show none."""
+    limited = {rule.metric for rule in policy.rules}
+    for side, name in zip(SIDES, (result.old, result.new), strict=True):
+        shares = {f"{reason}_share_{side}" for reason in NO_ANSWER}
+        grades = [grade_name(side, reason) for reason in NO_ANSWER]
+        if limited & shares and not any(result.counts[grade] for grade in grades):
+            yield (
+                f"{name} holds only right and wrong grades, so refusals, errors and unreadable "
+                f"answers cannot be seen in it"
+            )
 
 
 def _refuse_strangers(result: Comparison, policy: Policy) -> None:

@@ -52,8 +52,13 @@ class StarterPolicy:
     rules: Sequence[StarterRule]
     ideas: str
 
-    def text(self, measured: Mapping[StarterRule, float]) -> str:
-        """The policy as commented TOML; `measured` are limits from controls."""
+    def text(
+        self, measured: Mapping[StarterRule, float], *, classes: bool = True, graded: bool = False
+    ) -> str:
+        """The policy as commented TOML; `measured` are limits from controls.
+
+        Without `classes`, no rule judges each class. For graded files, ideas for them are added.
+        """
         head = [
             f"# {self.sentence}",
             "# Judge an update by it:  flipguard gate OLD NEW --policy THIS_FILE",
@@ -63,8 +68,10 @@ class StarterPolicy:
                 "# The limits are examples: set each to what your users can accept, or measure",
                 "# what retraining does:  flipguard init --old OLD --control RETRAINED",
             ]
-        rules = [rule.text(measured.get(rule)) for rule in self.rules]
-        parts = ["\n".join(head), "confidence = 0.95", *rules, self.ideas.strip()]
+        kept = [rule for rule in self.rules if classes or not rule.by_class]
+        rules = [rule.text(measured.get(rule)) for rule in kept]
+        ideas = [GRADED.strip()] if graded else []
+        parts = ["\n".join(head), "confidence = 0.95", *rules, *ideas, self.ideas.strip()]
         return "\n\n".join(parts) + "\n"
 
 
@@ -92,6 +99,17 @@ GAIN = StarterRule(
     limit=-0.005,
     comment="Accuracy may fall by at most this much (0.005 is half a point).",
 )
+GRADED = """
+# At most this share of the new model's samples may be refused, or end in an error (needs grades
+# that say so: error, refused).
+# [[rule]]
+# metric = "refused_share_new"
+# max = 0.02
+
+# [[rule]]
+# metric = "error_share_new"
+# max = 0.01
+"""
 PINNED = """
 # Samples that may never break: a table with a column `id`, next to this file.
 # [pinned]

@@ -16,6 +16,9 @@ SETTINGS = re.compile(r"`(machine|preprocessing)\.([a-z_]+)(?:=([a-z0-9_]+))?`")
 COLUMNS = re.compile(r"\b(id|target|label)=('[^']*'|\"[^\"]*\")")
 # Commands without flags for columns cannot match rows by their position either.
 NAME_IDS = re.compile(r"name the ids with `id=`(, or use `id='row'` if [^;.]*)?")
+# Some commands have no flag for grades, so they leave these clauses out.
+OR_GRADES = ", or of grades with `correct=`"
+USE_GRADES = re.compile(r"; if it holds the grades to use, give `correct=[^`]*`")
 # Arguments whose flags are called otherwise, by the names that their commands have.
 OTHER_NAMES = {"settings": "set", "sources": "fix", "plan_only": "plan", "timed": "time"}
 # Settings of a run that a command without a flag for them takes by --set.
@@ -59,6 +62,8 @@ def with_flags(text: str) -> str:
     >>> with_flags("resume with `resume=True`, or use `machine.fuse=off`")
     'resume with --resume, or use --fuse off'
     """
+    if _flag("correct") is None:
+        text = USE_GRADES.sub("", text.replace(OR_GRADES, ""))
     return SETTINGS.sub(_setting, ARGUMENTS.sub(_arguments, text))
 
 
@@ -111,6 +116,7 @@ def with_renames(text: str) -> str:
         "name the column of predicted classes with `label=`",
         "call the column of predicted classes 'label'",
     )
+    text = USE_GRADES.sub("", text.replace(OR_GRADES, ", or that of grades 'correct'"))
     return ARGUMENTS.sub(_renames, text)
 
 

@@ -81,6 +81,7 @@ def init_command(
     check_destinations([*([old] if old else []), *(control or [])], other=out)
     starter = STARTERS[kind.value]
     measured: dict[StarterRule, float] = {}
+    classes, graded = True, False
     if old is not None:
         from flipguard.predictions.read import read_predictions
 
@@ -89,7 +90,10 @@ def init_command(
             for path in (old, *(control or []))
         )
         measured = _measured(starter, in_service, controls)
-    write_text(starter.text(measured), out)
+        # Graded rows may have no target, and then no classes that could be judged.
+        graded = in_service.correct is not None
+        classes = in_service.column("target") is not None
+    write_text(starter.text(measured, classes=classes, graded=graded), out)
     if out != "-":
         line(f"{out}: a starter policy; read its comments, and set its limits")
 

@@ -224,8 +224,8 @@ def missing_roles(
         ways.append(
             f"rename {listed(alike)} to probability_<class>, if these are class scores"
             if alike
-            else "name the column of predicted classes with `label=`, or add logits or "
-            "probabilities"
+            else "name the column of predicted classes with `label=`, or of grades with "
+            "`correct=`, or add logits or probabilities"
         )
     known = suggestion(columns, asked)
     way = f"try: {known}" if known else ", and ".join(ways)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,7 @@ def report_page(
     for name, one in verdicts.items():
         if set(results[name].by) <= set(one.comparison.by):
             results[name] = one.comparison
+    results = {name: _with_notes(one, verdicts.get(name)) for name, one in results.items()}
     budget = bytes_of(samples_budget)
     for name, given in (("title", title), ("command", command)):
         if given is not None and not isinstance(given, str):
@@ -210,6 +212,12 @@ def _verdicts(
                 "belongs to another; judge this one with flipguard.check(result, policy)."
             )
     return given
+
+
+def _with_notes(result: Comparison, verdict: Verdict | None) -> Comparison:
+    """The comparison with the notes that its verdict added."""
+    added = [] if verdict is None else [*result.notes, *verdict.comparison.notes]
+    return replace(result, notes=tuple(dict.fromkeys(added))) if added else result
 
 
 def check_extra() -> None:
