@@ -18,12 +18,15 @@ from flipguard import (
     Comparison,
     Predictions,
     compare,
+    compare_models,
     matrix,
     read_predictions,
     write_predictions,
 )
 from flipguard.counts import FlipCounts
 from flipguard.errors import InputError
+from flipguard.render.threshold_words import threshold_sentence
+from flipguard.report.score_charts import highest_drawn, threshold_chart
 from tests import plain
 from tests.commands import flipguard
 from tests.effort import tries
@@ -397,7 +400,7 @@ def test_thresholds_count_what_a_comparison_at_each_would(
         assert found is None
         return
 
-    def by_hand_at(threshold: float) -> tuple[int, int, int, int]:
+    def by_hand_at(threshold: float) -> tuple[int, int, int, int, int]:
         old_right = [(s.scores[0] >= first) == s.target for s in known]
         new_right = [(s.scores[1] >= threshold) == s.target for s in known]
         pairs = list(zip(old_right, new_right, strict=True))
@@ -406,21 +409,30 @@ def test_thresholds_count_what_a_comparison_at_each_would(
             sum(now and not was for was, now in pairs),
             sum(not now for now in new_right),
             sum(s.scores[1] >= threshold for s in known),
+            sum(s.scores[1] >= threshold and s.target is True for s in known),
         )
 
     assert found is not None
     assert found.n == len(known)
+    assert found.positives == sum(s.target is True for s in known)
     assert found.in_use.threshold == second
     points = [*found.points, found.in_use, *([] if found.best is None else [found.best])]
     for point in points:
-        counts = (point.negative_flips, point.positive_flips, point.wrong, point.predicted_positive)
-        assert counts == by_hand_at(point.threshold)
+        flips = (point.negative_flips, point.positive_flips)
+        others = (point.wrong, point.predicted_positive, point.positives_found)
+        assert flips + others == by_hand_at(point.threshold)
     tried = {s.scores[1]: by_hand_at(s.scores[1]) for s in known}
-    allowed = [flips for flips, _, wrong, _ in tried.values() if wrong <= found.in_use.wrong]
+    used = found.in_use
+    allowed = [
+        flips
+        for flips, _, wrong, _, caught in tried.values()
+        if wrong <= used.wrong and caught >= used.positives_found
+    ]
     fewest = min([*allowed, found.in_use.negative_flips])
     best = found.in_use if found.best is None else found.best
     assert best.negative_flips == fewest
     assert best.wrong <= found.in_use.wrong
+    assert best.positives_found >= found.in_use.positives_found
     assert (found.best is None) == (fewest == found.in_use.negative_flips)
     # Every threshold with another count is in the picture, as there are few.
     rising = [point.threshold for point in found.points]
@@ -454,15 +466,102 @@ def test_the_sentence_about_thresholds_in_every_output(files: list[str], tmp_pat
     outputs = [part for flag, path in pages.items() for part in (f"--{flag}", path)]
     ran = flipguard("compare", *files, *FRAUD, "--threshold", "0.5", *outputs)
     assert ran.code == 0, ran.err
+    assert json.loads(pages["json"].read_text())["thresholds"]["best"]["threshold"] == 0.4
     sentence = (
-        "No other threshold of the new model has fewer negative flips without a higher error."
+        "With a threshold of 0.4 instead of 0.5, the new model would have 1 instead of 2 negative "
+        "flips, 0 instead of 0 positive flips, and an error of 25.00 % instead of 50.00 %. Of the "
+        "2 positives it would find 2 (recall 100.00 %) instead of 1 (recall 50.00 %); it would "
+        "call 3 instead of 2 samples positive. This threshold was chosen on these very samples, so "
+        "expect less of it on others."
     )
-    used = json.loads(pages["json"].read_text())["thresholds"]
-    if used["best"] is not None:
-        sentence = "This threshold was chosen on these samples, so expect less of it on others."
     for text in (ran.out, pages["markdown"].read_text(), pages["html"].read_text()):
         assert sentence in " ".join(text.split())
     assert 'id="c0-thresholds"' in pages["html"].read_text()
+
+
+def rare_positives(shift: float) -> Comparison:
+    """Two models of which the new one gives higher or lower scores; 2 % of samples are positive."""
+    rng = np.random.default_rng(4)
+    target = (rng.random(10_000) < 0.02).astype(int)
+    seen = rng.beta(2, 8, 10_000) + 0.3 * target
+    noise = 0.03 * rng.standard_normal((2, 10_000))
+    return compare(old=seen + noise[0], new=seen + noise[1] + shift, target=target, threshold=0.5)
+
+
+def test_no_threshold_is_named_that_misses_more_positives() -> None:
+    found = rare_positives(0.05).details.thresholds
+    assert found is not None
+    # Higher ones have fewer flips and errors, but only because they find fewer positives.
+    used, best = found.in_use, found.best
+    fewest = min(found.points, key=lambda point: (point.negative_flips, point.wrong))
+    assert fewest.negative_flips < used.negative_flips
+    assert fewest.wrong < used.wrong
+    assert fewest.positives_found < 0.6 * used.positives_found
+    assert best is None or best.positives_found >= used.positives_found
+
+
+def test_the_sentence_if_each_threshold_would_do_harm() -> None:
+    # Above the two false alarms the error is lower, but the only positive is missed.
+    target, old, new = [1, 0, 0, 0], [0.4, 0.1, 0.1, 0.1], [0.5, 0.6, 0.7, 0.1]
+    found = compare(old=old, new=new, target=target, threshold=0.5).details.thresholds
+    assert found is not None
+    assert threshold_sentence(found) == (
+        "No other threshold of the new model has fewer negative flips without a higher error or "
+        "more missed positives. At 0.5 it finds 1 of 1 positives (recall 100.00 %)."
+    )
+
+
+def test_a_sentence_without_positives() -> None:
+    found = compare(old=[0.1, 0.2], new=[0.6, 0.2], target=[0, 0], threshold=0.5).details.thresholds
+    assert found is not None
+    assert threshold_sentence(found).endswith("At 0.5 it finds 0 of 0 positives.")
+
+
+def test_the_picture_is_legible_near_the_threshold() -> None:
+    found = rare_positives(0.05).details.thresholds
+    assert found is not None
+    assert 150 < len(found.points) <= 200
+    scores = [point.threshold for point in found.points]
+    # Half of the points divide the range of scores, as few scores are high.
+    assert max(np.diff(scores)) < 0.1
+    assert sum(score > 0.5 for score in scores) > 30
+    top = highest_drawn(found)
+    used = found.in_use
+    assert top == 300 * max(used.negative_flips, used.positive_flips, used.wrong) / found.n
+    lines = threshold_chart(found)["layer"][-1]
+    assert lines["encoding"]["y"]["scale"]["domain"] == [0, top]
+    assert lines["mark"] == {"type": "line", "clip": True, "strokeWidth": 2}
+    assert len(lines["data"]["values"]) == 3 * len(found.points)
+
+
+def test_a_picture_that_fits_is_not_cut_off() -> None:
+    found = compare(old=[0.9, 0.1], new=[0.9, 0.6], target=[1, 0], threshold=0.5).details.thresholds
+    assert found is not None
+    assert highest_drawn(found) is None
+    assert "scale" not in threshold_chart(found)["layer"][-1]["encoding"]["y"]
+
+
+def test_a_score_that_is_a_probability_of_one_class_is_used() -> None:
+    both = pl.DataFrame(
+        {"id": [1, 2], "target": [0, 1], "probability_0": [0.8, 0.3], "probability_1": [0.2, 0.7]}
+    )
+    found = compare(old=both, new=both, positive_score="probability_1", threshold=0.5)
+    assert found["error_rate_old"].value == 0
+    assert not [note for note in found.notes if "class scores" in note]
+
+
+def test_scores_of_all_classes_with_a_threshold_are_refused() -> None:
+    both = np.array([[0.8, 0.2], [0.3, 0.7]])
+    for values in (both, both[:, 1:]):
+        with pytest.raises(InputError, match="scores of the positive class as a 1-D array"):
+            compare(old=values, new=values, scores="probabilities", target=[0, 1], threshold=0.5)
+
+
+def test_models_in_memory_have_no_threshold() -> None:
+    arguments = {"threshold": 0.5, "threshold_new": 0.5, "positive": 1, "positive_score": "s"}
+    for name, value in arguments.items():
+        with pytest.raises(InputError, match=f"Expected no `{name}`.*give them to flipguard.compa"):
+            compare_models(old=np.round, new=np.round, inputs=[0.1, 0.9], **{name: value})
 
 
 def test_other_comparisons_have_no_thresholds() -> None:

@@ -65,6 +65,7 @@ def compare_models(
     >>> result.flips("negative")["id"].to_list()
     [1]
     """
+    _refuse_thresholds(options)
     given = {"old": old, "new": new}
     if control is not None:
         several = list(control) if isinstance(control, list | tuple) else [control]
@@ -88,6 +89,16 @@ def compare_models(
                     told(done, total)
     first, second, *controls = [model.predictions(described, class_names) for model in models]
     return compare(old=first, new=second, control=controls, by=by, cluster=cluster, **options)
+
+
+def _refuse_thresholds(options: Mapping[str, Any]) -> None:
+    for argument in ("positive_score", "threshold", "threshold_new", "positive"):
+        if options.get(argument) is not None:
+            raise InputError(
+                f"Expected no `{argument}`, because compare_models takes labels or the scores of "
+                "all classes; predict the scores of the positive class, and give them to "
+                "flipguard.compare as 1-D arrays with `threshold=`."
+            )
 
 
 def _targets(target: Any, inputs: Any) -> Any:

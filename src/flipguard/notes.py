@@ -195,7 +195,8 @@ def _missing_spellings(plan: CountingPlan) -> Iterator[str]:
 def _unused_scores(plan: CountingPlan) -> Iterator[str]:
     """Yield a note per file with columns that are named like class scores but were not used."""
     for side in (plan.old, plan.new):
-        found = score_like(side.columns) if side.scores is None else []
+        uses_none = side.scores is None and side.binary is None
+        found = score_like(side.columns) if uses_none else []
         if found:
             yield (
                 f"{side.name} has columns named like class scores that were not used: "

@@ -33,17 +33,20 @@ class ThresholdPoint:
     positive_flips: int
     wrong: int
     predicted_positive: int
+    positives_found: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
     """The counts over the range of the new model's threshold.
 
-    `best` has the fewest negative flips of all thresholds with no higher error than that `in_use`;
-    None if no threshold has fewer than that one. `points` are some of all thresholds, rising.
+    `best` has the fewest negative flips of all thresholds that have no higher error and miss no
+    more of the `positives` than that `in_use`; None if no threshold has fewer than that one.
+    `points` are some of all thresholds, rising.
     """
 
     n: int
+    positives: int
     in_use: ThresholdPoint
     best: ThresholdPoint | None
     points: tuple[ThresholdPoint, ...]
@@ -72,9 +75,10 @@ def thresholds_of(parts: Sequence[pl.DataFrame], threshold: float) -> Thresholds
     # The precision of the scores decides which of them reach the threshold.
     here = int(np.searchsorted(scores, scores.dtype.type(threshold), side="left"))
     best = counts.best(here)
-    drawn = counts.grid(here) | ({best} if best is not None else set())
+    drawn = counts.grid(here, scores) | ({best} if best is not None else set())
     return Thresholds(
         n=counts.n,
+        positives=int(counts.found[0]),
         in_use=counts.point(here, threshold),
         best=None if best is None else counts.point(best, between(scores, best)),
         points=tuple(
@@ -97,25 +101,38 @@ class _Counts:
         self.negative_flips: IntArray = right_positive + right_negative[-1] - right_negative
         self.positive_flips: IntArray = wrong_negative + wrong_positive[-1] - wrong_positive
         self.wrong: IntArray = positive + negative[-1] - negative
+        self.found: IntArray = positive[-1] - positive
 
     def best(self, here: int) -> int | None:
-        """The threshold with the fewest negative flips and no higher error; None if it is `here`.
+        """The harmless threshold with the fewest negative flips; None if it is `here`.
+
+        Harmless ones have no higher error and miss no more positives: if positives are rare, a
+        threshold that finds hardly any of them can have a low error.
 
         Of equal ones that with the lowest error, and then the nearest.
         """
         # Above all scores no row would be positive, which is no model.
-        allowed = np.flatnonzero(self.wrong[:-1] <= self.wrong[here])
+        no_harm = (self.wrong <= self.wrong[here]) & (self.found >= self.found[here])
+        allowed = np.flatnonzero(no_harm[:-1])
         fewer = allowed[self.negative_flips[allowed] < self.negative_flips[here]]
         if not len(fewer):
             return None
         keys = (np.abs(fewer - here), self.wrong[fewer], self.negative_flips[fewer])
         return int(fewer[np.lexsort(keys)[0]])
 
-    def grid(self, here: int) -> set[int]:
-        """Thresholds for a picture: some that divide the rows evenly, and the one in use."""
-        wanted = np.linspace(0, self.n, MOST_POINTS - 2)
-        found = np.searchsorted(self.rows[:-1], wanted, side="right") - 1
-        return {*np.unique(np.clip(found, 0, len(self.rows) - 2)).tolist(), here}
+    def grid(self, here: int, scores: FloatArray) -> set[int]:
+        """Thresholds for a picture: the one in use, and all others if they are few.
+
+        Of many, half divide the rows evenly, and half the range of the scores.
+        """
+        if len(scores) <= MOST_POINTS - 2:
+            return {*range(len(scores)), here}
+        half = MOST_POINTS // 2 - 1
+        rows = np.linspace(0, self.n, half)
+        values = np.linspace(float(scores[0]), float(scores[-1]), half)
+        by_rows = np.searchsorted(self.rows[:-1], rows, side="right") - 1
+        found = np.append(by_rows, np.searchsorted(scores, values))
+        return {*np.clip(found, 0, len(scores) - 1).tolist(), here}
 
     def point(self, i: int, threshold: float) -> ThresholdPoint:
         """The counts of one threshold."""
@@ -125,6 +142,7 @@ class _Counts:
             positive_flips=int(self.positive_flips[i]),
             wrong=int(self.wrong[i]),
             predicted_positive=int(self.n - self.rows[i]),
+            positives_found=int(self.found[i]),
         )
 
 

@@ -106,6 +106,12 @@ class Columns:
                 f"Expected `{argument}` to be one label per sample, or scores of shape (samples, "
                 f"classes), but its shape is {shape}."
             )
+        if self.threshold is not None:
+            raise InputError(
+                f"Expected no `threshold` with `{argument}` of shape {shape}, because it is "
+                "compared with one score per sample; give the scores of the positive class as a "
+                "1-D array."
+            )
         if shape[1] == 1:
             raise InputError(
                 f"Expected `{argument}` to be one label per sample, or scores of at least two "

@@ -32,6 +32,7 @@ from flipguard.report.group_charts import (
 from flipguard.report.samples import Sampled, Samples
 from flipguard.report.score_charts import (
     confidence_chart,
+    highest_drawn,
     moved_chart,
     reliability_chart,
     shift_chart,
@@ -272,11 +273,13 @@ def _thresholds(key: str, result: Comparison) -> Chart | None:
     found = result.details.thresholds
     if found is None:
         return None
+    top = highest_drawn(found)
     return Chart(
         spec=threshold_chart(found),
         id=f"{key}-thresholds",
-        title="Flips and error at each threshold of the new model; the black line is the one in use"
-        + ("" if found.best is None else ", and the dashed line breaks least without more errors"),
+        title="Flips and error over the new model's threshold; the vertical line is the one in use"
+        + ("" if found.best is None else ", and the dashed line breaks least and does no harm")
+        + ("" if top is None else f"; values above {top:.3g} % are cut off"),
         sentence=threshold_sentence(found),
     )
 

@@ -109,8 +109,23 @@ def confidence_chart(sides: Sequence[Reliability]) -> Spec:
 THRESHOLD_LINES = {"negative flips": HARM, "positive flips": GAIN, "error of new": SOFT}
 
 
+def highest_drawn(found: Thresholds) -> float | None:
+    """The percentage at which the lines of thresholds are cut off; None if all of them fit.
+
+    Far from the threshold in use nearly all samples flip. Three times its highest line leaves the
+    lines near it legible.
+    """
+    used = max(found.in_use.negative_flips, found.in_use.positive_flips, found.in_use.wrong)
+    drawn = max(max(p.negative_flips, p.positive_flips, p.wrong) for p in found.points)
+    return 300 * used / found.n if 0 < 3 * used < drawn else None
+
+
 def threshold_chart(found: Thresholds) -> Spec:
-    """Lines of flips and error over the new model's threshold; a rule marks the one in use."""
+    """Lines of flips and error over the new model's threshold; a rule marks the one in use.
+
+    Each point is true. Between two of them, where the picture of many scores leaves some out, the
+    line is straight.
+    """
     values = [
         {
             "what": what,
@@ -131,6 +146,8 @@ def threshold_chart(found: Thresholds) -> Spec:
         marked.append({"threshold": found.best.threshold, "mark": "fewest flips", "dash": [4, 4]})
     x = amount("threshold", "threshold of the new model", scale={"zero": False})
     scale = {"domain": [*THRESHOLD_LINES], "range": [*THRESHOLD_LINES.values()]}
+    top = highest_drawn(found)
+    height = {} if top is None else {"scale": {"domain": [0, top], "nice": False}}
     tips = tips_of(what="line", threshold="threshold", told="share", count="samples")
     return chart(
         height=260,
@@ -145,10 +162,10 @@ def threshold_chart(found: Thresholds) -> Spec:
         + [
             {
                 "data": {"values": values},
-                "mark": {"type": "line", "interpolate": "step-before", "strokeWidth": 2},
+                "mark": {"type": "line", "clip": True, "strokeWidth": 2},
                 "encoding": {
                     "x": x,
-                    "y": amount("share", "% of samples", axis={"tickCount": 5}),
+                    "y": amount("share", "% of samples", axis={"tickCount": 5}, **height),
                     "color": {"field": "what", "type": "nominal", "scale": scale, "title": None},
                     "tooltip": tips,
                 },
