@@ -631,7 +631,11 @@ def test_arrays_that_hold_no_classes(arrays, told):
             "table, labels or scores, but got int; read a file with flipguard.read_predictions, "
             "or give labels as an array.",
         ),
-        ({"by": 5}, "Expected `by` to be str or a list of them, but got int."),
+        (
+            {"by": 5},
+            "Expected `by` to be the name of a column or a list of names, but got int; name "
+            "columns that the sides have.",
+        ),
     ],
     ids=str,
 )

@@ -302,6 +302,18 @@ def test_one_file_needs_two_labels(labels: tuple[str, ...], save: Save, tmp_path
     )
 
 
+@pytest.mark.parametrize("files", [("both.csv",), ("both.csv", "both.csv")], ids=str)
+def test_one_column_is_not_two_models(files: tuple[str, ...], save: Save, tmp_path: Path) -> None:
+    save("both.csv", {"id": IDS, "target": TARGET, "v1": OLD})
+    labels = ("--label-old", "v1", "--label-new", "v1")
+    done = flipguard("compare", *files, *labels, folder=tmp_path)
+    assert done.code == 2
+    assert done.err == (
+        "flipguard: Expected --label-old and --label-new to name two columns, but old and new are "
+        "the same column 'v1' of one table; name the column of each model.\n"
+    )
+
+
 def test_a_label_of_one_side_that_is_not_there(save: Save, tmp_path: Path) -> None:
     save("both.csv", {"id": IDS, "target": TARGET, "v1": OLD, "v2": NEW})
     labels = ("--label-old", "v1", "--label-new", "v3")

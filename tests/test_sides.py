@@ -212,6 +212,90 @@ def test_tables_in_every_form(form: str) -> None:
     assert {**document, "by": {}} == wanted
 
 
+def both() -> pd.DataFrame:
+    named = {"key": IDS, "truth": TARGET, "v1": OLD, "v2": NEW, "c": CONTROL, "weather": TARGET % 2}
+    return pd.DataFrame(named)
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_two_models_in_one_table(form: str) -> None:
+    frame, order = TABLES[form](both()), RNG.permutation(N)
+    shared: Any = {"id": "key", "target": "truth", "by": "weather"}
+    found = compare(old=frame, new=frame, label_old="v1", label_new="v2", **shared)
+    apart = compare(old=table(OLD), new=table(NEW, order), label="says", **shared)
+    assert result_of(found) == result_of(apart)
+    assert (found.old, found.new) == ("old:v1", "new:v2")
+    # Two tables, one of which calls its labels otherwise, and a control in a table of its own.
+    control = table(CONTROL, order)
+    given: dict[str, Any] = {"old": frame, "new": table(NEW, order), "control": control}
+    found = compare(**given, label_old="v1", label="says", **shared)
+    assert (found.old, found.new) == ("old", "new")
+    tables: dict[str, Any] = {**given, "old": table(OLD)}
+    assert result_of(found) == result_of(compare(**tables, label="says", **shared))
+
+
+def test_two_models_in_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "both.csv"
+    both().assign(probability_0=0.5, probability_1=0.5, passed=1).to_csv(path, index=False)
+    given: dict[str, Any] = {"id": "key", "target": "truth", "label_old": "v1", "label_new": "v2"}
+    found = compare(old=path, new=str(path), **given)
+    assert (found.old, found.new) == (f"{path}:v1", f"{path}:v2")
+    apart = compare(old=table(OLD), new=table(NEW), id="key", target="truth", label="says")
+    assert result_of(found) == result_of(apart)
+    named = compare(old=path, new=path, name_old="in service", **given)
+    assert (named.old, named.new) == ("in service", f"{path}:v2")
+    with pytest.raises(InputError, match="no column 'v3', which `label_new=` asks for"):
+        compare(old=path, new=path, **{**given, "label_new": "v3"})
+    with pytest.raises(InputError, match="Expected no `correct=` where both models are columns of"):
+        compare(old=path, new=path, correct="passed", **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"label_new": "v1"}, "old and new are the same column 'v1' of one table"),
+        ({"label": "c"}, "Expected no `label` with `label_old` and `label_new`, because they name"),
+        ({"new": NEW}, "Expected no `label_new`, because `new` is no file or .*'v2', but ndarray"),
+        ({"label_old": ["v1"]}, "`label_old` to be the name of a column, but got list; name a col"),
+        ({"label": both()["c"]}, "Expected `label` to be the name of a column, but got Series"),
+        ({"correct": OLD == TARGET}, "`correct` to be the name of a column, but got ndarray"),
+        ({"cluster": both()["weather"]}, "`cluster` to be the name of a column, but got Series"),
+        ({"by": both()["weather"]}, "Expected `by` to be the name of a column .* but got Series;"),
+        ({"by": pl.Series(IDS)}, "the name of a column or a list of names, but got Series;"),
+        ({"by": IDS}, "Expected `by` to be the name of a column .* but got ndarray; name columns"),
+        ({"by": [1, 2]}, "a list of names, but got list of other values; name columns"),
+        ({"by": both()[["weather"]]}, "the name of a column .* but got DataFrame; name columns"),
+    ],
+    ids=str,
+)
+def test_names_of_columns_that_do_not_fit(given: dict[str, Any], sentence: str) -> None:
+    frame = both()
+    named: dict[str, Any] = {"old": frame, "new": frame, "id": "key", "target": "truth"}
+    with pytest.raises(InputError, match=sentence) as caught:
+        compare(**{**named, "label_old": "v1", "label_new": "v2", **given})
+    assert "\n" not in str(caught.value)
+
+
+def test_an_index_of_names_is_names() -> None:
+    frames = {"old": table(OLD), "new": table(NEW)}
+    named: dict[str, Any] = {"id": "key", "target": "truth", "label": "says"}
+    found = compare(**frames, **named, by=both().columns[-1:])
+    assert list(found.by) == ["weather"]
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_grades_of_tables_and_files(is_file: bool, tmp_path: Path) -> None:
+    sides: dict[str, Any] = {}
+    for name, labels in (("old", OLD), ("new", NEW), ("control", CONTROL)):
+        sides[name] = pd.DataFrame({"id": IDS, "ok": labels == TARGET})
+        if is_file:
+            sides[name].to_csv(tmp_path / f"{name}.csv", index=False)
+            sides[name] = tmp_path / f"{name}.csv"
+    found, classes = compare(**sides, correct="ok"), expected()
+    for metric in ("negative_flip_rate", "positive_flip_rate", "accuracy_gain"):
+        assert found[metric] == classes[metric]
+
+
 def test_an_index_without_a_name_is_called_index() -> None:
     order = RNG.permutation(N)
     old, new = (
@@ -313,7 +397,15 @@ SCORES = np.eye(4)[OLD]
         ({"target": TARGET[:5]}, r"old has arrays of different lengths \(target 5, label 200\)"),
         ({"target": "truth"}, "Expected `target` to be values, one per sample, because no side is"),
         ({"id": "key"}, "Expected `id` to be values, one per sample, because no side is"),
-        ({"label": "says"}, "Expected `label` to be values"),
+        (
+            {"label": "says"},
+            "Expected no `label`, because no side is a file or a table with a column",
+        ),
+        ({"correct": "passed"}, "Expected no `correct`, because no side is a file or a table with"),
+        (
+            {"label_old": "v1"},
+            "no `label_old`, because `old` is no file or table with a column 'v1'",
+        ),
         ({"scores": "softmax"}, "Expected `scores` to be probabilities or logits, but got 'softma"),
     ],
 )

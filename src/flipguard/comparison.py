@@ -39,7 +39,13 @@ from flipguard.groups import (
     grouping_of,
 )
 from flipguard.notes import notes
-from flipguard.predictions.sides import ColumnOrValues, Columns, GivenSide
+from flipguard.predictions.sides import (
+    ColumnOrValues,
+    Columns,
+    GivenSide,
+    checked_column_name,
+    names_to_group_by,
+)
 from flipguard.predictions.table import ScoreKind
 
 if TYPE_CHECKING:
@@ -273,6 +279,9 @@ def compare(
     target: ColumnOrValues = None,
     id: ColumnOrValues = None,
     label: str | None = None,
+    label_old: str | None = None,
+    label_new: str | None = None,
+    correct: str | None = None,
     scores: ScoreKind | None = None,
     class_names: Sequence[object] | None = None,
     positive_score: str | None = None,
@@ -296,8 +305,10 @@ def compare(
 
     `old`, `new` and each control are `Predictions`, the path of a prediction file or of a run, a
     table (pandas, Polars, Arrow), predicted labels, or `scores` of shape (samples, classes) with
-    their `class_names`. `id`, `target` and `label` name columns of files and tables; `"index"` is
-    the index of pandas. For labels and scores, `id` and `target` are values, one per sample.
+    their `class_names`. `id`, `target`, `label` and `correct` (grades) name columns of files and
+    tables; `"index"` is the index of pandas. `label_old` and `label_new` are the labels of one side
+    alone, also of one table given as both; controls have `label`. For labels and scores, `id` and
+    `target` are values, one per sample.
     With `threshold`, a row is of the class `positive` if its score (in the column `positive_score`)
     is at least the threshold; for new and the controls, `threshold_new`. `wants` names details that
     are counted in the same pass: `"flips"`, `"target_groups"`, `"distances"`, `"thresholds"`.
@@ -307,13 +318,25 @@ def compare(
     (0.25, 0.25)
     """
     check_choices(confidence, correction, on_missing, exponent, engine)
-    named: dict[str, Any] = {"id": id, "target": target, "label": label, "scores": scores}
-    named |= {"class_names": class_names, "positive_score": positive_score, "positive": positive}
+    checked_column_name(cluster, "cluster")
+    named: dict[str, Any] = {"id": id, "target": target, "label": label, "label_old": label_old}
+    named |= {"label_new": label_new, "correct": correct, "scores": scores, "positive": positive}
+    named |= {"class_names": class_names, "positive_score": positive_score}
     columns = Columns(**named, threshold=threshold, threshold_new=threshold_new)
     sides = columns.sides(old=old, new=new, control=control, names=(name_old, name_new))
-    more: dict[str, Any] = {"by": _column_names(by), "cluster": cluster, "progress": progress}
+    more: dict[str, Any] = {"by": names_to_group_by(by), "cluster": cluster, "progress": progress}
     more |= {"on_missing": on_missing, "exponent": exponent}
-    plan, copies = distinct_controls(CountingPlan(**sides, **more))
+    plan, counted = _settled_counts(CountingPlan(**sides, **more), wants, engine)
+    return comparison_from_counts(
+        counted, plan, confidence=confidence, correction=correction, engine=engine
+    )
+
+
+def _settled_counts(
+    plan: CountingPlan, wants: Iterable[Want], engine: str
+) -> tuple[CountingPlan, Counted]:
+    """Return the plan with each control once, and its counts with notes."""
+    plan, copies = distinct_controls(plan)
     plan, _ = settled(plan)
     count, wanted = _count_with(engine), _wanted(plan, wants, engine)
     counted = count(plan, wanted)
@@ -322,10 +345,7 @@ def compare(
         plan = replace(plan, controls=plan.controls[:1])
         counted = count(plan, wanted)
     notes = (*copies, *counted.notes, *_notes_on_classes(plan, counted, engine))
-    counted = replace(counted, notes=notes)
-    return comparison_from_counts(
-        counted, plan, confidence=confidence, correction=correction, engine=engine
-    )
+    return plan, replace(counted, notes=notes)
 
 
 def _wanted(plan: CountingPlan, wants: Iterable[Want], engine: str) -> frozenset[Want]:
@@ -342,15 +362,6 @@ def _notes_on_classes(plan: CountingPlan, counted: Counted, engine: str) -> Iter
     yield from odd_spellings(plan)
     if plan.new.binary is not None and plan.layout.has_target and engine == "spark":
         yield "the Spark engine does not try other thresholds of the new model"
-
-
-def _column_names(by: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the columns to group by, each once."""
-    if by is None or isinstance(by, str):
-        return () if by is None else (by,)
-    if not isinstance(by, Iterable):
-        raise InputError(f"Expected `by` to be str or a list of them, but got {type(by).__name__}.")
-    return tuple(dict.fromkeys(by))
 
 
 def _met(counted: Counted, controls: int) -> list[bool]:

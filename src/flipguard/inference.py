@@ -24,7 +24,12 @@ from flipguard.predictions.from_python import (
     library_of,
     pandas_index,
 )
-from flipguard.predictions.sides import INDEX, refuse_different_indexes
+from flipguard.predictions.sides import (
+    INDEX,
+    checked_column_name,
+    names_to_group_by,
+    refuse_different_indexes,
+)
 from flipguard.predictions.table import SCORE_KINDS, Predictions, ScoreKind
 from flipguard.progress import bar_on_terminal
 
@@ -72,7 +77,8 @@ def compare_models(
         many = len(several) > 1
         given |= {f"control {i}" if many else "control": m for i, m in enumerate(several, start=1)}
     rows = _Rows(inputs, batch_size)
-    columns = [by] if isinstance(by, str) else list(by or ())
+    columns = names_to_group_by(by)
+    checked_column_name(cluster, "cluster")
     described = {
         "ids": np.arange(rows.count) if id is None else rows.column(id, "id"),
         "targets": _targets(target, inputs),
@@ -146,7 +152,7 @@ class _Rows:
     def _columns(self) -> list[str]:
         if not is_frame(self.inputs):
             return []
-        return list(getattr(self.inputs, "column_names", None) or self.inputs.columns)
+        return list(getattr(self.inputs, "names_to_group_by", None) or self.inputs.columns)
 
     def groups(self, columns: Sequence[str | None], argument: str) -> dict[str, Any]:
         """Return the named columns of the inputs; the targets and None are not among them."""

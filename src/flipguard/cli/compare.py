@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,10 +100,11 @@ def compared(
     from flipguard.comparison import compare as compare_predictions
     from flipguard.policy_checks import check_columns
     from flipguard.predictions.read import read_predictions
+    from flipguard.predictions.sides import naming_own_label
 
     found = []
     for side in _sides_of(old, new, sides):
-        with side.naming_flag():
+        with naming_own_label(side.own_label):
             found.append(side.called(read_predictions(side.path, **side.columns)))
     in_service, replacement = found
     scored = _scored(sides, new=True)
@@ -135,35 +135,26 @@ def compared(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """How one side is read and called; `flag` names its column of classes, if it has one alone."""
+    """How one side is read and called; `own_label` is the argument that names its classes alone."""
 
     path: str
     columns: dict[str, Any]
-    flag: str | None
+    own_label: str | None
     name: str | None
     shared: bool
 
-    @contextmanager
-    def naming_flag(self) -> Iterator[None]:
-        try:
-            yield
-        except InputError as problem:
-            if self.flag is None:
-                raise
-            raise InputError(str(problem).replace("`label=`", self.flag)) from problem
-
     def called(self, side: Predictions) -> Predictions:
-        from flipguard.predictions.sides import without_found_grades
+        from flipguard.predictions.sides import as_column_of_shared_table
 
         if self.shared:
-            # Scores and grades in the file are of one model, and nothing says of which.
-            name = f"{side.name}:{self.columns['label']}"
-            side = replace(without_found_grades(side), scores=None, name=name)
+            side = as_column_of_shared_table(side, self.columns["label"])
         return side if self.name is None else replace(side, name=self.name)
 
 
 def _sides_of(old: str, new: str | None, flags: options.SideFlags) -> list[_Side]:
     """Return how both models are read, from two files or from two columns of one."""
+    from flipguard.predictions.sides import are_columns_of_one_table
+
     if new is None and (flags.label_old is None or flags.label_new is None):
         raise InputError(
             "Missing argument NEW. Usage: OLD NEW, or OLD --label-old COL --label-new COL if both "
@@ -174,6 +165,7 @@ def _sides_of(old: str, new: str | None, flags: options.SideFlags) -> list[_Side
             "Expected --threshold with --threshold-new: the score from which a row of OLD is "
             "positive."
         )
+    shared = are_columns_of_one_table(old, new or old, flags.label_old, flags.label_new)
     return [
         _Side(
             path=path,
@@ -182,15 +174,15 @@ def _sides_of(old: str, new: str | None, flags: options.SideFlags) -> list[_Side
                 "target": flags.target,
                 "label": label or flags.label,
                 "correct": flags.correct,
-                **_scored(flags, new=flag == "--label-new"),
+                **_scored(flags, new=argument == "label_new"),
             },
-            flag=None if label is None else flag,
+            own_label=None if label is None else argument,
             name=name,
-            shared=new is None,
+            shared=shared,
         )
-        for path, label, name, flag in (
-            (old, flags.label_old, flags.name_old, "--label-old"),
-            (new or old, flags.label_new, flags.name_new, "--label-new"),
+        for path, label, name, argument in (
+            (old, flags.label_old, flags.name_old, "label_old"),
+            (new or old, flags.label_new, flags.name_new, "label_new"),
         )
     ]
 

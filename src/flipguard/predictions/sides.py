@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from flipguard.errors import InputError
@@ -45,6 +47,9 @@ class Columns:
     id: ColumnOrValues = None
     target: ColumnOrValues = None
     label: str | None = None
+    label_old: str | None = None
+    label_new: str | None = None
+    correct: str | None = None
     scores: ScoreKind | None = None
     class_names: Sequence[object] | None = None
     positive_score: str | None = None
@@ -59,6 +64,10 @@ class Columns:
         given = {"old": old, "new": new, **_several(control, "control")}
         self.check(given)
         found = [self.side(side, name) for name, side in given.items()]
+        labels = (self.label_old, self.label_new)
+        if are_columns_of_one_table(old, new, *labels):
+            both = zip(found, labels, strict=False)
+            found[:2] = [as_column_of_shared_table(side, str(label)) for side, label in both]
         first, second, *controls = with_common_grades(found)
         return {
             "old": first if names[0] is None else replace(first, name=names[0]),
@@ -73,16 +82,22 @@ class Columns:
         named: dict[str, Any] = {
             "id": _text(self.id),
             "target": _text(self.target),
-            "label": self.label,
+            "label": self.label if self._own_label(argument) is None else self._own_label(argument),
+            "correct": self.correct,
         }
         if self.positive_score is not None or self.threshold is not None:
             named["positive_score"] = self.positive_score
             named |= self._threshold_of(argument)
-        if isinstance(given, str | os.PathLike) or is_list_of_paths(given):
+        if not _is_table(given):
+            return self._from_values(given, argument)
+        with naming_own_label(None if self._own_label(argument) is None else f"label_{argument}"):
+            if is_frame(given):
+                return Predictions.from_frame(given, name=argument, **named)
             return read_predictions(given, **named)
-        if is_frame(given):
-            return Predictions.from_frame(given, name=argument, **named)
-        return self._from_values(given, argument)
+
+    def _own_label(self, argument: str) -> str | None:
+        """Return the column of labels of one side alone, if it has one."""
+        return {"old": self.label_old, "new": self.label_new}.get(argument)
 
     def _from_values(self, given: Any, argument: str) -> Predictions:
         _refuse_no_values(given, argument)
@@ -155,6 +170,29 @@ class Columns:
                 "thresholds; give it to read_predictions or Predictions.from_frame."
             )
 
+    def _check_names(self, sides: Mapping[str, GivenSide], tables: Sequence[str]) -> None:
+        """Refuse names of columns that are no names, or that no side has a use for."""
+        for argument in ("label", "label_old", "label_new", "correct", "positive_score"):
+            checked_column_name(getattr(self, argument), argument)
+        for argument, given in (("label", self.label), ("correct", self.correct)):
+            if given is not None and not tables:
+                raise InputError(
+                    f"Expected no `{argument}`, because no side is a file or a table with a column "
+                    f"{given!r}; arrays are the labels or scores themselves."
+                )
+        for side in ("old", "new"):
+            given = self._own_label(side)
+            if given is not None and side not in tables:
+                raise InputError(
+                    f"Expected no `label_{side}`, because `{side}` is no file or table with a "
+                    f"column {given!r}, but {type(sides[side]).__name__}; leave it out."
+                )
+        if self.label is not None and all(self._own_label(name) is not None for name in tables):
+            raise InputError(
+                "Expected no `label` with `label_old` and `label_new`, because they name the "
+                "columns of both sides, and no control is a file or a table; leave it out."
+            )
+
     def _target_of(self, given: Any) -> Any:
         """Return the targets in the order of a side whose index is its id."""
         if not (_is_index_of(given, self.id) and has_index(self.target)):
@@ -182,7 +220,8 @@ class Columns:
             for name, side in sides.items()
             if not _is_table(side) and not isinstance(side, Predictions)
         }
-        for role, given in (("id", self.id), ("target", self.target), ("label", self.label)):
+        self._check_names(sides, tables)
+        for role, given in (("id", self.id), ("target", self.target)):
             if isinstance(given, str) and not tables:
                 if role == "id" and any(_is_index_of(side, given) for side in values.values()):
                     continue
@@ -209,6 +248,71 @@ class Columns:
                 way_out="give both in the same order, join on the index with id='index', or give "
                 ".to_numpy() if the order is right",
             )
+
+
+def checked_column_name(given: object, argument: str) -> None:
+    """Refuse an argument that is neither a name nor left out."""
+    if given is not None and not isinstance(given, str):
+        raise InputError(
+            f"Expected `{argument}` to be the name of a column, but got {type(given).__name__}; "
+            "name a column that the sides have."
+        )
+
+
+def names_to_group_by(by: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the columns to group by, each once."""
+    if by is None or isinstance(by, str):
+        return () if by is None else (by,)
+    # An index of pandas may be names, as `frame.columns` is; other arrays are values.
+    is_index = has_index(by) and not hasattr(by, "index")
+    is_values = (is_series(by) or hasattr(by, "__array__")) and not is_index
+    given = [] if is_values or not isinstance(by, Iterable) else list(by)
+    if is_values or not isinstance(by, Iterable) or not all(isinstance(x, str) for x in given):
+        raise InputError(
+            "Expected `by` to be the name of a column or a list of names, but got "
+            f"{type(by).__name__}{' of other values' if given else ''}; name columns that the "
+            "sides have."
+        )
+    return tuple(dict.fromkeys(given))
+
+
+def are_columns_of_one_table(
+    old: GivenSide, new: GivenSide, label_old: str | None, label_new: str | None
+) -> bool:
+    """Return whether both models are columns of one table; raise if they are the same column."""
+    if label_old is None or label_new is None or not _is_same_table(old, new):
+        return False
+    if label_old == label_new:
+        raise InputError(
+            "Expected `label_old=` and `label_new=` to name two columns, but old and new are the "
+            f"same column {label_old!r} of one table; name the column of each model."
+        )
+    return True
+
+
+def as_column_of_shared_table(side: Predictions, label: str) -> Predictions:
+    """Return one of the models of a table, called by its column.
+
+    Scores and grades in the table are of one model, and nothing says of which.
+    """
+    side = without_found_grades(side)
+    if side.correct is not None:
+        raise InputError(
+            f"Expected no `correct=` where both models are columns of {side.name}, because column "
+            f"{side.correct!r} would grade both alike; give a table per model."
+        )
+    return replace(side, scores=None, name=f"{side.name}:{label}")
+
+
+@contextmanager
+def naming_own_label(argument: str | None) -> Iterator[None]:
+    """Name the argument that gave a side its own column of labels, if one did, in errors."""
+    try:
+        yield
+    except InputError as problem:
+        if argument is None:
+            raise
+        raise InputError(str(problem).replace("`label=`", f"`{argument}=`")) from problem
 
 
 def columns_taken(sides: Iterable[Predictions]) -> Iterator[str]:
@@ -289,6 +393,14 @@ def _is_side(given: Any) -> bool:
 
 def _is_table(given: Any) -> bool:
     return isinstance(given, str | os.PathLike) or is_list_of_paths(given) or is_frame(given)
+
+
+def _is_same_table(old: GivenSide, new: GivenSide) -> bool:
+    if isinstance(old, str | os.PathLike) and isinstance(new, str | os.PathLike):
+        return Path(old) == Path(new)
+    if is_list_of_paths(old) and is_list_of_paths(new):
+        return bool(old == new)
+    return old is new
 
 
 def _text(given: Any) -> str | None:
