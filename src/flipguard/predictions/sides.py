@@ -349,8 +349,8 @@ def refuse_different_indexes(given: Mapping[str, Any], *, way_out: str) -> None:
     indexes = {name: pandas_index(value) for name, value in given.items()}
     found = {name: x for name, x in indexes.items() if x is not None}
     told = {name: x for name, x in found.items() if not _is_default(x)}
-    first = next(iter(told), None)
-    for name, index in found.items() if first is not None else ():
+    first = next(iter(told), "")
+    for name, index in found.items() if told else ():
         # An index that only counts rows says nothing, unless it has the same numbers.
         if name in told or _is_reordered(told[first], index):
             if told[first].equals(index):

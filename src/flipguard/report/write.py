@@ -98,9 +98,9 @@ def report_page(
     results = _by_name(result)
     verdicts = _verdicts(verdict, results)
     # A policy may need groups that the comparison was not asked for.
-    for name, one in verdicts.items():
-        if set(results[name].by) <= set(one.comparison.by):
-            results[name] = one.comparison
+    for name, judged in verdicts.items():
+        if set(results[name].by) <= set(judged.comparison.by):
+            results[name] = judged.comparison
     results = {name: _with_notes(one, verdicts.get(name)) for name, one in results.items()}
     budget = bytes_of(samples_budget)
     for name, given in (("title", title), ("command", command)):
