@@ -558,7 +558,12 @@ def test_scores_of_all_classes_with_a_threshold_are_refused() -> None:
 
 
 def test_models_in_memory_have_no_threshold() -> None:
-    arguments = {"threshold": 0.5, "threshold_new": 0.5, "positive": 1, "positive_score": "s"}
+    arguments: dict[str, Any] = {
+        "threshold": 0.5,
+        "threshold_new": 0.5,
+        "positive": 1,
+        "positive_score": "s",
+    }
     for name, value in arguments.items():
         with pytest.raises(InputError, match=f"Expected no `{name}`.*give them to flipguard.compa"):
             compare_models(old=np.round, new=np.round, inputs=[0.1, 0.9], **{name: value})
