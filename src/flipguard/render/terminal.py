@@ -137,9 +137,17 @@ def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
     yield Text()
     if result.noise_floor:
         yield from _noise(result)
-    for grouping in result.by.values():
+    told = [one for one in result.by.values() if not _rules_show(verdict, one.column)]
+    for grouping in told:
         yield from _grouping(grouping)
-    yield from _marks(result)
+    if told:
+        yield from _marks(result)
+
+
+def _rules_show(verdict: Verdict, column: str) -> bool:
+    """Return whether each group of a column has its values next to a rule."""
+    judged = [one for rule in verdict.rules if rule.rule.by == column for one in rule.judgements]
+    return bool(judged) and all(one.verdict != "pass" for one in judged)
 
 
 def matrix_parts(matrix: Matrix) -> Iterator[RenderableType]:
