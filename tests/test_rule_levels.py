@@ -190,3 +190,16 @@ def test_controls_are_measured_against_old(tmp_path: Path) -> None:
     assert done.code == 2
     assert "negative_flip_rate cannot be measured" in done.err
     assert not (tmp_path / "gate.toml").exists()
+
+
+def test_samples_of_one_file_may_be_left_out_of_the_limits(tmp_path: Path) -> None:
+    old, control, _ = files(tmp_path)
+    part = tmp_path / "part.csv"
+    pl.read_csv(control)[:-1].write_csv(part)
+    refused = flipguard("init", "--old", old, "--control", part, folder=tmp_path)
+    assert refused.code == 2
+    assert "--on-missing drop" in refused.err
+    done = flipguard(
+        "init", "--old", old, "--control", part, "--on-missing", "drop", folder=tmp_path
+    )
+    assert done.code == 0, done.err

@@ -60,6 +60,7 @@ def init_command(
     target: options.Target = None,
     label: options.Label = None,
     correct: options.Correct = None,
+    on_missing: options.OnMissingOption = options.OnMissing.error,
 ) -> None:
     """Write a commented starter policy for a retrain, a quantization or added classes.
 
@@ -89,7 +90,7 @@ def init_command(
             read_predictions(path, id=id, target=target, label=label, correct=correct)
             for path in (old, *(control or []))
         )
-        measured = _measured(starter, in_service, controls)
+        measured = _measured(starter, in_service, controls, on_missing)
         # Graded rows may have no target, and then no classes that could be judged.
         graded = in_service.correct is not None
         classes = in_service.column("target") is not None
@@ -99,7 +100,10 @@ def init_command(
 
 
 def _measured(
-    starter: StarterPolicy, in_service: Predictions, controls: list[Predictions]
+    starter: StarterPolicy,
+    in_service: Predictions,
+    controls: list[Predictions],
+    on_missing: options.OnMissing,
 ) -> dict[StarterRule, float]:
     """Return per rule the worst end of the intervals of the controls against old."""
     from flipguard.comparison import compare
@@ -107,7 +111,7 @@ def _measured(
     by = [] if in_service.column("target") is None else ["target"]
     ends: dict[StarterRule, list[float]] = {rule: [] for rule in starter.rules}
     for control in controls:
-        result = compare(old=in_service, new=control, by=by)
+        result = compare(old=in_service, new=control, by=by, on_missing=on_missing.value)
         for rule in starter.rules:
             if not rule.by_class and not result[rule.metric].is_defined:
                 raise InputError(
