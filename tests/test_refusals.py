@@ -630,7 +630,8 @@ SCORES = np.array([[1.0, 0.0], [0.0, 1.0]])
         (
             {"targets": [1, 2]},
             "m has neither predicted labels nor class scores (columns: 'target'); name the column "
-            "of predicted classes with `label=`, or add logits or probabilities.",
+            "of predicted classes with `label=`, or of grades with `correct=`, or add logits or "
+            "probabilities.",
         ),
         (
             {"labels": [1], "slices": {"target": [1], "label": [2]}},
@@ -993,7 +994,8 @@ def test_neither_labels_nor_scores(save):
     path = save("t.csv", good(label=None))
     assert refused(lambda: read_predictions(path)) == (
         f"{path} has neither predicted labels nor class scores (columns: 'id', 'target'); name the "
-        "column of predicted classes with `label=`, or add logits or probabilities."
+        "column of predicted classes with `label=`, or of grades with `correct=`, or add logits or "
+        "probabilities."
     )
     path = save("t.npz", {"ids": [1, 2], "targets": [1, 2], "guess": [1, 2]})
     assert refused(lambda: read_predictions(path)) == (
