@@ -662,8 +662,9 @@ def test_a_column_that_is_only_suggested(tmp_path):
     assert str(refused.value) == (
         f"{path} has no column 'id' to join on and neither predicted labels nor class scores "
         "(columns: 'key', 'truth', 'says'); try: `target='truth'`, and name the column of "
-        "predicted classes with `label=`, or add logits or probabilities, and name the ids with "
-        "`id=`, or use `id='row'` if all sides have the same rows in the same order."
+        "predicted classes with `label=`, or of grades with `correct=`, or add logits or "
+        "probabilities, and name the ids with `id=`, or use `id='row'` if all sides have the same "
+        "rows in the same order."
     )
     found = read_predictions(path, id="key", target="truth", label="says")
     assert compare(old=found, new=found)["error_rate_old"].value == 0.5

@@ -6,7 +6,7 @@ Counting belongs to `flipguard.engines`, and how a comparison is shown to `flipg
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -306,37 +306,22 @@ def compare(
     `old`, `new` and each control are `Predictions`, the path of a prediction file or of a run, a
     table (pandas, Polars, Arrow), predicted labels, or `scores` of shape (samples, classes) with
     their `class_names`. `id`, `target`, `label` and `correct` (grades) name columns of files and
-    tables; `"index"` is the index of pandas. `label_old` and `label_new` are the labels of one side
-    alone, also of one table given as both; controls have `label`. For labels and scores, `id` and
-    `target` are values, one per sample.
-    With `threshold`, a row is of the class `positive` if its score (in the column `positive_score`)
-    is at least the threshold; for new and the controls, `threshold_new`. `wants` names details that
-    are counted in the same pass: `"flips"`, `"target_groups"`, `"distances"`, `"thresholds"`.
+    tables, `"index"` the index of pandas; of labels and scores, `id` and `target` are values.
+    `label_old` and `label_new` are the labels of one side, also of one table given as both.
+    A row is `positive` if its `positive_score` is at least `threshold`, or `threshold_new` for new
+    and controls. `wants` are details: `"flips"`, `"target_groups"`, `"distances"`, `"thresholds"`.
 
     >>> result = compare(old=[0, 1, 0, 0], new=[0, 1, 1, 1], target=[0, 1, 1, 0])
     >>> result["negative_flip_rate"].value, result["positive_flip_rate"].value
     (0.25, 0.25)
     """
+    given = locals()
     check_choices(confidence, correction, on_missing, exponent, engine)
     checked_column_name(cluster, "cluster")
-    named: dict[str, Any] = {"id": id, "target": target, "label": label, "label_old": label_old}
-    named |= {"label_new": label_new, "correct": correct, "scores": scores, "positive": positive}
-    named |= {"class_names": class_names, "positive_score": positive_score}
-    columns = Columns(**named, threshold=threshold, threshold_new=threshold_new)
+    columns = Columns(**{one.name: given[one.name] for one in fields(Columns)})
     sides = columns.sides(old=old, new=new, control=control, names=(name_old, name_new))
-    more: dict[str, Any] = {"by": names_to_group_by(by), "cluster": cluster, "progress": progress}
-    more |= {"on_missing": on_missing, "exponent": exponent}
-    plan, counted = _settled_counts(CountingPlan(**sides, **more), wants, engine)
-    return comparison_from_counts(
-        counted, plan, confidence=confidence, correction=correction, engine=engine
-    )
-
-
-def _settled_counts(
-    plan: CountingPlan, wants: Iterable[Want], engine: str
-) -> tuple[CountingPlan, Counted]:
-    """Return the plan with each control once, and its counts with notes."""
-    plan, copies = distinct_controls(plan)
+    more = {name: given[name] for name in ("cluster", "on_missing", "exponent", "progress")}
+    plan, copies = distinct_controls(CountingPlan(**sides, **more, by=names_to_group_by(by)))
     plan, _ = settled(plan)
     count, wanted = _count_with(engine), _wanted(plan, wants, engine)
     counted = count(plan, wanted)
@@ -345,7 +330,8 @@ def _settled_counts(
         plan = replace(plan, controls=plan.controls[:1])
         counted = count(plan, wanted)
     notes = (*copies, *counted.notes, *_notes_on_classes(plan, counted, engine))
-    return plan, replace(counted, notes=notes)
+    asked: dict[str, Any] = {"confidence": confidence, "correction": correction, "engine": engine}
+    return comparison_from_counts(replace(counted, notes=notes), plan, **asked)
 
 
 def _wanted(plan: CountingPlan, wants: Iterable[Want], engine: str) -> frozenset[Want]:

@@ -201,7 +201,11 @@ def differences(document: dict[str, Any], exit_code: int, counts: Counts) -> lis
         found.append(f"compare ended with exit code {exit_code}")
     rows = sum(counts.whole.values())
     found += _unequal("n", comparison["n"], rows)
-    found += _unequal("rows", comparison["rows"], counts.rows)
+    given = {key: n for key, n in comparison["rows"].items() if not key.endswith("_ids")}
+    found += _unequal("rows", given, counts.rows)
+    for side in ("only_old", "only_new"):
+        named = comparison["rows"].get(f"{side}_ids", [])
+        found += _unequal(f"ids {side}", len(named), min(counts.rows[side], 3))
     found += _unequal("counts", _plain(comparison["counts"]), _cells(counts.whole, counts))
     for i, cells in enumerate(counts.controls):
         told = comparison["controls"][i]["counts"]

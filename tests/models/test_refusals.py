@@ -43,7 +43,7 @@ def test_a_model_of_a_library_without_the_library(name: str, meant: str) -> None
 
 @pytest.mark.parametrize("spec", ["", "timm", "hf", "MLP", " mlp", "nothing:width=3", ":"])
 def test_specs_that_name_nothing(spec: str) -> None:
-    assert "all are mlp, conv1d" in refused(spec)
+    assert "all are mlp, mlp-bn, conv1d" in refused(spec)
 
 
 @pytest.mark.parametrize("spec", ["timm:", "torchvision:", "hf:", "python:"])

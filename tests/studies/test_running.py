@@ -267,7 +267,7 @@ def test_a_plan_for_a_gpu_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     ("arguments", "says"),
     [
         (["run", "elodi.table99"], "Expected a study"),
-        (["run", ID, "--scale", "moon"], "but got 'moon'; there are mnist1d, "),
+        (["run", ID, "--scale", "moon"], "but got 'moon'; there are waves, mnist1d, "),
         (["run", ID, "--seeds", "0"], "--seeds to be at least 1"),
         (["run", ID, "--first-seed", "-1"], "--first-seed to be at least 0, but got -1"),
         (["run", ID, "--first-seed", "999", "--seeds", "2"], "seeds below 1000"),

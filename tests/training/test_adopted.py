@@ -246,7 +246,7 @@ def test_published_weights_that_cannot_be_loaded(
     cache.mkdir(parents=True)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     (cache / "squeezenet1_1-b8a52dc0.pth").write_bytes(b"half of a download")
-    with pytest.raises(InputError, match=r"; name a file of weights \(`--weights FILE`\), or ano"):
+    with pytest.raises(InputError, match=r"; name a file of weights \(`weights=`\), or ano"):
         adopted("torchvision:squeezenet1_1", folder, tmp_path / "run")
 
 
