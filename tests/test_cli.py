@@ -142,7 +142,7 @@ COMMANDS = {
         "--engine",
         *SIDES,
     },
-    "init": {"--old", "--control", "--out", "--correct", *COLUMNS_OF_TABLES},
+    "init": {"--old", "--control", "--out", "--correct", "--on-missing", *COLUMNS_OF_TABLES},
     "gate": {
         "--policy",
         "--correct",
